@@ -144,7 +144,7 @@ def without_store(at: Source) -> bool:
             "No results here yet",
             f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
             "or point the server at another folder.",
-            ("ragmeter demo", "ragmeter serve --store FOLDER"),
+            ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
         ),
         "message",
     )

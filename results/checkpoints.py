@@ -402,7 +402,7 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
         target = _blessed(store, name)
         if isinstance(target, Checkpoint):
             return target
-        raise UserError(f"{text!r} is the blessed name of a run, not of a checkpoint", try_this=f"ragmeter show {text}")
+        raise UserError(f"{text!r} is the blessed name of a run, not of a checkpoint", try_this=f"ragmeter results show {text}")
     found = matching(store, text)
     if len(found) == 1:
         return found[0]
@@ -468,7 +468,7 @@ def _blessed(store: Store, name: Blessing) -> RunRow | Checkpoint:
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
     raise UserError(
         f"{name.name!r} is blessed to {gone}, which the store does not hold any more",
-        try_this=f"ragmeter bless {name.name} RUN, or ragmeter bless {name.name} --remove",
+        try_this=f"ragmeter results tag {name.name} RUN, or ragmeter results tag {name.name} --remove",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.intervals import all_pairs, differences, estimates, holm
 from results.store import Store
+from results.tables import plain
 
 # -- Several runs held against each other on the same questions: values, paired differences, values by kind --
 
@@ -214,6 +215,20 @@ class Number:
     higher_is_better: bool
     scale: float = 100.0
 
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; a difference is higher on questions where the second run is."""
+        found = None
+        if self.difference is not None:
+            named = {"wins": "higher", "ties": "equal", "losses": "lower"}
+            found = {named.get(key, key): value for key, value in asdict(self.difference).items()} | {"p_holm": self.p_holm}
+        return {
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "first": None if self.first is None else asdict(self.first),
+            "second": None if self.second is None else asdict(self.second),
+            "difference": found,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Apart:
@@ -224,6 +239,19 @@ class Apart:
     second_value: float
     first: AnswerRow
     second: AnswerRow
+
+    @property
+    def sides(self) -> tuple[tuple[str, float, AnswerRow], ...]:
+        """Each run's value and answer, by what it is called here."""
+        return ("first", self.first_value, self.first), ("second", self.second_value, self.second)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        answers = {
+            side: {"value": value, "answer": row.answer, "failed": row.failed, "evidence": [item.id for item in row.evidence]}
+            for side, value, row in self.sides
+        }
+        return {"question": self.question.question, "text": self.question.text, "golds": list(self.question.golds)} | answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +276,24 @@ class Diff:
     by: str | None
     questions: tuple[Apart, ...]
     apart: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions, None stands for "no value"."""
+        settings = [
+            {"key": one.key, **({"first": one.first} if one.in_first else {}), **({"second": one.second} if one.in_second else {})}
+            for one in self.settings
+        ]
+        return {
+            "first": self.first.to_json(),
+            "second": self.second.to_json(),
+            "settings": settings,
+            "paired": self.unpaired is None,
+            "unpaired_because": self.unpaired,
+            "metrics": [plain(number.to_json()) for number in self.numbers],
+            "by": self.by,
+            "questions_apart": self.apart,
+            "questions": [one.to_json() for one in self.questions],
+        }
 
 
 def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] | None = None, questions: int = 5) -> Diff:

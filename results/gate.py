@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from benchmarks.core.errors import UserError, counted, unknown_name
 from results import queries
@@ -114,6 +113,8 @@ def share_that_may(losses: float, units: float, *, level: float = LEVEL) -> floa
 
     Source: Clopper & Pearson (1934), the upper bound of the two-sided interval; the rule of three where losses is 0.
     """
+    from scipy.stats import beta  # takes as long to import as everything else here
+
     return 1.0 if losses >= units else float(beta.ppf((1 + level) / 2, losses + 1, units - losses))
 
 
@@ -367,7 +368,7 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
         raise UserError(
             "these runs must not be compared: they were not asked the same",
             where=f"baseline and candidate differ in {said}",
-            try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter diff` shows more",
+            try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter results compare` shows more",
         )
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if run.status != FINISHED and not allow_partial:

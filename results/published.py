@@ -10,18 +10,20 @@ import csv
 import importlib.resources
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
 from benchmarks.styles.rules import FORMAL
+from results import tables
+from results.board import Board
 from results.statistics.core import Estimate
 from results.variants import asked_of, variant_of
 
@@ -211,6 +213,12 @@ def find(
         and (method is None or method.casefold() in (figure.method.casefold(), figure.id.casefold()))
         and all(same(value, figure.conditions.get(key)) for key, value in wanted.items())
     ]
+
+
+def tables_of(paper: str) -> list[str]:
+    """The tables that a paper's figures are from: by their number, then `figure 4` and `text 3.2`."""
+    parts = {figure.table: re.split(r"(\d+)", figure.table) for figure in figures(paper)}
+    return sorted(parts, key=lambda table: [int(part) if part.isdigit() else part for part in parts[table]])
 
 
 def _folder() -> Traversable:
@@ -455,46 +463,6 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
     return tuple(alike or found.values())
 
 
-class Run(Protocol):
-    """What is read of a run (`results.queries.RunRow` is one)."""
-
-    @property
-    def run(self) -> str: ...
-    @property
-    def description(self) -> Mapping[str, Any]: ...
-
-
-class Cell(Protocol):
-    """What is read of a cell of a board."""
-
-    @property
-    def estimate(self) -> Estimate: ...
-    @property
-    def apart(self) -> str: ...
-
-
-class Row(Protocol):
-    """What is read of a row of a board."""
-
-    @property
-    def run(self) -> Run: ...
-    @property
-    def cells(self) -> Mapping[str, Cell]: ...
-
-
-class Board(Protocol):
-    """What is read of a board (`results.board.Board` is one)."""
-
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def setting(self) -> str: ...
-    @property
-    def questions(self) -> int: ...
-    @property
-    def rows(self) -> Sequence[Row]: ...
-
-
 def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
     """The published figures for every cell of a board that has any.
 
@@ -606,3 +574,105 @@ def _shown(part: Mapping[str, Any]) -> str:
 
 def _missing(*values: float) -> bool:
     return any(value != value for value in values)
+
+
+# -- Comparison of whole boards with published figures: a row for each of our values and each figure --
+
+
+HEADS = ("method", "metric", "ours", "published", "gap", "status", "what differs", "source")
+CSV_COLUMNS = (
+    "dataset", "setting", "method", "run_metric", "value", "low", "high", "n", "published", "gap", "status", "differs",
+    "paper", "table", "published_method", "published_setting", "printed", "unit", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of our values, where it stands, and one published figure."""
+
+    board: Board
+    method: str
+    metric: str
+    comparison: Comparison
+
+    @property
+    def cells(self) -> list[str]:
+        """What a table shows below `HEADS`; the published value digit by digit as printed where it is in percent."""
+        found, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
+        printed = figure.value if figure.unit == "percent" or figure.fraction is None else f"{100 * figure.fraction:.1f}"
+        return [
+            self.method,
+            self.metric,
+            tables.plus_minus(ours.value, ours.low, ours.high) if ours and ours.n else "–",
+            printed,
+            "–" if found.gap is None else f"{100 * found.gap:+.1f}",
+            found.status,
+            "; ".join(map(str, found.differs)),
+            f"{figure.source}: {figure.method}",
+        ]
+
+    def tidy(self) -> list[Any]:
+        """One line of CSV, in the order of `CSV_COLUMNS`; values are fractions."""
+        found, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
+        return [
+            self.board.dataset, self.board.setting, self.method, self.metric,
+            *((ours.value, ours.low, ours.high, ours.n) if ours else (None,) * 4),
+            figure.fraction, found.gap, found.status, "; ".join(map(str, found.differs)), figure.paper, figure.table,
+            figure.method, figure.setting, figure.value, figure.unit, figure.note,
+        ]  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions."""
+        ours = self.comparison.ours
+        return {
+            "dataset": self.board.dataset,
+            "our_setting": self.board.setting,
+            "our_method": self.method,
+            "metric": self.metric,
+            "ours": tables.plain({name: getattr(ours, name) for name in ("value", "low", "high", "n")}) if ours else None,
+        } | self.comparison.to_json()
+
+
+def compare_boards(boards: Iterable[Board]) -> list[Compared]:
+    """Every value of ours with every figure of the same method, dataset and metric, the closest setting first."""
+    return [
+        Compared(board, names[run], metric, comparison)
+        for board in boards
+        for names in [{row.run.run: row.run.method for row in board.rows}]
+        for (run, metric), comparisons in on_board(board).items()
+        for comparison in comparisons
+    ]
+
+
+def closest(rows: Iterable[Compared]) -> list[Compared]:
+    """For each of our values and each paper the figure whose setting is the closest."""
+    first: dict[tuple[Any, ...], Compared] = {}
+    for row in rows:
+        board = row.board
+        key = (board.dataset_fingerprint, board.setting, board.seed, row.method, row.metric, row.comparison.figure.paper)
+        first.setdefault(key, row)
+    return list(first.values())
+
+
+def render(rows: Sequence[Compared], form: str) -> str:
+    """Rows as one text.
+
+    Args:
+        rows: As `compare_boards` gives them; papers and READMEs get the closest alone, and of what differs the keys.
+        form: One of `tables.FORMATS`.
+    """
+    if form == "csv":
+        return tables.to_csv(CSV_COLUMNS, (row.tidy() for row in rows))
+    heads = ("dataset", *HEADS)
+    lines = [
+        [row.board.dataset, *row.cells[:6], ", ".join(one.key for one in row.comparison.differs), row.cells[7]] for row in closest(rows)
+    ]
+    if form == "markdown":
+        return tables.to_markdown(heads, [[tables.markdown_text(cell) for cell in line] for line in lines], left=3)
+    return tables.to_latex(
+        [tables.latex_text(head) for head in heads],
+        [[tables.latex_text(cell) for cell in line] for line in lines],
+        caption="Comparison with published results",
+        notes=[r"Values $\times$ 100 $\pm$ half their 95\,\% interval"],
+        left=3,
+    )

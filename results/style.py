@@ -11,14 +11,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.styles.mix import STYLED, Survival, survival
 from results import queries
 from results.board import folded_columns, folded_runs, is_called
@@ -26,7 +26,11 @@ from results.queries import Columns, RunRow
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import StyleDrop, difference, differences, estimates, holm, style_robustness
 from results.store import Store
+from results.tables import plain
 from results.variants import Told
+
+if TYPE_CHECKING:
+    from methods.sark.reranker import Sensitivity, ToldTwice
 
 # -- Runs of an experiment by how the passages of their benchmark were told, and what survived it --
 
@@ -119,6 +123,14 @@ class CurveTable:
     scale: float
     places: tuple[float, ...]
     curves: tuple[Curve, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions, None stands for "no value"."""
+        methods = [
+            {"method": one.method, "points": [{"x": x, **asdict(value)} for x, value in one.points.items()], "change": asdict(one.change)}
+            for one in self.curves
+        ]
+        return dict(plain({"over": self.over, "title": self.title, "metric": self.metric, "methods": methods}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +274,23 @@ class Drop:
     beyond: Difference | None = None
     beyond_p: float = math.nan
 
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; the parts are None where they could not be told apart."""
+        found = self.found
+        parts: dict[str, Estimate | Difference]
+        parts = {"answers_kept": self.answers_kept, "content_lost": found.content_lost, "from_content": found.from_content}
+        parts |= {"from_style": found.from_style, "drop_where_survived": found.drop_where_survived}
+        return {
+            "style": self.told.name,
+            "formal_share": self.told.formal,
+            "drawn": self.told.drawn,
+            "value": asdict(self.value),
+            "drop": asdict(found.drop) | {"p_holm": found.p_holm},
+            "relative_drop": self.relative,
+            "beyond_reference": None if self.beyond is None else asdict(self.beyond) | {"p_holm": self.beyond_p},
+            **{name: asdict(part) if self.content_known else None for name, part in parts.items()},
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class MethodDrops:
@@ -304,6 +333,19 @@ class DropTable:
                     found.setdefault(drop.told.name, []).append(drop.found.drop.value)
         return {name: float(np.mean(values)) for name, values in found.items()}
 
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions, None stands for "no value"."""
+        methods = [
+            {"method": row.method, "kind": row.kind, "formal": asdict(row.formal), "styles": [drop.to_json() for drop in row.drops]}
+            for row in self.rows
+        ]
+        shared = {name: getattr(self, name) for name in ("base", "setting", "seed", "metric", "reference")}
+        return dict(plain(shared | {"mean_drop": self.average, "methods": methods}))
+
+
+class NotStyled(UserError):
+    """No dataset of an experiment is asked about both formally and in another style."""
+
 
 def style_drops(
     store: Store,
@@ -325,7 +367,7 @@ def style_drops(
         reference: The method that drops are held against; None: the experiment's.
 
     Raises:
-        UserError: No base is asked about both formally and otherwise.
+        NotStyled: No base is asked about both formally and otherwise.
     """
     against = reference or queries.experiment(store, experiment).reference
     runs = queries.runs(store, experiment)
@@ -349,7 +391,7 @@ def style_drops(
                         scale = queries.scale_of(metric, known)
                         tables.append(DropTable(base, formal.setting, formal.seed, metric, scale, rows, named))
     if not tables:
-        raise UserError(
+        raise NotStyled(
             f"the experiment {experiment!r} asks about no dataset both formally and in another style",
             where=str(store.folder),
             try_this="two benchmarks `styled` over one base, with mix {informal: 0} and {informal: 1}",
@@ -456,3 +498,24 @@ class _Scored:
             relative = drop / before if before else float("nan")
             drops.append(Drop(side.told, value, robust.drops[name], relative, known[name] is not None, share))
         return MethodDrops(run.method, run.kind, found[0], tuple(drops))
+
+
+# -- How far rerankers are moved by style --
+
+
+MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
+"""What is measured, as `methods.sark.reranker.Sensitivity` names it."""
+
+
+def sensitivity_estimates(found: Sensitivity, questions: Sequence[ToldTwice]) -> dict[str, Estimate]:
+    """By measure, the mean over questions.
+
+    Args:
+        found: What style does to one reranker.
+        questions: Of which it was measured.
+    """
+    # Questions over the same candidates (verses of one chapter) are one observation of style, not many.
+    shared = [content_hash(passage.id for passage in one.formal) for one in questions]
+    clusters = shared if len(set(shared)) < len(shared) else None
+    values = estimates(np.stack([getattr(found, measure) for measure in MEASURES]), clusters=clusters)
+    return dict(zip(MEASURES, values, strict=True))

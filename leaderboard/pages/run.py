@@ -188,7 +188,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
         more = f", {len(found.questions)} of {found.apart:,}" if found.apart > len(found.questions) else ""
         show(el("h3", f"Where they differ most on {formats.metric_label(found.by)}{more}"), "apart-title")
         show(diff_view.questions(found, definitions), "apart")
-    show(el("p", el("span", f"ragmeter diff {run.run[:8]} {second[:8]}", cls="command")), "diff-command")
+    show(el("p", el("span", f"ragmeter results compare {run.run[:8]} {second[:8]}", cls="command")), "diff-command")
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:

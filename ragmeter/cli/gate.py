@@ -1,121 +1,200 @@
-"""The commands around decisions: `gate`, `diff`, `bless`, `checkpoints`; their arguments, the work is elsewhere."""
+"""`ragmeter gate`: may a candidate take the baseline's place? The answer as text, JSON, JUnit XML and Markdown."""
 
 from __future__ import annotations
 
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from benchmarks.core.errors import counted, unwritable
 from ragmeter.cli import options
-from ragmeter.cli.options import App, JsonOption, MetricsOption, QuietOption, RunArgument, StoreOption, VerboseOption
+from ragmeter.cli.options import App, Common
+from ragmeter.console import err, offering_score, out
+from results import checkpoints
+from results.checkpoints import Checkpoint
+from results.gate import Gate, Verdict, ask, parse_margins, record
+from results.queries import RunRow
+from results.tables import markdown_text, to_markdown
 
-checkpoints_app = App(help="Trained checkpoints: list them, enter a folder, check one.")
+app = App(help="Decide whether a candidate is worse than a baseline (exit codes 0, 100, 101).")
+
+_COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
+_SIGNS = {"pass": "✅ pass", "regressed": "❌ regressed", "inconclusive": "❔ inconclusive"}
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even escaped."""
 
 
+@app.command()
 def gate(
-    baseline: Annotated[
-        str, typer.Option(help="RUN to hold the candidate against: a blessed name, prefix or path.", autocompletion=options.runs)
-    ],
+    baseline: Annotated[str, typer.Option(help="RUN to compare with: a tag, prefix or path.", autocompletion=options.runs)],
     candidate: Annotated[
         str,
         typer.Option(help="RUN, or CHECKPOINT: its newest run on the baseline's benchmark.", autocompletion=options.runs_or_checkpoints),
     ],
-    metric: Annotated[
-        list[str], typer.Option(help="Decide on this metric; may be given several times.", autocompletion=options.stored_metrics)
-    ],
+    metric: Annotated[list[str], typer.Option(help="Decide on this metric; may be repeated.", autocompletion=options.stored_metrics)],
     margin: Annotated[list[str], typer.Option(help="Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")],
-    strict: Annotated[bool, typer.Option("--strict", help="Count any sure loss as a regression, even within the margin.")] = False,
+    common: Common,
+    strict: Annotated[bool, typer.Option("--strict", help="Count any significant loss as a regression, even within the margin.")] = False,
     allow_partial: Annotated[bool, typer.Option("--allow-partial", help="Decide on what two unfinished runs have both answered.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit XML report here.")] = None,
     summary: Annotated[
         Path | None, typer.Option(envvar="GITHUB_STEP_SUMMARY", show_envvar=True, help="Append a Markdown summary to this file.")
     ] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Did a candidate regress? Exit code 0: no, surely not; 100: yes; 101: too few questions to tell."""
-    from ragmeter.cli.commands import gate as gating
+) -> int:
+    """Decide whether a candidate is worse than a baseline (exit codes 0, 100, 101).
 
-    request = gating.Request(baseline, candidate, tuple(metric), tuple(margin), strict, allow_partial)
-    raise typer.Exit(gating.gate(request, junit, summary, store, as_json, quiet))
-
-
-def diff(
-    first: RunArgument,
-    second: RunArgument,
-    metrics: MetricsOption = None,
-    questions: Annotated[int, typer.Option(min=0, help="How many of the questions on which they differ most.")] = 5,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Say what differs between two runs: in settings, in numbers, on which questions."""
-    from ragmeter.cli.commands import compare
-
-    compare.diff(first, second, metrics, questions, store, as_json, quiet)
-
-
-def bless(
-    name: Annotated[
-        str | None, typer.Argument(help="The name; without any, list the blessed names.", autocompletion=options.blessed)
-    ] = None,
-    target: Annotated[
-        str | None, typer.Argument(help="RUN or CHECKPOINT that it is to mean.", autocompletion=options.runs_or_checkpoints)
-    ] = None,
-    note: Annotated[str | None, typer.Option(help="Why this one.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the name away.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Give a run or checkpoint a name, such as the baseline that candidates are held against."""
-    from ragmeter.cli.commands import gate as checkpointing
-
-    checkpointing.bless(name, target, note, remove, store, as_json, quiet)
+    0: it is not, by more than the margin; 100: it is; 101: too few questions to tell.
+    """
+    store = common.store
+    common_margin, margins = parse_margins(margin)
+    first, second = checkpoints.resolve(store, baseline), checkpoints.resolve(store, candidate)
+    if isinstance(first, Checkpoint) and isinstance(second, RunRow):
+        # A checkpoint's run is sought on the other side's benchmark.
+        runs = checkpoints.run_of(store, first, second), second
+    else:
+        run = checkpoints.run_of(store, first)
+        runs = run, checkpoints.run_of(store, second, run)
+    with offering_score():
+        decided = ask(store, *runs, metrics=metric, margin=common_margin, margins=margins, strict=strict, allow_partial=allow_partial)
+    targets = {"baseline_checkpoint": first, "candidate_checkpoint": second}
+    hashes = {name: one.sha256 for name, one in targets.items() if isinstance(one, Checkpoint)}
+    asked = {"asked": {"baseline": baseline, "candidate": candidate}, **hashes}
+    record(store, decided, **asked)
+    if junit is not None:
+        _write(junit, _junit(decided), "--junit", append=False)
+    if summary is not None:
+        _write(summary, _summary(decided, baseline, candidate), "--summary", append=True)
+    common.emit(decided.to_json() | asked, lambda: _show(decided, baseline, candidate, common.quiet))
+    return decided.exit_code
 
 
-@checkpoints_app.callback(invoke_without_command=True)
-def checkpoints(
-    context: typer.Context,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """List trained checkpoints."""
-    if context.invoked_subcommand is None:
-        from ragmeter.cli.commands import gate as checkpointing
-
-        checkpointing.checkpoints(store, as_json)
+def _write(path: Path, text: str, option: str, *, append: bool) -> None:
+    try:
+        with path.open("a" if append else "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError as error:
+        raise unwritable(error, f"{option} {path}") from error
 
 
-@checkpoints_app.command("add")
-def checkpoints_add(
-    folder: Annotated[Path, typer.Argument(help="A folder with a ragmeter.json.")],
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Check a checkpoint folder and enter it into the store."""
-    from ragmeter.cli.commands import gate as checkpointing
-
-    checkpointing.add(folder, store, as_json, quiet)
+# -- A verdict in words --
 
 
-@checkpoints_app.command("verify")
-def checkpoints_verify(
-    checkpoint: Annotated[
-        str | None,
-        typer.Argument(
-            help="A folder, blessed name, hash prefix or folder name (default: all registered)", autocompletion=options.checkpoints
-        ),
-    ] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Check that checkpoint folders still hold what they were trained to hold."""
-    from ragmeter.cli.commands import gate as checkpointing
+def _points(value: float | None, *, signed: bool = False) -> str:
+    """A fraction × 100, `–` where there is none."""
+    if value is None or value != value:
+        return "–"
+    return f"{100 * value:+.2f}" if signed else f"{100 * value:.2f}"
 
-    raise typer.Exit(checkpointing.verify(checkpoint, store, as_json))
+
+def _interval(verdict: Verdict) -> str:
+    """`-1.20 [-2.31, -0.10]`, × 100, as the metric counts."""
+    value, low, high = (_points(number, signed=True) for number in verdict.change)
+    return value if low == "–" else f"{value} [{low}, {high}]"
+
+
+def _sentence(decided: Gate, verdict: Verdict) -> str:
+    """What the gate says about one metric, with the numbers that decide."""
+    loss = f"loss of more than {_points(verdict.decision.margin)}pp"
+    if verdict.outcome == "inconclusive":
+        claim = f"{counted(verdict.decision.difference.n, 'question')} cannot tell whether there is a {loss}"
+    elif verdict.outcome == "pass":
+        claim = f"a {loss} is ruled out"
+    else:
+        claim = "a significant " + ("loss" if decided.strict else loss)
+    better = "" if verdict.higher_is_better else " (less is better)"
+    rest = f"; {_reach(verdict)}" if verdict.outcome == "inconclusive" else ""
+    return f"{verdict.metric}: {_interval(verdict)}, {claim}{better}{rest}"
+
+
+def _reach(verdict: Verdict) -> str:
+    """What these questions can see, and how many would decide."""
+    parts = []
+    if verdict.detectable == verdict.detectable:
+        parts.append(f"losses from {_points(verdict.detectable)}pp on are seen four times in five")
+    if verdict.questions_needed:
+        parts.append(f"about {counted(verdict.questions_needed, 'question')} would decide")
+    elif verdict.outcome == "inconclusive":
+        parts.append("no number of questions is known to decide")
+    return ", ".join(parts)
+
+
+def _show(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
+    for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
+        if not quiet:
+            out.print(Text(f"{side}  {name}: {run.path} ({run.run[:8]})"))
+    if not quiet:
+        run = decided.baseline
+        out.print(Text(f"on {run.dataset}, setting {run.setting}, {counted(decided.questions, 'question')}\n"))
+    for verdict in decided.verdicts:
+        pairs, margin = verdict.decision.difference.n, _points(verdict.decision.margin)
+        better = "" if verdict.higher_is_better else ", less is better"
+        out.print(Text(f"{verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
+        out.print(Text(f"  baseline {_points(verdict.baseline)}, candidate {_points(verdict.candidate)}"))
+        out.print(Text(f"  difference {_interval(verdict)}, margin {margin}pp, {pairs} pairs{better}"))
+        if reach := _reach(verdict):
+            out.print(Text(f"  {reach}"))
+    if not quiet:
+        unit, bar = "documents" if decided.clustered else "questions", "0" if decided.strict else "minus the margin"
+        rule = f"regressed: the interval lies below {bar}; pass: above minus the margin"
+        out.print(Text(f"\n× 100, with 95 % intervals (bootstrap over {unit}); {rule}", style="dim"))
+    for line in decided.remarks:
+        err.print(Text(line, style="yellow"))
+    out.print(Text(decided.outcome, style=_COLORS[decided.outcome]))
+
+
+# -- For machines and pages that show test results --
+
+
+def _junit(decided: Gate) -> str:
+    """JUnit XML, one test case a metric: regressed is a failure, inconclusive an error."""
+
+    def xml(text: str) -> str:
+        return _NOT_XML.sub("\ufffd", text)
+
+    outcomes = [verdict.outcome for verdict in decided.verdicts]
+    numbers = (len(outcomes), outcomes.count("regressed"), outcomes.count("inconclusive"), 0, 0)
+    counts = dict(zip(("tests", "failures", "errors", "skipped", "time"), map(str, numbers), strict=True))
+    root = ET.Element("testsuites", {"name": "ragmeter gate", **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": xml(f"{decided.baseline.dataset} in {decided.baseline.setting}"), **counts})
+    properties = ET.SubElement(suite, "properties")
+    facts = {side: f"{run.run} {run.path}" for side, run in (("baseline", decided.baseline), ("candidate", decided.candidate))}
+    for name, value in (facts | {"outcome": decided.outcome, "strict": str(decided.strict).lower()}).items():
+        ET.SubElement(properties, "property", {"name": name, "value": xml(value)})
+    for verdict in decided.verdicts:
+        case = ET.SubElement(suite, "testcase", {"classname": xml(decided.candidate.path), "name": xml(verdict.metric), "time": "0"})
+        sentence = xml(_sentence(decided, verdict))
+        if verdict.outcome == "pass":
+            ET.SubElement(case, "system-out").text = sentence
+        else:
+            kind = "failure" if verdict.outcome == "regressed" else "error"
+            ET.SubElement(case, kind, {"type": verdict.outcome, "message": sentence}).text = xml("\n".join(decided.remarks))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _summary(decided: Gate, baseline: str, candidate: str) -> str:
+    """Markdown, for a job's summary."""
+    rows: list[Sequence[str]] = []
+    for one in decided.verdicts:
+        values = (_points(one.baseline), _points(one.candidate), _interval(one), _points(one.decision.margin))
+        needed = f"{one.questions_needed:,}" if one.questions_needed else "–"
+        rows.append((one.metric, _SIGNS[one.outcome], *values, str(one.decision.difference.n), _points(one.detectable), needed))
+    heads = ("metric", "outcome", "baseline", "candidate", "difference", "margin", "pairs", "detectable loss", "questions to decide")
+    run, bar = decided.baseline, "0" if decided.strict else "minus the margin"
+    names = {name: markdown_text(text) for name, text in (("baseline", baseline), ("candidate", candidate))}
+    lines = [
+        f"### ragmeter gate: {_SIGNS[decided.outcome]}\n",
+        f"{names['candidate']} against {names['baseline']} on {markdown_text(run.dataset)}, setting {markdown_text(run.setting)}, "
+        f"{counted(decided.questions, 'question')}.\n",
+        to_markdown(heads, [[markdown_text(cell) for cell in row] for row in rows], left=2),
+        f"Values × 100, differences with their 95 % interval. Regressed: the whole interval lies below {bar}. Pass: the whole "
+        "interval lies above minus the margin. Detectable loss: the smallest that so many questions would call four times in five.\n",
+    ]
+    if changed := ", ".join(one.key.removeprefix("description.") for one in decided.changed[:12]):
+        lines.append(f"Changed: {markdown_text(changed)}\n")
+    return "\n".join([*lines, *(f"- {markdown_text(line)}" for line in decided.remarks)]) + "\n"

@@ -22,7 +22,6 @@ from leaderboard.report import as_json, page, report, sortable
 from leaderboard.views import board as drawings
 from leaderboard.views.board import Order, ordered
 from ragmeter.cli import main
-from ragmeter.cli.commands import results
 from results import queries
 from results.board import Board, boards
 from results.budget import quality_budget
@@ -207,7 +206,7 @@ def test_the_command_writes_both_files(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], synthetic: ModuleType
 ) -> None:
     html, board = tmp_path / "r.html", tmp_path / "b.json"
-    assert ragmeter(monkeypatch, "report", "-o", str(html), "--board", str(board), "--store", str(filled), "--json") == 0
+    assert ragmeter(monkeypatch, "results", "report", "-o", str(html), "--board", str(board), "--store", str(filled), "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said == {"experiment": synthetic.EXPERIMENT, "files": [str(html), str(board)]}
     assert html.read_text("utf-8").startswith("<!doctype html>")
@@ -217,16 +216,16 @@ def test_the_command_writes_both_files(
 def test_a_file_that_cannot_be_written_is_named(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(results, "html_of", lambda *_: "")
+    monkeypatch.setattr("leaderboard.report.report", lambda *_: "")
     there = tmp_path / "none" / "r.html"
-    assert ragmeter(monkeypatch, "report", "-o", str(there), "--store", str(filled)) == 2
+    assert ragmeter(monkeypatch, "results", "report", "-o", str(there), "--store", str(filled)) == 2
     said = capsys.readouterr()
     assert "cannot be written" in (said.out + said.err)
 
 
 def test_an_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = tmp_path / "r.html"
-    assert ragmeter(monkeypatch, "report", "nothing", "-o", str(there), "--store", str(filled)) == 2
+    assert ragmeter(monkeypatch, "results", "report", "nothing", "-o", str(there), "--store", str(filled)) == 2
     assert not there.exists()
 
 

@@ -245,7 +245,7 @@ def test_the_difference_of_two_runs_is_that_of_the_command(app: Start, filled: P
     asked = words(page.part("apart"))
     assert found.questions
     assert all(one.question.text in asked and one.second.answer in asked for one in found.questions)
-    assert f"ragmeter diff {first.run[:8]} {second.run[:8]}" in words(page.part("diff-command"))
+    assert f"ragmeter results compare {first.run[:8]} {second.run[:8]}" in words(page.part("diff-command"))
 
 
 def test_of_many_runs_the_nearest_are_offered_and_any_by_its_address(

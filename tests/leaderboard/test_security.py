@@ -210,13 +210,13 @@ def files(opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: Module
     store, now = Store(spoilt), datetime(2026, 1, 1, tzinfo=UTC)
     made = {name: data.decode() for name, data in exported.items()}
     for form, ending in (("csv", "csv"), ("markdown", "md"), ("latex", "tex")):
-        told = command("table", hostile.EXPERIMENT, "--format", form, "--store", spoilt, capsys=capsys)
+        told = command("results", hostile.EXPERIMENT, "--format", form, "--store", spoilt, capsys=capsys)
         made[f"table.{ending}"] = told
     made["report.html"] = report(store, hostile.EXPERIMENT, now)
     made["board.json"] = embedding.as_json(embedding.board_document(store, hostile.EXPERIMENT, now))
     run = queries.runs(store)[0].run
-    made["show.json"] = command("show", run, "--json", "--store", spoilt, capsys=capsys)
-    made["diff.json"] = command("diff", run, "1" * 16, "--json", "--store", spoilt, capsys=capsys)
+    made["show.json"] = command("results", "show", run, "--json", "--store", spoilt, capsys=capsys)
+    made["diff.json"] = command("results", "compare", run, "1" * 16, "--json", "--store", spoilt, capsys=capsys)
     return made
 
 

@@ -1,4 +1,4 @@
-"""Places that cannot be written, stores that are damaged, blessed names, values that do not fit: what is said, and how
+"""Places that cannot be written, stores that are damaged, tags, values that do not fit: what is said, and how
 it ends."""
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
 @pytest.mark.parametrize(
     "line",
     [
-        "report --output {file}/b.html",
-        "table --format markdown --output {file}/t.md",
-        "trec export bm25 {file}/run.trec",
+        "results report --output {file}/b.html",
+        "results --format markdown --output {file}/t.md",
+        "results export bm25 -o {file}/run.trec",
         "judge labels export -o {file}/i.csv --criterion accuracy --count 2",
         "data restyle worlds/multihop:test -o {file}/p.jsonl --style informal --rewriter rule --limit 1",
         "data synthesize worlds/multihop:train -o {file}/rows.jsonl --by worlds --count 2",
         "method index clara_compressor worlds/multihop:test --set model=clara-pocket --output {file}/x",
-        "results export {file}/out",
-        "results export {file}",
+        "store export -o {file}/out",
+        "store export -o {file}",
         "data build-corpus {dump} -o {file}/built",
         "data build-corpus {dump} -o {file}",
         "data synthesize worlds/multihop:train -o {file}/rows.jsonl --set model=x --set base_url=http://127.0.0.1:9/v1",
@@ -141,13 +141,13 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
     assert "ragmeter broke" in capsys.readouterr().err
 
 
-# -- blessed names -------------------------------------------------------------------------------------------------
+# -- tags ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_blessed_name_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
-    assert ragmeter("bless", "main", "bm25")[0] == 0
-    assert ragmeter("trec", "export", "main", str(tmp_path / "run.trec"))[0] == 0
+def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
+    assert ragmeter("results", "tag", "main", "bm25")[0] == 0
+    assert ragmeter("results", "export", "main", "-o", str(tmp_path / "run.trec"))[0] == 0
     assert ragmeter("results", "export", str(tmp_path / "out"), "main")[0] == 0
     code, out, _ = ragmeter("results", "prune", "main", "--json")
     assert code == 0

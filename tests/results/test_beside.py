@@ -215,7 +215,7 @@ class FakeBoard:
 def test_a_board_gets_the_figures_of_the_cells_that_have_any() -> None:
     cells = {name: FakeCell(Estimate(0.5, 0.4, 0.7, 100, 0)) for name in ("recall@5#v1", "ndcg@10(gain=linear)#v1")}
     rows = tuple(FakeRow(FakeRun(name, description(part(name))), cells) for name in ("bm25", "random"))
-    found = on_board(FakeBoard("hotpotqa:dev", "oracle", 100, rows))
+    found = on_board(FakeBoard("hotpotqa:dev", "oracle", 100, rows))  # type: ignore[arg-type]
     assert list(found) == [("bm25", "recall@5#v1")]
     (comparison,) = found["bm25", "recall@5#v1"]
     assert comparison.figure.value == "62.09"

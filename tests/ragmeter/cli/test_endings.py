@@ -144,11 +144,11 @@ def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str
 
 def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     bm25 = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
-    for line in (("show", "BM25"), ("diff", "bm25", "random é")):
+    for line in (("results", "show", "BM25"), ("results", "compare", "bm25", "random é")):
         code, _, said = ragmeter(*line)
         assert code == 2
         assert f"name one: {bm25.run[:8]} ({bm25.path}); `ragmeter runs` lists all" in said
-    code, _, said = ragmeter("show", "random é/worlds/multihop:tst/distractor/0")
+    code, _, said = ragmeter("results", "show", "random é/worlds/multihop:tst/distractor/0")
     assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter runs` lists all" in said
 
 
@@ -161,17 +161,17 @@ def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
         dataset = (like.dataset, like.dataset_fingerprint, like.setting, like.seed, like.questions)
         store.start(Run(run, method, like.method_id, like.kind, {}, *dataset, {}))
     store.put_experiment("a-later", "name: a-later", None, None, None, runs, names=names)
-    said = ragmeter("show", "pick")[2]
+    said = ragmeter("results", "show", "pick")[2]
     assert said.count("(a-later/pick") == 12
     assert "… (13 in all); `ragmeter runs` lists all" in said
-    said = ragmeter("show", "random")[2]
+    said = ragmeter("results", "show", "random")[2]
     assert said.index("a-later/at random") < said.index("small/random é")
 
 
-def test_a_blessed_name_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
+def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
     run = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
     checkpoints.bless(store, "bm25-best", run)
-    assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("show", "bm25")[2]
+    assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("results", "show", "bm25")[2]
 
 
 def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None:
@@ -195,7 +195,7 @@ def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None
         ("run demo --limit five", "invalid value for '--limit': a whole number is wanted, got 'five'"),
         ("run demo --limit 2.5", "invalid value for '--limit': a whole number is wanted, got '2.5'"),
         ("run demo --limit 0", "invalid value for '--limit': must be at least 1, got 0"),
-        ("serve --port 99999999", "invalid value for '--port': must be at most 65535, got 99999999"),
+        ("leaderboard --port 99999999", "invalid value for '--port': must be at most 65535, got 99999999"),
         ("cache prune --older-than x", "invalid value for '--older-than': a number is wanted, got 'x'"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.cli.commands import run
+from ragmeter.api import run
 from results.gate import history
 from results.store import Store
 
@@ -52,8 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("gate")
     for name, text in (("small", EXPERIMENT), ("other", OTHER)):
         (folder / f"{name}.yaml").write_text(text)
-        request = run.RunRequest(str(folder / f"{name}.yaml"))
-        assert run.run(request, folder / "s", as_json=True, quiet=True, verbose=False) == 0
+        assert not run(folder / f"{name}.yaml", store=folder / "s").failed
     return str(folder / "s")
 
 
@@ -152,16 +151,16 @@ def test_junit_and_summary_say_the_same_as_the_exit_code(gate: Command, tmp_path
 
 
 @pytest.mark.slow
-def test_a_blessed_baseline_is_a_name_that_moves(ragmeter: Command, gate: Command) -> None:
-    assert ragmeter("bless", "main", path("bm25"), "--note", "first").code == 0
+def test_a_tagged_baseline_is_a_name_that_moves(ragmeter: Command, gate: Command) -> None:
+    assert ragmeter("results", "tag", "main", path("bm25"), "--note", "first").code == 0
     done = gate("main", path("random"), "--metric", "recall@5", "--margin", "1pp")
     assert done.code == 100, done.err
-    moved = json.loads(ragmeter("bless", "main", path("random"), "--json").out)
+    moved = json.loads(ragmeter("results", "tag", "main", path("random"), "--json").out)
     assert moved["before"] != moved["run"]
     assert gate("main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").code == 0
-    listed = json.loads(ragmeter("bless", "--json").out)
+    listed = json.loads(ragmeter("results", "tag", "--json").out)
     assert [(one["name"], one["run"]) for one in listed] == [("main", moved["run"])]
-    assert ragmeter("bless", "main", "--remove").code == 0
+    assert ragmeter("results", "tag", "main", "--remove").code == 0
     assert gate("main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").code == 2
 
 
@@ -242,21 +241,21 @@ def test_did_my_checkpoint_regress(tmp_path: Path, call: Command, monkeypatch: p
     )
     ran = call("run", str(file), "-q")
     assert ran.code == 0, ran.err
-    assert call("bless", "main", path("bm25", "nightly")).code == 0
+    assert call("results", "tag", "main", path("bm25", "nightly")).code == 0
     unknown = gate(str(folder))
     assert unknown.code == 2
-    assert "ragmeter checkpoints add" in unknown.err
-    added = json.loads(call("checkpoints", "add", str(folder), "--json").out)
+    assert "checkpoints add" in unknown.err
+    added = json.loads(call("train", "checkpoints", "add", str(folder), "--json").out)
     done = gate("epoch-1", "--json")
     assert done.code == 100, done.err
     said = json.loads(done.out)
     assert said["candidate_checkpoint"] == added["sha256"]
     assert said["candidate"]["path"].split("/")[1] == "mine"
-    listed = json.loads(call("checkpoints", "--json").out)
+    listed = json.loads(call("train", "checkpoints", "--json").out)
     assert [(one["name"], one["registered"]) for one in listed] == [("epoch-1", True)]
-    assert call("checkpoints", "verify").code == 0
+    assert call("train", "checkpoints", "check").code == 0
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
-    assert call("checkpoints", "verify").code == 1
-    tampered = call("checkpoints", "verify", "epoch-1")
+    assert call("train", "checkpoints", "check").code == 1
+    tampered = call("train", "checkpoints", "check", "epoch-1")
     assert tampered.code == 2
     assert "config.json" in tampered.err

@@ -21,14 +21,14 @@ KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
 
 def test_a_metric_that_was_not_scored_is_offered_to_be(ragmeter: Command) -> None:
     for line in (
-        ("table", "--metrics", "mrr@10"),
-        ("diff", "bm25", "random", "--metrics", "mrr@10"),
+        ("results", "--metric", "mrr@10"),
+        ("results", "compare", "bm25", "random", "--metric", "mrr@10"),
         ("gate", "--baseline", "bm25", "--candidate", "random", "--metric", "mrr@10", "--margin", "1pp"),
     ):
         done = ragmeter(*line)
         assert done.code == 2, line
         assert "ragmeter score --add 'mrr@10'" in done.err, line
-    done = ragmeter("table", "--metrics", "f11")
+    done = ragmeter("results", "--metric", "f11")
     assert "score --add" not in done.err
     assert "unknown stored metric 'f11'" in done.err
 
@@ -41,7 +41,7 @@ def test_the_gate_lists_what_was_scored_once(ragmeter: Command) -> None:
 
 @pytest.mark.slow
 def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, store: Any) -> None:
-    said = ragmeter("diff", "nothing-like-it", "bm25").err
+    said = ragmeter("results", "compare", "nothing-like-it", "bm25").err
     first = min(row.path for row in queries.runs(store))
     assert first in said
     run = queries.runs(store)[0].run
@@ -65,8 +65,8 @@ def test_nothing_to_prune_is_said_once(ragmeter: Command) -> None:
 @pytest.mark.slow
 def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Path) -> None:
     output = tmp_path / "keep.html"
-    assert "replaced" not in ragmeter("report", "-o", str(output)).out
-    again = ragmeter("report", "-o", str(output))
+    assert "replaced" not in ragmeter("results", "report", "-o", str(output)).out
+    again = ragmeter("results", "report", "-o", str(output))
     assert (again.code, "(replaced)" in again.out) == (0, True)
 
 

@@ -1,4 +1,4 @@
-"""`ragmeter diff` and `ragmeter table` as people and programs meet them."""
+"""`ragmeter results` as people and programs meet it: tables, two runs compared, what papers print."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from methods.api import Prediction
 from ragmeter import console
-from ragmeter.cli.commands import results
-from ragmeter.cli.commands import run as running
+from ragmeter.api import run
+from ragmeter.cli import results
 from results import queries
 from results.board import boards
 from results.compare import diff, differing
-from results.published import figures
+from results.published import figures, papers
 from results.statistics.intervals import difference, holm
 from results.store import FINISHED, Run, Store
 
@@ -57,8 +57,7 @@ Command = Callable[..., Any]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("diff")
     (place / "x.yaml").write_text(EXPERIMENT)
-    request = running.RunRequest(str(place / "x.yaml"))
-    assert running.run(request, place / "s", as_json=True, quiet=True, verbose=False) == 0
+    assert not run(place / "x.yaml", store=place / "s").failed
     return str(place / "s")
 
 
@@ -76,7 +75,7 @@ def path(method: str, dataset: str = "worlds/multihop:test/distractor") -> str:
 
 @pytest.mark.slow
 def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) -> None:
-    done = ragmeter("diff", path("bm25"), path("flat"), "--json")
+    done = ragmeter("results", "compare", path("bm25"), path("flat"), "--json")
     assert done.code == 0, done.err
     said = json.loads(done.out)
     assert said["settings"] == [
@@ -99,7 +98,7 @@ def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
 
 
 def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder: str, ragmeter: Command) -> None:
-    done = ragmeter("diff", path("bm25"), path("random"), "--metrics", "recall@5", "--questions", "4", "--json")
+    done = ragmeter("results", "compare", path("bm25"), path("random"), "--metric", "recall@5", "--count", "4", "--json")
     said = json.loads(done.out)
     store = Store(Path(folder))
     runs = [said["first"]["run"], said["second"]["run"]]
@@ -114,7 +113,7 @@ def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder
 
 
 def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Command) -> None:
-    done = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"), "--json")
+    done = ragmeter("results", "compare", path("bm25"), path("bm25", "worlds/long:test/document"), "--json")
     assert done.code == 0, done.err
     said = json.loads(done.out)
     assert said["paired"] is False
@@ -123,12 +122,12 @@ def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Comman
     assert all(one["difference"] is None for one in said["metrics"])
     assert all(one["first"] and one["second"] for one in said["metrics"])
     assert said["questions"] == []
-    shown = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"))
+    shown = ragmeter("results", "compare", path("bm25"), path("bm25", "worlds/long:test/document"))
     assert "numbers are not paired: the runs are about different data" in " ".join(shown.out.split())
 
 
 def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
-    done = ragmeter("diff", path("bm25"), path("bm25"))
+    done = ragmeter("results", "compare", path("bm25"), path("bm25"))
     assert done.code == 0, done.err
     assert "the two were made alike" in done.err
     assert "+0.0 ± 0.0" in done.out
@@ -162,7 +161,7 @@ def test_nested_keys_are_written_as_one_would_look_them_up() -> None:
 @pytest.mark.parametrize("form", ["csv", "text", "json"])
 def test_tables_are_written_in_every_format(ragmeter: Command, form: str, tmp_path: Path) -> None:
     file = tmp_path / "table"
-    done = ragmeter("table", "--format", form, "--output", str(file))
+    done = ragmeter("results", "--format", form, "--output", str(file))
     assert done.code == 0, done.err
     assert done.out == ""
     text = file.read_text("utf-8")
@@ -177,30 +176,59 @@ def test_tables_are_written_in_every_format(ragmeter: Command, form: str, tmp_pa
 
 @pytest.mark.slow
 def test_an_unknown_format_or_place_is_wrong_usage(ragmeter: Command, tmp_path: Path) -> None:
-    done = ragmeter("table", "--format", "latx")
+    done = ragmeter("results", "--format", "latx")
     assert done.code == 2
     assert "did you mean 'latex'?" in done.err
-    assert ragmeter("table", "--format", "csv", "--output", str(tmp_path)).code == 2
-    done = ragmeter("table", "--format", "csv", "--json")
+    assert ragmeter("results", "--format", "csv", "--output", str(tmp_path)).code == 2
+    done = ragmeter("results", "--format", "csv", "--json")
     assert (done.code, done.out) == (2, "")
-    assert "different things" in done.err
-    assert ragmeter("table", "--format", "json", "--json").code == 0
+    assert "two formats" in done.err
+    assert ragmeter("results", "--format", "json", "--json").code == 0
 
 
-@pytest.mark.parametrize("line", ["table --metrics=", "table --metrics=,", "diff RUN RUN --metrics="])
+@pytest.mark.parametrize("line", ["results --metric=", "results compare RUN RUN --metric="])
 def test_no_metric_is_not_every_metric(ragmeter: Command, line: str) -> None:
-    run = json.loads(ragmeter("runs", "--json").out)[0]["run"]
-    done = ragmeter(*line.replace("RUN", run).split())
+    done = ragmeter(*line.replace("RUN", path("bm25")).split())
     assert (done.code, done.out) == (2, "")
-    assert "no metric is named" in done.err
+    assert "unknown stored metric ''" in done.err
+
+
+def test_a_store_without_runs_is_no_mistake_but_an_experiment_that_it_lacks_is(ragmeter: Command, tmp_path: Path) -> None:
+    for group, value in (("results", {"experiment": None, "boards": []}), ("results style", {"experiment": None, "tables": []})):
+        done = ragmeter(*group.split(), "--store", str(tmp_path / "none"))
+        assert (done.code, done.out) == (0, "")
+        assert "ragmeter run FILE" in done.err
+        assert json.loads(ragmeter(*group.split(), "--store", str(tmp_path / "none"), "--json").out) == value
+        assert ragmeter(*group.split(), "nowhere", "--store", str(tmp_path / "none")).code == 2
+        assert ragmeter(*group.split(), "nowhere").code == 2
+    assert not (tmp_path / "none").exists()
+    done = ragmeter("results", "style")
+    assert (done.code, done.out) == (0, "")
+    assert "both formally and in another style" in done.err
+
+
+def test_a_run_and_one_of_its_questions_are_shown(ragmeter: Command) -> None:
+    whole = json.loads(ragmeter("results", "show", path("bm25"), "--json").out)
+    assert (whole["path"], whole["done"], whole["status"]) == (path("bm25"), 30, FINISHED)
+    assert whole["description"]["method"]["id"] == "bm25"
+    assert len(whole["board"]["rows"]) == 1
+    assert whole["run"] in ragmeter("results", "show", path("bm25")).out
+    compared = json.loads(ragmeter("results", "compare", path("bm25"), path("random"), "--count", "1", "--json").out)
+    (apart,) = compared["questions"]
+    one = json.loads(ragmeter("results", "show", path("bm25"), apart["question"], "--json").out)
+    assert one["answer"]["answer"] == apart["first"]["answer"]
+    assert [item["id"] for item in one["answer"]["evidence"]][:5] == apart["first"]["evidence"]
+    assert apart["text"] in " ".join(ragmeter("results", "show", path("bm25"), apart["question"]).out.split())
+    wrong = ragmeter("results", "show", path("bm25"), apart["question"] + "x")
+    assert (wrong.code, f"did you mean '{apart['question']}'" in wrong.err) == (2, True)
 
 
 @pytest.mark.slow
 def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
-    done = ragmeter("table", "--published")
+    done = ragmeter("results", "--published")
     assert done.code == 0, done.err
     assert "print no figure of these methods" in done.err
-    assert json.loads(ragmeter("table", "--published", "--json").out)["published"] == []
+    assert json.loads(ragmeter("results", "--published", "--json").out)["published"] == []
 
 
 def with_a_published_figure(folder: Path) -> Store:
@@ -234,11 +262,10 @@ def with_a_published_figure(folder: Path) -> Store:
 
 
 @pytest.mark.slow
-def test_ours_stands_beside_what_the_paper_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ours_are_compared_with_what_the_paper_prints(ragmeter: Command, tmp_path: Path) -> None:
     with_a_published_figure(tmp_path / "s")
     for form in ("text", "csv", "markdown", "latex", "json"):
-        results.table(results.Request("p", None, False, form, None, True), tmp_path / "s", False)
-        said = capsys.readouterr().out
+        said = ragmeter("results", "p", "--published", "--format", form, "--store", str(tmp_path / "s")).out
         if form == "json":
             first = json.loads(said)["published"][0]
             assert first["gap"] == pytest.approx(0.5 - first["published"])
@@ -258,10 +285,10 @@ def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(tmp_pat
     terminal = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="standard", highlight=False)
     for module in (results, console):
         monkeypatch.setattr(module, "out", terminal)
-    results.show_beside(found)
+    results.show_comparison(found)
     assert isinstance(terminal.file, io.StringIO)
     said = terminal.file.getvalue()
-    (told, *_) = results.beside_json(found)
+    (told, *_) = results.comparison_json(found)
     assert "published figures of these methods" in said
     assert "published in" in said
     dim = re.findall(r"\x1b\[2m(.*?)\x1b", said)
@@ -270,3 +297,31 @@ def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(tmp_pat
     (ours,) = {line.partition("hotpotqa:validation")[2].split()[0] for line in said.splitlines() if "mine," in line}
     assert ours == "50.0"  # measured here: not dim
     assert told["gap"] == pytest.approx(0.5 - told["published"])
+
+
+# -- what papers print --
+
+
+def test_every_paper_is_listed_with_its_tables(call: Command) -> None:
+    listed = json.loads(call("results", "paper", "--json").out)
+    assert set(listed) == set(papers())
+    assert {"2", "3", "4", "7"} <= set(listed["ark"])
+    numbers = [int(table) for table in listed["clara"] if table.isdigit()]
+    assert numbers == sorted(numbers)
+    assert listed["clara"][: len(numbers)] == list(map(str, numbers)), "tables stand before what the text says"
+
+
+@pytest.mark.slow
+def test_figures_of_a_paper_are_those_that_its_file_holds(call: Command) -> None:
+    printed = json.loads(call("results", "paper", "ark", "--table", "4", "--json").out)
+    assert [one["value"] for one in printed] == [figure.value for figure in figures("ark") if figure.table == "4"]
+    assert printed[0]["value"] in call("results", "paper", "ark", "--table", "4").out
+    wrong = json.loads(call("results", "paper", "ark", "--misprints", "--json").out)
+    assert 0 < len(wrong) == sum(figure.slip is not None for figure in figures("ark"))
+    assert all("slip: " in one["note"] for one in wrong)
+
+
+@pytest.mark.parametrize("words", [("arc",), ("ark", "--table", "99"), ("ark", "--method", "nobody")])
+def test_what_is_not_printed_is_an_error(call: Command, words: tuple[str, ...]) -> None:
+    done = call("results", "paper", *words)
+    assert (done.code, done.out) == (2, "")

@@ -1,4 +1,4 @@
-"""`ragmeter styles` after an experiment that was really run: what survived, and how sensitive rerankers are."""
+"""`ragmeter results style` after an experiment that was really run: what survived, and how sensitive rerankers are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.cli.commands import run as running
+from ragmeter.api import run
 from results import queries
 from results.store import FINISHED, Store
 
@@ -31,8 +31,7 @@ methods:
   - {id: full_context, name: given, k: 2, reader: retrieval_only}
   - {id: full_context, name: BM25, rerankers: [bm25_reranker], k: 2, reader: retrieval_only}
 """)
-    request = running.RunRequest(str(place / "x.yaml"))
-    assert running.run(request, place / "store", as_json=True, quiet=True, verbose=False) == 0
+    assert not run(place / "x.yaml", store=place / "store").failed
     return place
 
 
@@ -44,7 +43,7 @@ def store(ran: Path, tmp_path: Path) -> Store:
 
 @pytest.mark.slow
 def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter: Command, store: Store) -> None:
-    said = json.loads(ragmeter("styles", "drops", "x", "--json").out)
+    said = json.loads(ragmeter("results", "style", "--json").out)
     assert [table["metric"] for table in said["tables"]] == ["mrr@10#v1", "recall@2#v1"]
     for table in said["tables"]:
         given, reranked = table["methods"]
@@ -59,8 +58,8 @@ def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter
 
 @pytest.mark.slow
 def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command, ran: Path) -> None:
-    asked = ("styles", "sensitivity", "worlds/multihop:test", "--limit", "3")
-    done = ragmeter(*asked, "--reranker", "bm25_reranker", "--set", "b=0", "--style", "informal", "--style", "humor", "--json")
+    asked = ("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "3")
+    done = ragmeter(*asked, "--reranker", "bm25_reranker", "--set", "reranker.b=0", "--style", "informal", "--style", "humor", "--json")
     assert done.code == 0, done.err
     said = json.loads(done.out)
     assert [(row["reranker"], row["style"]) for row in said["rerankers"]] == [("bm25_reranker", "informal"), ("bm25_reranker", "humor")]
@@ -78,7 +77,7 @@ def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command,
 @pytest.mark.slow
 def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ragmeter: Command, data_folder: Path) -> None:
     file = data_folder / "sark_style" / "bible_genesis.jsonl"
-    done = ragmeter("styles", "sensitivity", "parallel_style/bible:test", "--path", str(file), "--limit", "34",
+    done = ragmeter("results", "style", "sensitivity", "parallel_style/bible:test", "--set", f"path={file}", "--limit", "34",
                     "--reranker", "bm25_reranker", "--style", "bbe", "--style", "ylt", "--json")  # fmt: skip
     assert done.code == 0, done.err
     said = json.loads(done.out)
@@ -96,12 +95,13 @@ def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ra
         (("--experiment", "sark/worlds"), "ragmeter run sark/worlds"),
         (("--experiment", "demo"), "no method of this experiment reranks"),
         (("--reranker", "bm25"), "is a retriever, not a reranker"),
-        (("--reranker", "bm25_reranker", "--set", "k2=1"), "k1"),
-        (("--reranker", "bm25_reranker", "--reranker", "bi_encoder", "--set", "k1=1"), "one reranker"),
+        (("--reranker", "bm25_reranker", "--set", "reranker.k2=1"), "k1"),
+        (("--reranker", "bm25_reranker", "--reranker", "bi_encoder", "--set", "reranker.k1=1"), "one reranker"),
+        (("--reranker", "bm25_reranker", "--set", "reranker=1"), "one reranker"),
         (("--reranker", "bm25_reranker", "--style", "sonnet"), "sonnet"),
     ],
 )
 def test_what_cannot_be_measured_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
-    done = ragmeter("styles", "sensitivity", "worlds/multihop:test", "--limit", "2", *arguments)
+    done = ragmeter("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "2", *arguments)
     assert done.code == 2, done.err
     assert message in " ".join(done.err.split())

@@ -1,4 +1,4 @@
-"""`ragmeter styles drops`, `curve` and `sensitivity`: what is printed is the paired statistics of what is stored."""
+"""`ragmeter results style`, its gaps and curves: what is printed is the paired statistics of what is stored."""
 
 from __future__ import annotations
 
@@ -217,13 +217,13 @@ def test_a_drop_is_held_against_the_references_question_by_question(
     for name, found in ps.items():
         shown = [drop.beyond_p for row in table.rows[1:] for drop in row.drops if drop.told.name == name]
         assert shown == pytest.approx(holm(found))
-    done = ragmeter("styles", "drops", "e", "--metrics", "em", "--reference", "base", "--json")
+    done = ragmeter("results", "style", "gap", "e", "--metric", "em", "--reference", "base", "--json")
     (told_,) = json.loads(done.out)["tables"]
     assert told_["reference"] == "base"
     assert told_["methods"][0]["styles"][0]["beyond_reference"] is None
     value = told_["methods"][1]["styles"][0]["beyond_reference"]["value"]
     assert value == pytest.approx(table.rows[1].drops[0].beyond.value)  # type: ignore[union-attr]
-    missing = ragmeter("styles", "drops", "e", "--reference", "bse")
+    missing = ragmeter("results", "style", "gap", "e", "--reference", "bse")
     assert missing.code == 2
     assert "did you mean 'base'" in missing.err
 
@@ -289,12 +289,12 @@ def test_a_store_that_was_never_told_what_survived_says_so(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
     stored(tmp_path / "store", benchmarks, scores, remember=False)
-    done = ragmeter("styles", "drops", "e", "--json")
+    done = ragmeter("results", "style", "gap", "e", "--json")
     for method in json.loads(done.out)["tables"][0]["methods"]:
         for style in method["styles"]:
             assert style["content_lost"] is style["answers_kept"] is None
             assert style["drop"]["n"]
-    assert "before ragmeter kept what retelling lost" in ragmeter("styles", "drops", "e").out
+    assert "before ragmeter kept what restyling lost" in ragmeter("results", "style", "gap", "e").out
 
 
 @pytest.mark.slow
@@ -355,9 +355,9 @@ def columns(line: str) -> Sequence[str]:
 
 @pytest.mark.slow
 def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command) -> None:
-    done = ragmeter("styles", "drops", "e", "--style", "informal")
+    done = ragmeter("results", "style", "gap", "e", "--style", "informal")
     assert done.code == 0, done.err
-    said = json.loads(ragmeter("styles", "drops", "--style", "informal", "--json").out)["tables"][0]
+    said = json.loads(ragmeter("results", "style", "gap", "--style", "informal", "--json").out)["tables"][0]
     base = next(row for row in said["methods"] if row["method"] == "base")
     drop = next(one for one in base["styles"] if one["style"] == "informal")
     line = next(line for line in done.out.splitlines() if line.startswith("base") and "50 %" not in line)
@@ -368,14 +368,14 @@ def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command)
     assert columns(line)[-4].strip() == f"{100 * drop['answers_kept']['value']:.1f}"
     assert "control (control)" in done.out
     assert "humor" not in done.out
-    mean = next(line for line in done.out.splitlines() if line.startswith("(mean drop)") and "50 %" not in line)
+    mean = next(line for line in done.out.splitlines() if line.startswith("(mean gap)") and "50 %" not in line)
     assert f"{100 * said['mean_drop']['informal']:+.1f}" in mean
 
-    curve = ragmeter("styles", "curve", "e", "--over", "mix", "--metrics", "em")
+    curve = ragmeter("results", "style", "curve", "e", "--over", "mix", "--metric", "em")
     assert curve.code == 0, curve.err
     assert "0 % formal" in curve.out
     assert "100 % formal" in curve.out
-    wrong = ragmeter("styles", "curve", "e", "--over", "mixx")
+    wrong = ragmeter("results", "style", "curve", "e", "--over", "mixx")
     assert wrong.code == 2
     assert "did you mean 'mix'?" in wrong.err
-    assert ragmeter("styles", "drops", "nowhere").code == 2
+    assert ragmeter("results", "style", "gap", "nowhere").code == 2

@@ -1,0 +1,55 @@
+"""`ragmeter leaderboard`: the leaderboard on a store as web pages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from benchmarks.core.errors import UserError
+from leaderboard import server
+from ragmeter.cli.options import App, Common
+from ragmeter.console import err
+from results.submission.card import LIMITS, MIB
+
+SUMMARY = "Serve the leaderboard on a store as web pages."
+DETAILS = f"""{SUMMARY}
+
+Read-only unless --allow-submissions is given. With it, whoever reaches the address may upload predictions (JSON Lines) with
+a card (YAML), or a bundle (zip), for a board that the store has already: {server.UPLOAD_MIB} MiB a file,
+{LIMITS.card_bytes // 1024} KiB a card, {LIMITS.file_bytes // MIB} MiB of predictions unpacked, {LIMITS.rows:,} rows,
+{server.PER_SESSION // MIB} MiB a visitor, {server.IN_ALL // MIB} MiB all of them; one upload is checked at a time, for at most
+{server.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded is executed.
+"""
+app = App(help=SUMMARY)
+
+
+@app.command(help=DETAILS)
+def leaderboard(
+    common: Common,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
+    host: Annotated[str, typer.Option(help="Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--open", help="Open a browser window on it.")] = False,
+    allow_submissions: Annotated[
+        bool, typer.Option("--allow-submissions", help="Let whoever reaches the address check and store submissions.")
+    ] = False,
+) -> int:
+    """Serve the leaderboard on a store."""
+    store = common.store
+    place: Path | None = next((one for one in (store.folder, *store.folder.parents) if one.is_file()), None)
+    if place is not None:
+        raise UserError("this is a file, not the folder of a store", where=str(place), try_this="--store FOLDER")
+    if not store.database.exists and not common.quiet:
+        # The terminal wraps what is too long: a path that was broken here could not be copied.
+        err.print(Text(f"no store at {store.folder} yet: pages fill when one is written there"), soft_wrap=True)
+
+    def started(url: str) -> None:
+        common.emit({"url": url, "store": str(store.folder)}, lambda: None)
+
+    # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
+    submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
+    on_start = started if common.json else None
+    return server.serve(store.folder, port=port, host=host, open_browser=browser, submit=submit, on_start=on_start)

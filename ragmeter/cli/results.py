@@ -1,0 +1,467 @@
+"""`ragmeter results`: tables of what was measured, single runs and pairs of runs, papers' figures, tags, files for others."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.core.errors import UserError, unknown_name, unwritable
+from ragmeter.cli import options, results_style
+from ragmeter.cli.options import App, Common, MetricOption, OutputOption, OverSeedsOption, ReferenceOption, RunArgument, StoredExperiment
+from ragmeter.console import WHOLE, err, listing, offering_score, out, show_board
+from results import checkpoints, compare, published, queries, tables
+from results.board import Board, board, boards
+from results.compare import Apart, Diff, Number
+from results.published import Compared, Figure
+from results.queries import AnswerRow, QuestionRow, RunRow
+from results.statistics.core import Estimate
+from results.store import Store
+from results.tables import labels, plus_minus
+
+app = App(default="table", help="Tables of what was measured; show a run, compare two, report, tag, export.")
+app.add_typer(results_style.app, name="style")
+
+ABSENT = "–"
+FORMATS = ("text", *tables.FORMATS, "json")
+FILE_WIDTH = 160
+"""Width of text tables in a file."""
+SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER = 240, 70, 200
+"""Characters of a passage, of a setting and of an answer that are printed."""
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length] + "…"
+
+
+def _write(path: Path, text: str) -> str:
+    """Write a file; returns its path, and whether another was there."""
+    replaced = " (replaced)" if path.exists() else ""
+    try:
+        path.write_text(text, "utf-8", newline="")
+    except OSError as error:
+        raise unwritable(error, path) from None
+    return f"{path}{replaced}"
+
+
+# -- Tables, alone or compared with published results --
+
+
+@app.command()
+def table(
+    common: Common,
+    experiment: StoredExperiment = None,
+    metric: MetricOption = None,
+    every: Annotated[bool, typer.Option("--all", help="Every run in the store, whatever its experiment.")] = False,
+    form: Annotated[
+        str, typer.Option("--format", help="text, csv, markdown, latex or json.", autocompletion=options.words(*FORMATS))
+    ] = "text",
+    output: OutputOption = None,
+    with_published: Annotated[bool, typer.Option("--published", help="Compare our values with the papers' figures.")] = False,
+    over_seeds: OverSeedsOption = False,
+    reference: ReferenceOption = None,
+) -> None:
+    """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS, where="--format")
+    if common.json and form not in ("text", "json"):
+        raise UserError(f"--json and --format {form} are two formats", where="--format", try_this="leave one of them out")
+    store = common.store
+    # A store may hold submissions alone, which belong to no experiment.
+    every = every or (experiment is None and not (store.database.exists and queries.experiments(store)))
+    name = None if every else queries.experiment(store, experiment).name
+    found: list[Board] = []
+    if store.database.exists:
+        with offering_score():
+            found = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
+    rows = published.compare_boards(found) if with_published else []
+    if common.json or form == "json":
+        value: dict[str, Any] = {"experiment": name, "boards": [one.to_json() for one in found]}
+        if with_published:
+            value["published"] = [row.to_json() for row in rows]
+        text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
+    elif form == "text" and output is None:
+        _show_tables(store, found, rows if with_published else None)
+        return
+    elif with_published:
+        text = published.render(rows, "markdown" if form == "text" else form)
+    elif form == "text":
+        sheet = io.StringIO()
+        for one in found:
+            show_board(one, Console(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
+        text = sheet.getvalue()
+    else:
+        text = tables.render(found, form)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        _write(output, text)
+
+
+def _show_tables(store: Store, found: Sequence[Board], rows: Sequence[Compared] | None) -> None:
+    if not found:
+        err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
+        return
+    closest = published.closest(rows or ())
+    for one in found:
+        if rows is None:
+            show_board(one, out)
+            continue
+        out.print(Text(one.dataset, style="bold") + Text(f"  setting {one.setting}"))
+        lines = [row.cells for row in closest if row.board is one]
+        listing(published.HEADS, lines, empty="the four papers print no figure of these methods on this dataset")
+        out.print()
+    if rows is not None:
+        left = len(rows) - len(closest)
+        more = f"; {left} further figures of other settings: --format csv or --json" if left else ""
+        note = "values × 100 ± half their 95 % interval; reproduced: the published value lies within our interval"
+        out.print(Text(note + more, style="dim"))
+
+
+def show_comparison(found: Sequence[Board]) -> None:
+    """Below a run's tables: published figures of the same methods, where the papers print some."""
+    rows = published.closest(published.compare_boards(found))
+    if not rows:
+        return
+    out.print(Text("published figures of these methods, the closest setting of each paper", style="bold"))
+    heads = labels([row.metric for row in rows])
+    lines = []
+    for row in rows:
+        _, _, ours, *theirs, _, _ = row.cells
+        # What was not measured here must not be taken for what was.
+        dim = [Text(cell, style="dim") for cell in (*theirs, row.comparison.figure.source)]
+        lines.append((f"{row.method}, {heads[row.metric]}", row.board.dataset, ours.partition(" ")[0], *dim))
+    listing(("method, metric", "dataset", "ours", "published", "gap", "status", "published in"), lines, empty="")
+    out.print(Text("`ragmeter results --published` says what differs, key by key", style="dim"))
+    out.print()
+
+
+def comparison_json(found: Sequence[Board]) -> list[dict[str, Any]]:
+    """What `show_comparison` shows, for programs."""
+    return [row.to_json() for row in published.closest(published.compare_boards(found))]
+
+
+@app.command()
+def paper(
+    common: Common,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PAPER]",
+            help="ark, clara, gpr or sark (default: list them)",
+            autocompletion=options.words("ark", "clara", "gpr", "sark"),
+        ),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Only this table, by its number.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Only this method: the paper's name of it, or our id.", autocompletion=options.methods)
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this dataset.", autocompletion=options.datasets)] = None,
+    misprints: Annotated[bool, typer.Option("--misprints", help="Only figures that cannot be right as printed.")] = False,
+) -> None:
+    """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
+    if name is None:
+        known = {one: published.tables_of(one) for one in published.papers()}
+        rows = [(one, len(published.figures(one)), ", ".join(of)) for one, of in known.items()]
+        common.emit(known, lambda: listing(("paper", "figures", "tables"), rows, empty="none"))
+        return
+    found = published.find(paper=name, table=table, method=method, dataset=dataset)
+    found = [figure for figure in found if figure.slip] if misprints else found
+    if not found:
+        hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
+        raise UserError(f"{name} prints no such figure", try_this=hint)
+    common.emit([asdict(figure) for figure in found], lambda: _show_figures(found))
+
+
+def _show_figures(found: Sequence[Figure]) -> None:
+    rows = []
+    for one in found:
+        unit = "" if one.unit in ("text", "number", "count") else f" {one.unit}"
+        rows.append((one.table, one.method, one.dataset, one.metric, one.value + unit, one.setting))
+    listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", below=WHOLE)
+    for note in dict.fromkeys(f"{one.source}, {one.method}: {one.note}" for one in found if one.note):
+        out.print(Text(note, style="dim"))
+
+
+# -- One run, one of its questions --
+
+
+@app.command()
+def show(
+    run: RunArgument,
+    common: Common,
+    question: Annotated[str | None, typer.Argument(help="Show this question: its gold, the answer, the evidence.")] = None,
+) -> None:
+    """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
+    store = common.store
+    row = checkpoints.find_run(store, run)
+    if question is None:
+        scores = board(store, [row])
+        documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
+        common.emit(row.to_json() | documents | {"board": scores.to_json()}, lambda: _show_run(row, scores))
+        return
+    known = {one.question: one for one in queries.questions(store, row.dataset_fingerprint)}
+    if question not in known:
+        raise unknown_name("question", question, known, where=row.path)
+    answers = queries.answers(store, known[question], [row.run])
+    if not answers:
+        raise UserError(f"{row.method} has not answered {question!r} yet", where=row.path, try_this="ragmeter run --resume")
+    value = {"question": asdict(known[question]), "answer": asdict(answers[0])}
+    common.emit(value, lambda: _show_question(store, known[question], answers[0]))
+
+
+def _show_run(row: RunRow, scores: Board) -> None:
+    facts = {
+        "run": row.run,
+        "path": row.path,
+        "status": row.status + (f": {row.error}" if row.error else ""),
+        "answered": f"{row.done} of {row.questions}" + (f", {row.failed} failed" if row.failed else ""),
+        "dataset": f"{row.dataset}  (fingerprint {row.dataset_fingerprint})",
+        "setting": f"{row.setting}, seed {row.seed}",
+        "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
+        "method": json.dumps(row.description, ensure_ascii=False),
+    }
+    if (cost := scores.rows[0].indexing) is not None:
+        facts["indexing"] = cost.in_words()
+    documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
+    facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
+    listing(("", ""), facts.items(), empty="")
+    out.print()
+    show_board(scores, out)
+
+
+def _show_question(store: Store, question: QuestionRow, answer: AnswerRow) -> None:
+    out.print(Text(question.text, style="bold"))
+    out.print(Text("gold:   " + " | ".join(question.golds)))
+    out.print(Text("answer: " + (answer.answer or "(none)")))
+    if answer.failed:
+        out.print(Text("failed: " + answer.failed, style="red"))
+    out.print()
+    for item in answer.evidence[:10]:
+        mark = Text("gold ", style="green") if item.gold else Text("     ")
+        out.print(
+            Text(f"{item.rank:>3} ") + mark + Text(f"{item.title}: ", style="bold") + Text(_short(" ".join(item.text.split()), SHOWN_TEXT))
+        )
+    out.print()
+    known, rows = queries.definitions(store), []
+    for metric, value in answer.scores.items():
+        reason = answer.unscored.get(metric)
+        shown = f"not scored by the judge: {reason}" if reason else "unscorable"
+        rows.append((metric, shown if value is None else f"{queries.scale_of(metric, known) * value:.1f}"))
+    listing(("metric", "value"), rows, empty="not scored yet")
+
+
+# -- Two runs --
+
+
+@app.command("compare")
+def compare_runs(
+    first: RunArgument,
+    second: RunArgument,
+    common: Common,
+    metric: MetricOption = None,
+    count: Annotated[int, typer.Option(min=0, help="How many of the questions on which they differ most.")] = 5,
+) -> None:
+    """Say what differs between two runs: in settings, in numbers, on which questions."""
+    store = common.store
+    one, two = (checkpoints.find_run(store, text) for text in (first, second))
+    with offering_score():
+        found = compare.diff(store, one, two, metrics=metric, questions=count)
+    common.emit(found.to_json(), lambda: _show_compared(found, common.quiet))
+
+
+def _show_compared(found: Diff, quiet: bool) -> None:
+    out.print(Text(f"first   {found.first.path} ({found.first.run[:8]})"))
+    out.print(Text(f"second  {found.second.path} ({found.second.run[:8]})"))
+    out.print()
+    rows = [(one.key, _setting(one.first, one.in_first), _setting(one.second, one.in_second)) for one in found.settings]
+    listing(("setting", "first", "second"), rows, empty="the two were made alike")
+    out.print()
+    if found.unpaired:
+        out.print(Text(f"numbers are not paired: {found.unpaired}", style="yellow"))
+    heads = labels([one.metric for one in found.numbers])
+    listing(
+        ("metric", "first", "second", "difference", "p", "+/=/−"),
+        [(heads[one.metric], *_numbers(one)) for one in found.numbers],
+        empty="neither run has been scored yet: ragmeter run --resume",
+    )
+    if found.numbers and not quiet:
+        lower = [one.metric for one in found.numbers if not one.higher_is_better]
+        note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; p by sign flips, Holm "
+        note += "over the metrics shown; +/=/−: questions on which the second is higher, equal, lower"
+        out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
+        out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
+    if found.by is not None and found.questions:
+        out.print()
+        more = f", {len(found.questions)} of {found.apart}" if found.apart > len(found.questions) else ""
+        out.print(Text(f"where they differ most on {found.by}{more}", style="bold"))
+        scale = next((one.scale for one in found.numbers if one.metric == found.by), 100.0)
+        for question in found.questions:
+            _show_apart(question, scale)
+
+
+def _numbers(one: Number) -> tuple[str, ...]:
+    """Both values of a metric, and the difference where there is one."""
+
+    def value(estimate: Estimate | None) -> str:
+        if estimate is None or estimate.value != estimate.value:
+            return ABSENT
+        return plus_minus(estimate.value, estimate.low, estimate.high, scale=one.scale)
+
+    found, p = one.difference, one.p_holm
+    if found is None:
+        return value(one.first), value(one.second), ABSENT, ABSENT, ABSENT
+    return (
+        value(one.first),
+        value(one.second),
+        plus_minus(found.value, found.low, found.high, "{:+.1f}", one.scale),
+        ABSENT if p is None or p != p else f"{p:.4f}",
+        f"{found.wins}/{found.ties}/{found.losses}",
+    )
+
+
+def _setting(value: Any, there: bool) -> str:
+    return _short(json.dumps(value, ensure_ascii=False), SHOWN_VALUE) if there else ABSENT
+
+
+def _show_apart(apart: Apart, scale: float) -> None:
+    out.print()
+    out.print(Text(f"{apart.question.question}: {apart.question.text}"))
+    out.print(Text("  gold    " + _short(" ".join(" | ".join(apart.question.golds).split()), SHOWN_ANSWER)))
+    for side, value, row in apart.sides:
+        answer = f"failed: {row.failed}" if row.failed else row.answer or "(none)"
+        out.print(Text(f"  {side:<6}  {scale * value:5.1f}  {_short(' '.join(answer.split()), SHOWN_ANSWER)}"))
+
+
+# -- Tags: names for runs and checkpoints --
+
+
+@app.command()
+def tag(
+    common: Common,
+    name: Annotated[str | None, typer.Argument(help="The tag (default: list the tags)", autocompletion=options.blessed)] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[RUN|CHECKPOINT]", help="What it is to mean.", autocompletion=options.runs_or_checkpoints)
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="Why this one.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tag.")] = False,
+) -> None:
+    """Tag a run or checkpoint, such as the baseline that candidates are compared with; a tag that exists moves."""
+    store = common.store
+    if name is None:
+        rows, value = list[tuple[str, ...]](), list[dict[str, Any]]()
+        for one in checkpoints.blessings(store):
+            kind, identity = ("run", one.run) if one.run else ("checkpoint", one.checkpoint)
+            rows.append((one.name, kind, (identity or "")[:12], f"{one.blessed_at:%Y-%m-%d %H:%M}", one.note or ""))
+            value.append(asdict(one) | {"blessed_at": one.blessed_at.isoformat()})
+        empty = "there is no tag yet: ragmeter results tag NAME RUN-or-CHECKPOINT"
+        common.emit(value, lambda: listing(("tag", "is", "", "since (UTC)", "note"), rows, empty=empty))
+        return
+    if remove:
+        if target is not None or note is not None:
+            raise UserError("--remove takes the tag alone", try_this=f"ragmeter results tag {name} --remove")
+        gone = checkpoints.unbless(store, name)
+        common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is no tag any more")))
+        return
+    if target is None:
+        raise UserError(f"what is {name!r} to mean?", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
+    meant = checkpoints.resolve(store, target)
+    before = checkpoints.bless(store, name, meant, note)
+    old = (before.run or before.checkpoint) if before else None
+    kind, identity = ("run", meant.run) if isinstance(meant, RunRow) else ("checkpoint", meant.sha256)
+
+    def show() -> None:
+        out.print(Text(f"{name} is {kind} {identity[:12]} ({meant.path})"))
+        if old and not common.quiet:
+            err.print(Text(f"before it was {old[:12]}"))
+
+    common.emit({"name": name, kind: identity, "note": note, "before": old}, show)
+
+
+# -- Files for others: a page without a server, rankings in TREC's format --
+
+
+@app.command()
+def report(
+    common: Common,
+    experiment: StoredExperiment = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
+    board: Annotated[Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")] = None,
+) -> None:
+    """Write the leaderboard of an experiment as one HTML file that needs no server."""
+    from leaderboard import report as page
+
+    store, now = common.store, datetime.now(UTC)
+    name = queries.experiment(store, experiment).name
+    lines = [_write(output, page.report(store, name, now))]
+    if board is not None:
+        lines.append(_write(board, page.as_json(page.board_document(store, name, now), indent=1) + "\n"))
+    value = {"experiment": name, "files": [str(output), *([str(board)] if board else [])]}
+    common.emit(value, lambda: out.print(Text("\n".join(lines))))
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The run file to write.")],
+    common: Common,
+    form: Annotated[str, typer.Option("--format", help="trec.", autocompletion=options.words("trec"))] = "trec",
+    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the questions' positives, too.")] = None,
+    passages: Annotated[bool, typer.Option("--passages", help="Reduce sentences to their passages, as ranking metrics do.")] = False,
+) -> None:
+    """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
+    from results import trec
+
+    if form != "trec":
+        raise unknown_name("format", form, ("trec",), where="--format")
+    store = common.store
+    row = checkpoints.find_run(store, run)
+    ranked = {one.question_id: one.evidence for one in store.predictions(row.run)}
+    known = queries.questions(store, row.dataset_fingerprint)
+    rankings = [(one.question, ranked.get(one.question, ())) for one in known]
+    if passages:
+        rankings = [(question, trec.passages_of(evidence)) for question, evidence in rankings]
+    without = None
+    with ExitStack() as files:
+        lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)
+        if qrels is not None:
+            without = trec.write_qrels(files.enter_context(_new(qrels)), [(one.question, one.evidence) for one in known])
+    empty = sum(not evidence for _, evidence in rankings)
+    value = {
+        "run": row.run,
+        "file": str(output),
+        "qrels": str(qrels) if qrels else None,
+        "questions": len(rankings),
+        "without_results": empty,
+        "lowered_scores": lowered,
+        "without_positives": without,
+    }
+
+    def show() -> None:
+        out.print(Text(f"{output}: {len(rankings) - empty} questions with results, {empty} without"), soft_wrap=True)
+        if lowered:
+            out.print(Text(f"{lowered} tied or rising scores were lowered to keep the order"))
+        if qrels is not None:
+            out.print(Text(f"{qrels}: {len(known) - (without or 0)} questions with positives"), soft_wrap=True)
+
+    common.emit(value, show)
+
+
+def _new(path: Path) -> TextIO:
+    """A new text file; nothing that is there is overwritten."""
+    try:
+        return open(path, "x", encoding="ascii", newline="\n")
+    except FileExistsError:
+        raise UserError("this file is there already", where=str(path), try_this="choose another name") from None
+    except OSError as error:
+        raise unwritable(error, path) from error

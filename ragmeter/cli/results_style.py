@@ -1,0 +1,289 @@
+"""`ragmeter results style`: what style costs methods, values against shares and depth, how far rerankers are moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.text import Text
+
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.io import hub
+from benchmarks.styles.mix import STYLED, styled
+from benchmarks.styles.pairs import StylePairs, load_pairs
+from methods.api import Services
+from methods.registry import METHODS, Component
+from ragmeter import experiment as experiments
+from ragmeter.cli import options
+from ragmeter.cli.options import App, Common, MetricOption, OverSeedsOption, ReferenceOption, StoredExperiment
+from ragmeter.console import err, listing, offering_score, out
+from results import queries
+from results.statistics.core import Difference, Estimate
+from results.style import MEASURES, CurveTable, Drop, DropTable, MethodDrops, NotStyled, sensitivity_estimates, style_curves, style_drops
+from results.tables import labels, plain, plus_minus, stars
+
+app = App(default="gap", help="Style: what it costs methods, and how far it moves rerankers.")
+
+ABSENT = "–"
+OVER = {"mix": "formal", "k": "k"}
+"""What a curve may be over, as `results.style` calls it."""
+
+
+# -- The style gap --
+
+
+@app.command()
+def gap(
+    common: Common,
+    experiment: StoredExperiment = None,
+    metric: MetricOption = None,
+    styles: Annotated[list[str] | None, typer.Option("--style", help="Only these; may be repeated.")] = None,
+    over_seeds: OverSeedsOption = False,
+    reference: ReferenceOption = None,
+) -> None:
+    """What each style costs each method, paired by question; loss of content apart from loss to style."""
+    store = common.store
+    name: str | None = None
+    found: list[DropTable] = []
+    nothing = f"no experiment is stored in {store.folder} yet: ragmeter run FILE"
+    if experiment or (store.database.exists and queries.experiments(store)):
+        name = queries.experiment(store, experiment).name
+        try:
+            with offering_score():
+                found = style_drops(store, name, metric, styles=styles or None, over_seeds=over_seeds, reference=reference)
+        except NotStyled as error:
+            if experiment or metric or styles or reference:
+                raise
+            nothing = f"{error.what}: {error.try_this}"
+    if found and reference is not None and all(table.reference is None for table in found):
+        raise unknown_name("method", reference, {row.method for table in found for row in table.rows}, where="--reference")
+    value = {"experiment": name, "tables": [table.to_json() for table in found]}
+    common.emit(value, lambda: _show_gaps(found) if found else err.print(Text(nothing), soft_wrap=True))
+
+
+_HEADS = (
+    "method", "style", "formal", "gap", "beyond", "relative", "p", "answers kept", "content lost", "of which content",
+    "where it survived",
+)  # fmt: skip
+_NOTES = (
+    "values × 100 ± half their 95 % interval; gap: formal minus style, paired by question; p by sign flips, Holm over a method's styles",
+    "beyond: how much larger that gap is than the reference's, question by question; * p < .05, ** p < .01 (sign flips, Holm over the "
+    "methods)",
+    "answers kept: passages (%) with a gold string that still have one, a mean over questions; content lost: questions (%) whose "
+    "evidence has none left or, where no evidence is known, of which a candidate lost it; of which content: the part of the gap on "
+    "these; where it survived: the gap over the others alone",
+)
+
+
+def _show_gaps(tables: Sequence[DropTable]) -> None:
+    heads = labels([table.metric for table in tables])
+    for table in tables:
+        out.print(Text(f"{heads[table.metric]}", style="bold") + Text(f"  {table.base}, setting {table.setting}"))
+        average = [("(mean gap)", name, "", f"{table.scale * value:+.1f}", *[""] * 7) for name, value in table.average.items()]
+        lines = [_gap_line(table, row, drop) for row in table.rows for drop in row.drops]
+        listing(_HEADS, [*lines, *average], empty="no method was scored on this metric", keys=2)
+        out.print()
+    notes, drops = list(_NOTES), [drop for table in tables for row in table.rows for drop in row.drops]
+    doubts = {drop.found.drop.doubt for drop in drops if drop.found.drop.doubt}
+    if doubts:
+        more = f" (and {len(doubts) - 1} more reasons: --json)" if len(doubts) > 1 else ""
+        notes.append(f"† {min(doubts)}{more}")
+    if not all(drop.content_known for drop in drops):
+        notes.append("– under content: these questions were stored before ragmeter kept what restyling lost")
+    for note in notes:
+        out.print(Text(note, style="dim"))
+
+
+def _gap_line(table: DropTable, row: MethodDrops, drop: Drop) -> tuple[str, ...]:
+    found, scale = drop.found, table.scale
+    # Of the questions scored in both, so that formal minus gap is the value in the style.
+    content = [ABSENT] * 4
+    if drop.content_known:
+        content = [
+            ABSENT if math.isnan(drop.answers_kept.value) else f"{100 * drop.answers_kept.value:.1f}",
+            f"{100 * found.content_lost.value:.1f}",
+            _signed(found.from_content, scale),
+            _signed(found.drop_where_survived, scale),
+        ]
+    beyond = ABSENT
+    if drop.beyond is not None:
+        beyond = _signed(drop.beyond, scale) + stars(drop.beyond_p) + ("†" if drop.beyond.doubt else "")
+    return (
+        row.method + (" (control)" if row.kind == "control" else ""),
+        drop.told.name,
+        plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=scale),
+        _signed(found.drop, scale) + ("†" if found.drop.doubt else ""),
+        beyond,
+        ABSENT if math.isnan(drop.relative) else f"{100 * drop.relative:+.1f} %",
+        ABSENT if math.isnan(found.p_holm) else f"{found.p_holm:.3f}",
+        *content,
+    )
+
+
+def _signed(one: Estimate | Difference, scale: float) -> str:
+    return ABSENT if math.isnan(one.value) else plus_minus(one.value, one.low, one.high, "{:+.1f}", scale)
+
+
+# -- Curves --
+
+
+@app.command()
+def curve(
+    common: Common,
+    experiment: StoredExperiment = None,
+    over: Annotated[
+        str, typer.Option(help="mix: the share of formal candidates; k: passages read.", autocompletion=options.words(*OVER))
+    ] = "mix",
+    metric: MetricOption = None,
+    over_seeds: OverSeedsOption = False,
+) -> None:
+    """Methods against shares of formal candidates, or against the number of passages that are read."""
+    if over not in OVER:
+        raise unknown_name("curve", over, OVER, where="--over")
+    store = common.store
+    name = queries.experiment(store, experiment).name
+    with offering_score():
+        found = style_curves(store, name, "formal" if over == "mix" else "k", metric, over_seeds=over_seeds)
+    common.emit({"experiment": name, "curves": [table.to_json() for table in found]}, lambda: _show_curves(found))
+
+
+def _show_curves(tables: Sequence[CurveTable]) -> None:
+    heads = labels([table.metric for table in tables])
+    for table in tables:
+        out.print(Text(heads[table.metric], style="bold") + Text(f"  {table.title}"))
+        lines = []
+        for one in table.curves:
+            cells = [one.points.get(x) for x in table.places]
+            values = [
+                ABSENT if cell is None or math.isnan(cell.value) else plus_minus(cell.value, cell.low, cell.high, scale=table.scale)
+                for cell in cells
+            ]
+            lines.append((one.method, *values, _signed(one.change, table.scale)))
+        points = [f"{100 * x:g} % formal" if table.over == "formal" else f"K={x:g}" for x in table.places]
+        listing(("method", *points, "change"), lines, empty="no method was scored on this metric", keys=1)
+        out.print()
+    note = "values × 100 ± half their 95 % interval; change: the last minus the first of a line, paired by question"
+    out.print(Text(note, style="dim"))
+
+
+# -- Sensitivity of rerankers --
+
+
+@app.command(offline=True)
+def sensitivity(
+    reference: options.DataReference,
+    common: Common,
+    rerankers: Annotated[
+        list[str] | None, typer.Option("--reranker", metavar="ID", help="A reranker; may be repeated.", autocompletion=options.methods)
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(metavar="FILE|NAME", help="Whose methods' rerankers are measured.", autocompletion=options.experiments)
+    ] = None,
+    profile: options.ProfileOption = None,
+    styles: Annotated[list[str] | None, typer.Option("--style", help="May be repeated. [default: informal]")] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(metavar="PAIRS", help="A file of style pairs; else the benchmark's own texts, else fixed rules.")
+    ] = None,
+    setting: options.SettingOption = None,
+    limit: options.LimitOption = None,
+    seed: options.SeedOption = 0,
+    config: options.ConfigOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of the benchmark; reranker.KEY=VALUE: of the one reranker."),
+    ] = None,
+    device: options.DeviceOption = None,
+) -> None:
+    """How far rerankers are moved when the same candidates stand in another style; no gold is needed."""
+    from methods.sark.reranker import sensitivity as measure
+    from methods.sark.reranker import told_twice
+    from ragmeter.runner.progress import CountingProgress
+    from ragmeter.runner.tasks import require_device
+
+    store, given = common.store, options.given_options(config, settings)
+    chosen = _rerankers(rerankers or (), given.pop("reranker", {}), experiment, profile, store.folder)
+    for component in chosen.values():
+        component.preflight()
+    require_device(device)
+    services = Services(seed=seed, artefacts=store.artefacts, device=device, cache=store.cache)
+    if not common.talk:
+        hub.be_quiet()
+    with err.status("loading", spinner="dots") if common.talk else nullcontext():
+        benchmark = experiments.load_benchmark(reference, given, services, setting=setting, limit=limit)
+    own = benchmark.extra.get("pairs")
+    source = load_pairs(pairs) if pairs else StylePairs(own) if own else None
+    both, made = {}, {}
+    for style in styles or ("informal",):
+        mixed = styled(benchmark, source, {style: 1.0}, seed=seed)
+        both[style] = told_twice(mixed, style)
+        made[style] = {key: mixed.extra[STYLED][key] for key in ("base", "rewriter", "by", "pairs")}
+    rows = []
+    for name, component in chosen.items():
+        reranker = component.build(services)
+        for style, questions in both.items():
+            with CountingProgress(f"{name}, {style}", quiet=not common.talk) as progress:
+                found = measure(reranker, questions, progress.reached)
+            rows.append((name, style, sensitivity_estimates(found, questions)))
+    measured = [{"reranker": name, "style": style} | {key: plain(asdict(one)) for key, one in of.items()} for name, style, of in rows]
+
+    def show() -> None:
+        for style, how in made.items():
+            by = ", ".join(filter(None, how["by"])) or how["rewriter"]
+            out.print(Text(f"{benchmark.name}, formal against {style}, written by {by}"))
+        lines = [(name, style, *(_shown(of[key]) for key in MEASURES), of["tau"].n) for name, style, of in rows]
+        heads = ("reranker", "style", "Kendall's τ", "mean |Δz|", "|Δz| / s", "mean Δz", "questions")
+        listing(heads, lines, empty="nothing was measured", keys=2)
+        note = "± half the 95 % interval; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
+        note += "standard deviation of a question's scores, so that rerankers of other units can be compared"
+        out.print(Text(note, style="dim"))
+
+    common.emit({"benchmark": benchmark.name, "texts": made, "rerankers": measured}, show)
+
+
+def _rerankers(names: Sequence[str], given: Any, experiment: str | None, profile: str | None, folder: Path) -> dict[str, Component]:
+    """Rerankers by name: those named, and those of an experiment's methods, each once."""
+    if given and (len(names) != 1 or not isinstance(given, Mapping)):
+        what = "reranker.KEY=VALUE is an option of one reranker"
+        raise UserError(what, where="--set", try_this="name one --reranker, or describe them in a file: --experiment FILE")
+    found = {name: _reranker(name, given) for name in names}
+    if experiment is not None:
+        for method in experiments.load(experiment, profile=profile, store=folder).methods:
+            for plan in method.needs if method.composition.rerankers else ():
+                if plan.stages[-1] not in plan.trained(folder):
+                    what = f"{method.name!r} needs the training {plan.name!r}, which is not done"
+                    raise UserError(what, where=plan.where, try_this=f"ragmeter run {experiment}")
+            for component in method.composition.rerankers[:1]:
+                if component.fingerprint not in {other.fingerprint for other in found.values()}:
+                    found[method.name] = component
+    if not found:
+        raise UserError(
+            "no reranker is named" if experiment is None else "no method of this experiment reranks",
+            where=experiment,
+            try_this="--reranker ID, or --experiment NAME: `ragmeter list methods --kind reranker`",
+        )
+    return found
+
+
+def _reranker(name: str, given: Mapping[str, Any]) -> Component:
+    entry = METHODS.get(name, where="--reranker")
+    if entry.kind != "reranker":
+        hint = "`ragmeter list methods --kind reranker` lists what fits"
+        raise UserError(f"{name!r} is a {entry.kind}, not a reranker", where="--reranker", try_this=hint)
+    try:
+        return Component(entry, entry.validate(given))
+    except ValidationError as error:
+        from ragmeter.runner.rewriting import refusal
+
+        raise refusal(error, name, entry.config, "reranker.") from None
+
+
+def _shown(one: Estimate) -> str:
+    if math.isnan(one.value):
+        return ABSENT
+    return f"{one.value:.3f}" + ("" if math.isnan(one.low) else f" ± {(one.high - one.low) / 2:.3f}") + ("†" if one.doubt else "")

@@ -1,0 +1,47 @@
+"""`ragmeter leaderboard` states its limits, says where no store is, and refuses what cannot be one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leaderboard import server
+from results.database import FILE
+from results.submission.card import LIMITS
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "serve", lambda *_, **__: 0)
+
+
+def test_help_states_what_may_be_uploaded_and_how_large(call: Command) -> None:
+    shown = " ".join(call("leaderboard", "--help").out.split())
+    assert "Read-only unless --allow-submissions" in shown
+    for limit in (f"{server.UPLOAD_MIB} MiB a file", f"{LIMITS.card_bytes // 1024} KiB a card", f"{LIMITS.rows:,} rows", "15 minutes"):
+        assert limit in shown
+
+
+def test_a_place_without_a_store_is_named(call: Command, tmp_path: Path) -> None:
+    typo = str(tmp_path / "typo")
+    done = call("leaderboard", "--store", typo)
+    assert (done.code, done.out) == (0, "")
+    assert f"no store at {typo} yet" in done.err
+    assert not (tmp_path / "typo").exists()
+    (tmp_path / FILE).touch()
+    for quiet in (("--store", typo, "--quiet"), ("--store", str(tmp_path))):
+        assert call("leaderboard", *quiet) == (0, "", "")
+
+
+def test_a_file_is_no_folder_of_a_store(call: Command, tmp_path: Path) -> None:
+    (tmp_path / "results.csv").touch()
+    for place in (tmp_path / "results.csv", tmp_path / "results.csv" / "store"):
+        done = call("leaderboard", "--store", str(place))
+        assert done.code == 2
+        assert "this is a file" in done.err
+        assert f"where: {tmp_path / 'results.csv'}\n" in done.err

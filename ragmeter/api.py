@@ -26,7 +26,7 @@ from rich.console import Console
 from benchmarks.core.errors import MissingPackage, UserError, counted
 from methods.api import FAILED
 from ragmeter import experiment as experiments
-from ragmeter.console import show_battles, show_board
+from ragmeter.board_text import show_battles, show_board
 from ragmeter.experiment import Experiment
 from ragmeter.runner.experiment import How, carry_through
 from results import checkpoints, queries, store_folder
@@ -277,7 +277,7 @@ class Results:
         text = io.StringIO()
         console = Console(file=text, width=TEXT_WIDTH, highlight=False, no_color=True, force_jupyter=False)
         for board in self.boards:
-            show_board(board, console)
+            show_board(board, console, verbose=True)
         for fought in self.battles:
             show_battles(fought, console)
         return text.getvalue()

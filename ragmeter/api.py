@@ -1,7 +1,7 @@
 """ragmeter from Python: run an experiment, load what a store holds, look at it as data frames (docs/api.md).
 
-Everything here is what the commands `run` and `table` do, without the printing: same checks, same store, same numbers.
-`ragmeter.api` has `compare`, which is `ragmeter diff` for one metric.
+Everything here is what the commands `run` and `results` do, without the printing: same checks, same store, same numbers.
+`ragmeter.api` has `compare`, which is `ragmeter results compare` for one metric.
 """
 
 from __future__ import annotations
@@ -544,7 +544,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
         raise UserError(
             f"the two have no question with a value on {number.metric} in common",
             where=where,
-            try_this="ragmeter resume, or another metric",
+            try_this="ragmeter run --resume, or another metric",
         )
     return Compared(
         opened,
@@ -563,7 +563,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
     """The number that was asked for; without a name, the first that both runs have."""
     if not numbers:
-        raise UserError("neither run has been scored yet", where=where, try_this="ragmeter resume")
+        raise UserError("neither run has been scored yet", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:
         ids = ", ".join(one.metric for one in numbers)
         raise UserError(f"{metric!r} means {len(numbers)} metrics", where="metric", try_this=f"name one: {ids}")

@@ -53,16 +53,16 @@ def check(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise UserError(
             f"a chart is written as {', '.join(FORMATS)}, not as {path.suffix or 'a file without a suffix'}",
-            where=f"--plot {path}",
-            try_this="--plot terminal draws here",
+            where=f"--output {path}",
+            try_this="--plot draws here",
         )
     if importlib.util.find_spec("altair") is None:
-        raise MissingPackage("altair", "leaderboard", f"--plot {path}")
+        raise MissingPackage("altair", "leaderboard", f"--output {path}")
     if path.suffix.lower() != ".html" and importlib.util.find_spec("vl_convert") is None:
         raise UserError(
             f"altair needs the package 'vl-convert-python' to write {path.suffix}",
-            where=f"--plot {path}",
-            try_this=f"--plot {path.with_suffix('.html')}, --plot terminal, or pip install vl-convert-python",
+            where=f"--output {path}",
+            try_this=f"--output {path.with_suffix('.html')}, --plot, or pip install vl-convert-python",
         )
 
 

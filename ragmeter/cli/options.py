@@ -157,7 +157,9 @@ def _before(ctx: typer.Context, argument: str) -> str:
 
 
 def experiments(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes experiments that can be run: those that ship, and YAML files."""
+    """Completes experiments that can be run, those that ship and YAML files; with --resume, those of the store."""
+    if ctx.params.get("resume"):
+        return stored_experiments(ctx, incomplete)
     files = [file for end in (".yaml", ".yml") for file in sorted(glob.glob(f"{glob.escape(incomplete)}*{end}"))]
     return [*_beginning(incomplete, (name for name, _ in shipped_files())), *files]
 
@@ -255,7 +257,14 @@ RunArgument = Annotated[
 StoredExperiment = Annotated[
     str | None, typer.Argument(help="Name of an experiment in the store (default: the newest)", autocompletion=stored_experiments)
 ]
-Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.", autocompletion=experiments)]
+ExperimentArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE|NAME",
+        help="An experiment file, or the name of a shipped one (default: list these); with --resume, of one in the store.",
+        autocompletion=experiments,
+    ),
+]
 ProfileOption = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.", autocompletion=profiles)]
 MetricOption = Annotated[
     list[str] | None,

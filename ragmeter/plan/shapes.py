@@ -415,7 +415,7 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             yield error
             continue
         if found.state in (ABSENT, UNCLEAR):
-            fetch = f"ragmeter datasets fetch {found.reference}" if found.repository else None
+            fetch = f"ragmeter data download {found.reference}" if found.repository else None
             said = found.said
             yield UserError(
                 f"the data {found.reference} are not here" if found.state == ABSENT else str(said and said.what),

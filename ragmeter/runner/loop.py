@@ -275,7 +275,7 @@ def _native(prediction: Prediction, question: Question) -> Prediction:
 
 
 def _broken(task: Task, what: str) -> Broke:
-    return Broke(f"method {task.method.name!r} broke the contract: it {what}", try_this=f"ragmeter check method {task.run.method_id}")
+    return Broke(f"method {task.method.name!r} broke the contract: it {what}", try_this=f"ragmeter method check {task.run.method_id}")
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:

@@ -125,7 +125,7 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
         raise UserError(
             "this split holds no question",
             where=str(plan.reference),
-            try_this=f"another split: `ragmeter datasets {plan.reference.name}` lists them",
+            try_this=f"another split: `ragmeter list datasets {plan.reference.name}` lists them",
         )
     return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
 

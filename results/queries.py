@@ -18,6 +18,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
+from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.schema import SENTENCE_MARK, Passage
 from results.redaction import shareable, without_secrets
@@ -163,6 +164,13 @@ class RunRow:
     @property
     def path(self) -> str:
         return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object, without the documents that say how it was made."""
+        names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
+        counts = ("questions", "done", "failed", "status", "error", "origin")
+        times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
+        return {name: getattr(self, name) for name in (*names, *counts)} | times
 
 
 @dataclass(frozen=True, slots=True)

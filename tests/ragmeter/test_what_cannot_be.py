@@ -1,4 +1,4 @@
-"""Places that cannot be written, stores that are damaged, blessed names, values that do not fit: what is said, and how
+"""Places that cannot be written, stores that are damaged, tags, values that do not fit: what is said, and how
 it ends."""
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchmarks.core.errors import Broke, UserError, in_words, make_folder, require_writable, told_of, unwritable
 from methods.sark.config import LabelsConfig
 from methods.training import Silent
-from ragmeter.cli import errors
-from ragmeter.cli.commands import doctor
-from ragmeter.cli.commands.run import PlanRequest, plan
+from ragmeter.cli import doctor, errors
 from ragmeter.runner.training import Job
 from results.store import Store
 
@@ -40,18 +38,18 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
 @pytest.mark.parametrize(
     "line",
     [
-        "report --output {file}/b.html",
-        "table --format markdown --output {file}/t.md",
-        "trec export bm25 {file}/run.trec",
-        "annotate export {file}/i.csv --criterion accuracy --n 2",
-        "styles rewrite worlds/multihop:test {file}/p.jsonl --style informal --rewriter rule --limit 1",
-        "synthesise clara worlds/multihop:train {file}/rows.jsonl --by worlds --documents 2",
-        "compress worlds/multihop:test --model clara-pocket --output {file}/x",
-        "results export {file}/out",
-        "results export {file}",
-        "datasets corpus {dump} {file}/built",
-        "datasets corpus {dump} {file}",
-        "synthesise clara worlds/multihop:train {file}/rows.jsonl --set model=x --set base_url=http://127.0.0.1:9/v1",
+        "results report --output {file}/b.html",
+        "results --format markdown --output {file}/t.md",
+        "results export bm25 -o {file}/run.trec",
+        "judge labels export -o {file}/i.csv --criterion accuracy --count 2",
+        "data restyle worlds/multihop:test -o {file}/p.jsonl --style informal --rewriter rule --limit 1",
+        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --by worlds --count 2",
+        "method index clara_compressor worlds/multihop:test --set model=clara-pocket --output {file}/x",
+        "store export -o {file}/out",
+        "store export -o {file}",
+        "data build-corpus {dump} -o {file}/built",
+        "data build-corpus {dump} -o {file}",
+        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --set model=x --set base_url=http://127.0.0.1:9/v1",
     ],
 )
 def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command, tmp_path: Path) -> None:
@@ -141,21 +139,21 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
     assert "ragmeter broke" in capsys.readouterr().err
 
 
-# -- blessed names -------------------------------------------------------------------------------------------------
+# -- tags -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_blessed_name_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
-    assert ragmeter("bless", "main", "bm25")[0] == 0
-    assert ragmeter("trec", "export", "main", str(tmp_path / "run.trec"))[0] == 0
-    assert ragmeter("results", "export", str(tmp_path / "out"), "main")[0] == 0
-    code, out, _ = ragmeter("results", "prune", "main", "--json")
+def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
+    assert ragmeter("results", "tag", "main", "bm25")[0] == 0
+    assert ragmeter("results", "export", "main", "-o", str(tmp_path / "run.trec"))[0] == 0
+    assert ragmeter("store", "export", "main", "-o", str(tmp_path / "out"))[0] == 0
+    code, out, _ = ragmeter("store", "prune", "main", "--json")
     assert code == 0
     assert len(json.loads(out)["runs"]) == 1
     for line in (
-        ("submission", "bundle", "main", str(tmp_path / "b.zip")),
-        ("submit", "--verify", "main"),
-        ("cache", "tape", str(tmp_path / "t.jsonl"), "--run", "main"),
+        ("submit", "bundle", "main", "-o", str(tmp_path / "b.zip")),
+        ("submit", "verify", "main"),
+        ("store", "replies", "export", "-o", str(tmp_path / "t.jsonl"), "--run", "main"),
     ):
         code, _, said = ragmeter(*line)
         assert code == 2
@@ -179,13 +177,13 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
 # -- plan ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment_text: str) -> None:
+def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, call: Command, experiment_text: str) -> None:
     (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
-    assert plan(PlanRequest(str(tmp_path / "x.yaml")), tmp_path / "store", as_json=False) == 0
-    said = capsys.readouterr().out
-    assert "1 task, 8 questions to answer" in said
-    assert "GPU" not in said
-    assert "utilisation" not in said
+    code, out, _ = call("run", str(tmp_path / "x.yaml"), "--dry-run", "--store", str(tmp_path / "store"))
+    assert code == 0
+    assert "1 task, 8 questions to answer" in out
+    assert "GPU" not in out
+    assert "utilization" not in out
 
 
 # -- values --------------------------------------------------------------------------------------------------------

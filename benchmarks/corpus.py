@@ -480,7 +480,9 @@ def read_card(folder: Path) -> dict[str, Any]:
         card = json.loads((folder / CARD).read_text("utf-8"))
         form = card["format"]
     except FileNotFoundError:
-        raise UserError("this folder holds no finished corpus", where=str(folder), try_this="build it: ragmeter datasets corpus") from None
+        raise UserError(
+            "this folder holds no finished corpus", where=str(folder), try_this="build it: ragmeter data build-corpus"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the corpus card cannot be read: {error}", where=str(folder / CARD)) from error
     if form != FORMAT:

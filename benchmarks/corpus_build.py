@@ -103,6 +103,7 @@ def layout_of(path: Path) -> str:
     _, line = next(iter(numbered_lines(path)))
     if line.lstrip().startswith(b"{"):
         return "atlas" if b'"section"' in line else "jsonl"
+    _require_columns(line, path)
     try:
         fields(line, _DPR)
     except ValueError as error:
@@ -147,6 +148,8 @@ def _dpr(path: Path, skip: int) -> Iterator[Read]:
         # The header says where the columns are, wherever reading goes on.
         order = _record_columns(fields(next(iter(numbered_lines(path)))[1], _DPR)) or order
     for number, raw in numbered_lines(path, skip):
+        if number == 1:
+            _require_columns(raw, path)
         entry: Entry | BadRecord | None
         try:
             found = fields(raw, _DPR)
@@ -159,6 +162,19 @@ def _dpr(path: Path, skip: int) -> Iterator[Read]:
         except ValueError as error:
             entry = _bad(path, f"line {number}", f"{error}{cut_off(raw)}")
         yield Read(entry, number, len(raw))
+
+
+def _require_columns(raw: bytes, path: Path) -> None:
+    """Check a table's first line, if it is a header: words alone, one of which is a known column.
+
+    Raises:
+        UserError: It lacks columns; all of them are named.
+    """
+    names = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
+    lacking = [name for name in _DPR if name not in names]
+    if 0 < len(lacking) < len(_DPR) and all(name.isidentifier() for name in names):
+        what = f"this table has no column {' and no column '.join(lacking)}, only {', '.join(names)}"
+        raise UserError(what, where=f"{path}, line 1", try_this=f"name its columns {', '.join(_DPR)}")
 
 
 def _record_columns(names: list[str]) -> list[int] | None:
@@ -341,7 +357,7 @@ def build_corpus(
             error,
             target,
             what="the corpus",
-            try_this="make room, or build it into another folder (ragmeter datasets corpus); a build that was cut off "
+            try_this="make room, or build it into another folder (ragmeter data build-corpus); a build that was cut off "
             "goes on where it stopped",
         ) from error
     return Corpus.open(target)
@@ -362,7 +378,7 @@ def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = Non
         raise UserError(
             "the corpus in this folder is not finished",
             where=str(path),
-            try_this="run `ragmeter datasets corpus` again: it goes on where it was cut off",
+            try_this="run `ragmeter data build-corpus` again: it goes on where it was cut off",
         )
     return build_corpus(path, path.with_name(path.name + SUFFIX), progress=progress)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import time
 from array import array
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, unwritable
 from benchmarks.io.files import archive_of, open_bytes
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import Benchmark
@@ -341,6 +342,8 @@ N = 13
 """Words of a gram."""
 QUESTION, ANSWERS, CONTEXTS = "question", "answers", "contexts"
 PARTS = (QUESTION, ANSWERS, CONTEXTS)
+FORMATS = (".csv", ".json", ".jsonl")
+"""Of files with every question's overlap."""
 
 _LINES = 1 << 40
 _BATCH_TEXTS = 1024
@@ -381,6 +384,19 @@ class Overlap:
         """Share of a part's grams that were met; None where the part has none."""
         return self.found[part] / self.grams[part] if self.grams.get(part) else None
 
+    def to_json(self) -> dict[str, Any]:
+        """One flat row: the columns of a CSV file."""
+        return {
+            "reference": self.reference,
+            "question_id": self.question_id,
+            "question": self.text,
+            "words": self.words,
+            "whole": self.whole,
+            "share": self.share,
+            "first": self.first,
+            **{f"{part}_{what}": getattr(self, what).get(part, 0) for part in PARTS for what in ("found", "grams")},
+        }
+
 
 @dataclass(frozen=True)
 class Report:
@@ -399,6 +415,45 @@ class Report:
     words: int
     seconds: float
     skipped: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """What was read, and by evaluation set how many questions were met."""
+        by_set: dict[str, list[Overlap]] = {}
+        for one in self.overlaps:
+            by_set.setdefault(one.reference, []).append(one)
+        sets = [
+            {
+                "reference": reference,
+                "questions": len(overlaps),
+                "touched": sum(one.share > 0 for one in overlaps),
+                "question_touched": sum(bool(one.share_of(QUESTION)) for one in overlaps),
+                "question_half": sum((one.share_of(QUESTION) or 0) >= 0.5 for one in overlaps),
+                "question_all": sum(one.share_of(QUESTION) == 1 for one in overlaps),
+                "looked_for_whole": sum(one.whole for one in overlaps),
+            }
+            for reference, overlaps in by_set.items()
+        ]
+        return {"files": self.files, "words": self.words, "seconds": self.seconds, "skipped": list(self.skipped), "sets": sets}
+
+    def write(self, path: Path) -> None:
+        """Write every question's overlap, as the file's name says: one of `FORMATS`.
+
+        Raises:
+            UserError: The file cannot be written.
+        """
+        rows, text = [one.to_json() for one in self.overlaps], io.StringIO()
+        if path.suffix == ".csv":
+            writer = csv.DictWriter(text, Overlap("", "", "", 0, {}, {}, None).to_json(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        elif path.suffix == ".jsonl":
+            text.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        else:
+            text.write(json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
+        try:
+            path.write_text(text.getvalue(), "utf-8", newline="")
+        except OSError as error:
+            raise unwritable(error, path) from error
 
 
 @dataclass

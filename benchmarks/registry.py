@@ -205,6 +205,12 @@ class DatasetEntry:
     subsets: tuple[str, ...]
     default_split: str
 
+    def of_subset(self, subset: str) -> DatasetEntry:
+        """The same as if it had this subset alone, whose splits and settings the card then gives."""
+        alone = {"splits": self.card.splits_of(subset), "settings": self.card.settings_of(subset)}
+        card = self.card.model_copy(update={**alone, "subset_splits": {}, "subset_settings": {}})
+        return replace(self, card=card, subsets=(subset,))
+
 
 DATASETS: Registry[DatasetEntry] = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
 

@@ -44,7 +44,7 @@ def no_such_path(reference: DataReference, path: Path) -> UserError:
         f"there is no such file or folder, and {reference} was to be read from it",
         where=str(path),
         try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "
-        f"`ragmeter datasets {reference.name}` says where else it is looked for",
+        f"`ragmeter list datasets {reference.name}` says where else it is looked for",
     )
 
 
@@ -198,6 +198,17 @@ class Record:
         """Whether a field is there and says something: not null, not "", not an empty list or object."""
         return self.fields.get(name) not in (None, "", [], {})
 
+    def require(self, *paths: str) -> None:
+        """Check that fields are there, nested ones with dots; all that are missing are named together.
+
+        Raises:
+            BadRecord: Some are missing.
+        """
+        missing = [repr(path) for path in paths if path not in self.fields and not _reached(self.fields, path)]
+        if missing:
+            what = f"field {missing[0]} is missing" if len(missing) == 1 else f"fields {', '.join(missing)} are missing"
+            raise BadRecord(what, where=self.where, try_this=f"the record has {', '.join(self.fields) or 'none'}; {_REPAIR}")
+
     def text(self, name: str, default: str | None = None) -> str:
         """A string field; `default` stands for a missing or null one.
 
@@ -270,6 +281,14 @@ class Record:
         wanted = _WORDS.get(expected, expected.__name__) if isinstance(expected, type) else expected
         suffix = f"; it must be {wanted}" if wanted else ""
         return BadRecord(what + suffix, where=f"{self.where}, field {field}", try_this=_REPAIR)
+
+
+def _reached(value: Any, path: str) -> bool:
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
 
 
 def _word(value: Any) -> str:
@@ -526,6 +545,20 @@ class Whereabouts:
     repository: str | None = None
     said: UserError | None = None
 
+    @property
+    def read_from(self) -> str:
+        """Where it is read from, or what stands in the way, in words."""
+        if self.paths:
+            return ", ".join(map(str, self.paths))
+        if self.state == ABSENT:
+            return f"the hub ({self.repository}), when it is loaded" if self.repository else "–"
+        return self.said.what if self.said is not None else "–"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        said = None if self.said is None or self.state == ABSENT else self.said.what
+        return {"state": self.state, "paths": list(map(str, self.paths)), "hub": self.repository, "said": said}
+
 
 def splits(entry: DatasetEntry) -> Iterator[DataReference]:
     """Every split of every subset of a dataset."""
@@ -612,7 +645,7 @@ class OwnFile(UserError):
     """What is said of data in a file that its loader opens itself, wherever the option `path` says that it is."""
 
     def __init__(self, reference: DataReference) -> None:
-        hint = "name it: --path FILE, in an experiment config: {path: FILE}"
+        hint = "name it: --set path=FILE, in an experiment config: {path: FILE}"
         super().__init__(f"{reference} is read from a file of your own", try_this=hint)
 
 

@@ -19,11 +19,12 @@ import numpy as np
 
 from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.fingerprint import file_sha256
-from benchmarks.io.files import archive_of
+from benchmarks.io.files import archive_of, recorded
 from benchmarks.io.hub import stated_sizes
 from benchmarks.leakage import THRESHOLD, near_duplicates
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
+from benchmarks.sources import MADE, Whereabouts
 from benchmarks.text import is_scorable_gold
 from benchmarks.text_batch import normalise_all
 
@@ -78,6 +79,11 @@ class Distribution:
         counts, edges = np.histogram(self.values, edges)
         return [(float(a), float(b), int(n)) for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)]
 
+    def to_json(self) -> dict[str, Any]:
+        """Number, mean, quantiles by share, and the histogram."""
+        quantiles = {f"{share:g}": value for share, value in zip(QUANTILES, self.quantiles, strict=True)}
+        return {"n": len(self.values), "mean": self.mean, "quantiles": quantiles, "histogram": self.histogram()}
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -95,6 +101,12 @@ class Statistics:
     words: Mapping[str, Distribution]
     characters: Mapping[str, Distribution]
     each: Mapping[str, Distribution]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for programs."""
+        measured = {"words": self.words, "characters": self.characters, "per_question": self.each}
+        of_each = {name: {key: one.to_json() for key, one in distributions.items()} for name, distributions in measured.items()}
+        return {"counts": self.counts, "types": self.types, **of_each}
 
 
 def statistics(benchmark: Benchmark) -> Statistics:
@@ -229,6 +241,21 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
     return Finding(name, RED, f"{held:,}, the card says {expected:,}{hint}")
 
 
+def vouched(benchmark: Benchmark, place: Whereabouts) -> Finding:
+    """Whether somebody vouches for the files: the hub at a pinned commit, or a SHA256SUMS beside them."""
+    name, source = "files are those that somebody vouches for", benchmark.extra.get("source")
+    if source:
+        # The hub's client has compared every file with what the hub states of it.
+        unpinned = "" if source["pinned"] else ", not pinned"
+        return Finding(name, NOTE if unpinned else GREEN, f"{source['hub']} at {source['revision']}{unpinned}")
+    if place.state == MADE:
+        return Finding(name, GREEN, "generated")
+    files = [path if (archive := archive_of(path)) is None else archive[0] for path in place.paths]
+    # Files that differ from what it records are refused when they are found.
+    listed = bool(files) and all(file.name in recorded(file.parent) for file in files)
+    return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "no SHA256SUMS beside them")
+
+
 def skipped(benchmark: Benchmark) -> Finding:
     """Records that `skip_bad` left out."""
     places = tuple(f"{one.where}: {one.reason}" for one in benchmark.skipped[:EXAMPLES])
@@ -359,9 +386,7 @@ def read_records(path: Path) -> dict[str, Recorded]:
         raise UserError(f"this file cannot be read: {error.strerror}", where=str(path)) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"this is no file of recorded hashes: {error}",
-            where=str(path),
-            try_this="write one: ragmeter datasets verify REF --record FILE",
+            f"this is no file of recorded hashes: {error}", where=str(path), try_this="write one: ragmeter data check REF -o FILE"
         ) from error
 
 

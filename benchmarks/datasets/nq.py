@@ -379,7 +379,7 @@ class NQConfig(DatasetConfig):
 
     corpus: str | None = Field(
         None,
-        description="what is searched: a corpus folder (ragmeter datasets corpus), or a dump such as psgs_w100.tsv, "
+        description="what is searched: a corpus folder (ragmeter data build-corpus), or a dump such as psgs_w100.tsv, "
         "which is built beside itself once; the records' own contexts are no candidates then",
     )
     layout: Literal["open", "csv", "reader", "kilt", "contexts"] | None = Field(

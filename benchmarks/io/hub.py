@@ -32,7 +32,7 @@ from yaml import YAMLError
 
 from benchmarks.core.errors import Broke, MissingPackage, UserError
 from benchmarks.core.fingerprint import file_sha256
-from benchmarks.io.files import archived, best, is_sharded, missing_shards
+from benchmarks.io.files import archive_of, archived, best, is_sharded, missing_shards
 
 # -- What can go wrong between here and the hub: tried again where that may help, and said in one sentence where not --
 
@@ -359,6 +359,19 @@ class Fetched:
     pinned: str | None
     paths: tuple[Path, ...]
     files: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Repository, commit, whether that was asked for (and so is the same for ever), and each file with size and hash."""
+        places: dict[str, Path] = {}
+        for path in self.paths:
+            archive = archive_of(path)
+            file = path if archive is None else archive[0]
+            places[next(name for name in self.files if file.as_posix().endswith(f"/{self.revision}/{name}"))] = file
+        files = [
+            {"name": name, "bytes": places[name].stat().st_size, "sha256": sha256, "path": str(places[name])}
+            for name, sha256 in self.files.items()
+        ]
+        return {"repository": self.repository, "revision": self.revision, "pinned": self.pinned == self.revision, "files": files}
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,6 +359,7 @@ def import_parallel(paths: Path | Sequence[Path], fields: Fields, *, by: str = "
 
 
 def _parallel(record: Record, fields: Fields, number: int) -> Parallel:
+    record.require(*fields.styles.values(), *filter(None, (fields.id, fields.question)))
     texts = {style: _texts(record, path) for style, path in fields.styles.items()}
     for style, found in texts.items():
         if len(found) != len(texts[FORMAL]):
@@ -378,8 +379,6 @@ def _name(record: Record, field: str) -> str:
 def _texts(record: Record, path: str) -> tuple[str, ...]:
     value: Any = record.fields
     for part in path.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise record.problem(f"field {path!r} is missing", path, "a text or a list of texts")
         value = value[part]
     values: Iterable[Any] = value if isinstance(value, list) else [value]
     return tuple(record.expect(item, path, str) for item in values)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark
@@ -124,6 +124,24 @@ def rewrite_candidates(
                 if progress is not None:
                     progress(finished, len(jobs))
     return summary
+
+
+def tally(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """What became of the texts of a file of pairs; a passage that several questions share counts once.
+
+    Returns:
+        For each style, how many came at the first try, after more tries, or were given up; and failed tries by what failed,
+        the most frequent first.
+    """
+    latest = {one.key[1:]: one for one in read_pairs(path)}
+    styles: dict[str, Counter[str]] = {}
+    reasons: Counter[str] = Counter()
+    for one in latest.values():
+        kind = "given_up" if one.told is None else "after_more_tries" if one.failed else "at_first_try"
+        styles.setdefault(one.style, Counter())[kind] += 1
+        reasons.update(reason.partition(":")[0] for reason in one.failed)
+    kinds = ("at_first_try", "after_more_tries", "given_up")
+    return [{"style": style, **{kind: met[kind] for kind in kinds}} for style, met in styles.items()], dict(reasons.most_common())
 
 
 def _header(benchmark: Benchmark, rewriter: Rewriter) -> dict[str, object]:

@@ -14,15 +14,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, counted
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import content_id
 from benchmarks.registry import Benchmark, SkippedRecord
-from benchmarks.schema import Passage, passage_id
+from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.sources import BadRecord, Record, read_records, records, refuse_other_dataset
 from benchmarks.styles.pairs import Rewriting
 
@@ -133,6 +133,8 @@ def import_sark(formal: Path, told: Path, style: str, *, titled: bool = True, by
     seen = set()
     for one, other in _matched(formal, told):
         asked = "query" if layout == LABELS else "question"
+        for row in (one, other):
+            row.require(asked, *(("passage", "candidate_passages") if layout == LABELS else ("rank_list",)))
         if one.text(asked) != other.text(asked):
             raise UserError("these rows are of different questions", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS)
         identifier = question_id(one.text(asked))
@@ -205,6 +207,34 @@ def write_sark(
     return len(rows)
 
 
+def writable(benchmark: Benchmark, passages: int | None = None) -> tuple[Benchmark, list[str]]:
+    """The questions that a file of ranked lists can hold, and what is to be said of the others.
+
+    In the layout a question's text is its id, and a list must not be empty.
+
+    Args:
+        benchmark: Any.
+        passages: Only the first candidates of each question; None: all.
+    """
+    kept: dict[str, Question] = {}
+    repeated = empty = 0
+    for question in benchmark.questions:
+        if not question.candidates:
+            empty += 1
+        elif question.text in kept:
+            repeated += 1
+        else:
+            # A slice of None is all.
+            kept[question.text] = replace(question, candidates=tuple(question.candidates[:passages]))
+    short = sum(len(one.candidates or ()) < (passages or 0) for one in kept.values())
+    notes = {
+        "left out, with the text of an earlier one": repeated,
+        "left out, without a candidate": empty,
+        f"fewer than {passages} candidates": short,
+    }
+    return replace(benchmark, questions=list(kept.values())), [f"{what}: {counted(n, 'question')}" for what, n in notes.items() if n]
+
+
 def _dumped(rows: Sequence[Mapping[str, Any]], layout: Layout) -> str:
     if layout == LABELS:
         return json.dumps(rows, ensure_ascii=False, indent=4) + "\n"
@@ -216,6 +246,7 @@ def _lacks(question: str, what: str, remedy: str) -> UserError:
 
 
 def _labelled(record: Record, titled: bool) -> Asked:
+    record.require(*_FIELDS[LABELS])
     text = record.text("query")
     label = record.field("label", int)
     if label not in (0, 1):
@@ -226,6 +257,7 @@ def _labelled(record: Record, titled: bool) -> Asked:
 
 
 def _ranked(record: Record, titled: bool) -> Asked:
+    record.require(*_FIELDS[RANKED])
     text = record.text("question")
     return Asked(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), place=record.place)
 

@@ -26,7 +26,7 @@ def render() -> None:
             message(
                 "The store has no dataset yet",
                 "A dataset is stored with the first run over it.",
-                ("ragmeter demo", "ragmeter datasets list"),
+                ("ragmeter demo", "ragmeter list datasets"),
             ),
             "message",
         )

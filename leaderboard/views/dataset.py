@@ -127,7 +127,7 @@ def contamination(dataset: DatasetFacts) -> Node:
     else:
         found = el("p", "No stored submission declares training data that cover these questions.")
         text = "That says nothing about methods run here, or about data that nobody declared."
-    command = f"ragmeter datasets contamination --train FILE --eval {quote(dataset.name)}"
+    command = f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}"
     look = el("p", el("span", "To look for the questions in training files: ", cls="aside"), el("span", command, cls="command"))
     return el("section", heading, found, el("p", text, cls="note"), look, cls="stack")
 

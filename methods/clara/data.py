@@ -275,14 +275,14 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
         raise UserError(
             f"{found} holds no rows of pretraining",
             where="data",
-            try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter synthesise clara",
+            try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data synthesize",
         )
     kinds = _OF_MIX.get(data.mix)
     if kinds is None:
         raise UserError(
             "files of rows do not say which questions are simple",
             where=f"mix: {data.mix}",
-            try_this="a file that ragmeter synthesise clara wrote with --mix simple, read with mix: simple+complex",
+            try_this="a file that ragmeter data synthesize wrote with --mix simple, read with mix: simple+complex",
         )
     return _drawn([row for row in map(scp_row, _streamed(found, config)) if row.kind in kinds], data)
 
@@ -444,7 +444,7 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
     depth = config.instruction.documents if alone else data.pool.depth
     found: list[JointRow] = []
     for reference in data.instruction if alone else data.joint:
-        _require_no_test(reference, "validation")
+        require_no_test(reference, "validation")
         pool = data.pool.model_copy(update={"depth": depth})
         found += joint_rows(reference, pool, _options(data, reference), services, limit=most)
     known = {(row.question, row.documents) for row in rows if not isinstance(row, ScpRow)}
@@ -499,13 +499,13 @@ def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:
     """Held-out rows of pretraining; none where none are named."""
     data = config.validation
     for reference in data.scp:
-        _require_no_test(reference, "validation")
+        require_no_test(reference, "validation")
     every = (row for reference in data.scp for row in scp_rows(reference, config.scp.rows, _options(data, reference)))
     return list(islice(every, config.validate_on.questions))
 
 
 def _rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services) -> Iterable[Row]:
-    _require_no_test(reference, "data")
+    require_no_test(reference, "data")
     options = _options(data, reference)
     if stage == "scp":
         return scp_rows(reference, config.scp.rows, options)
@@ -519,8 +519,13 @@ def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:
     return resolve(reference)[0].options_in(data.options)
 
 
-def _require_no_test(reference: str, where: str) -> None:
-    if "test" in (resolve(reference)[0].split or "").split("+"):
+def require_no_test(reference: str, where: str) -> None:
+    """Refuse the test split of a dataset.
+
+    Raises:
+        UserError: It is one, or there is no such split.
+    """
+    if "test" in (resolve(reference, where=where)[0].split or "").split("+"):
         raise UserError(f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.files import whole
 from benchmarks.core.random import Draws
 from benchmarks.datasets.clara import Row
@@ -200,14 +200,21 @@ def joint_record(row: JointRow) -> dict[str, Any]:
 
 
 def write_rows(path: Path, rows: Iterable[ScpRow | InstructionRow | JointRow]) -> None:
-    """Write rows of one stage as JSON Lines, one at a time; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write rows of one stage as JSON Lines, one at a time; the file appears whole or not at all.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
 
     def write(partial: Path) -> None:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(_record(row), ensure_ascii=False) + "\n" for row in rows)
 
-    whole(path, write)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole(path, write)
+    except OSError as error:
+        raise unwritable(error, path, what="the rows") from error
 
 
 def _record(row: ScpRow | InstructionRow | JointRow) -> dict[str, Any]:

@@ -17,12 +17,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import IO, Any, Literal, NamedTuple, Protocol, Self, TypeVar, overload
 
 from pydantic import BaseModel, Field
 
 from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.corpus import Corpus
 from benchmarks.text import normalise
 from methods.clara.config import TYPES, Type
 from methods.clara.rows import Pair, ScpRow
@@ -352,6 +354,37 @@ class Document(NamedTuple):
 
     id: str
     text: str
+
+
+class Passages(Sequence[Document]):
+    """Passages of a corpus as documents, read when they are needed.
+
+    Args:
+        corpus: The corpus.
+        rows: Which of its passages.
+    """
+
+    def __init__(self, corpus: Corpus, rows: Sequence[int]) -> None:
+        self._corpus, self._rows = corpus, rows
+
+    @classmethod
+    def drawn(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
+        """So many passages of a corpus, None all, in its order; larger draws hold the smaller."""
+        rows: Sequence[int] = range(len(corpus))
+        return cls(corpus, rows if count is None or count >= len(rows) else sorted(Draws("clara documents", seed).sample(rows, count)))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Document: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Document]: ...
+    def __getitem__(self, place: int | slice) -> Document | Sequence[Document]:
+        if isinstance(place, slice):
+            return Passages(self._corpus, self._rows[place])
+        passage = self._corpus[self._rows[place]]
+        return Document(passage.id, passage.full_text)
 
 
 class _Replies(NamedTuple):

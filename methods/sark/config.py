@@ -155,7 +155,7 @@ class StylesConfig(_Part):
     )
     style: str = Field("informal", description="paper: informal")
     llm: RewriterConfig | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
-    file: str | None = Field(None, description="the file of by: file (`ragmeter styles`)")
+    file: str | None = Field(None, description="the file of by: file (`ragmeter data restyle`)")
 
     @model_validator(mode="after")
     def _has_its_source(self) -> Self:

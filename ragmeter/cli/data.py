@@ -1,187 +1,430 @@
-"""The command line of `ragmeter datasets`: what there is, where it is, whether it is right, what it consists of."""
+"""`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, synthesized.
+
+Checking them is in `data_check.py`, what has to do with styles in `data_style.py`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Commands, JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
+from benchmarks import corpus_build, registry, sources
+from benchmarks.core.errors import UserError, counted, require_writable
+from benchmarks.core.random import Draws
+from benchmarks.corpus import CARD, read_card
+from benchmarks.io import hub
+from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetEntry
+from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.sources import Whereabouts
+from benchmarks.verify import QUANTILES, statistics
+from ragmeter import histograms
+from ragmeter.cli import data_check, data_style, options
+from ragmeter.cli.options import App, Common, data_apart, given_options, one_of, option_rows, print_card
+from ragmeter.console import err, listing, out
 
+app = App(default="list", help="Data: download, check, look at, restyle and synthesize it.")
 
-class _NamesShow(Commands):
-    """`ragmeter datasets NAME` is short for `ragmeter datasets show NAME`."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands:
-            args = ["show", *args, *(["--json"] if ctx.params.get("as_json") else [])]
-        return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete commands and, as a dataset's name may stand there too, datasets."""
-        every = super().shell_complete(ctx, "")
-        commands = super().shell_complete(ctx, incomplete)
-        return commands + [type(every[0])(name) for name in options.datasets(ctx, incomplete)]
-
-
-datasets_app = App(cls=_NamesShow, help="Datasets: list them, show one, fetch, verify, measure and read them, build corpora.")
-
-Reference = Annotated[
-    str, typer.Argument(metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=options.references)
-]
-Config = Annotated[str | None, typer.Option(help="The dataset's options as JSON.")]
-DataPath = Annotated[Path | None, typer.Option("--path", help="The authors' file, or the folder it is in; the option path.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read; they are counted.")]
+SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
+_MOST_TYPES, _MOST_SUBSETS = 20, 4
+_AGAIN = "the same command goes on"
 
 
-@datasets_app.callback(invoke_without_command=True)
-def datasets(
-    context: typer.Context,
-    offline: OfflineOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+# -- What there is, and where it is --
+
+
+@app.command("list", offline=True)
+def list_all(
+    common: Common,
+    reference: Annotated[
+        str | None, typer.Argument(metavar="REF", help="Show this dataset or subset (default: list all)", autocompletion=options.references)
+    ] = None,
 ) -> None:
-    """List datasets; NAME alone shows one."""
-    if context.invoked_subcommand is None:
-        from ragmeter.cli.commands import data as commands
-
-        commands.list_all(as_json)
-
-
-@datasets_app.command("list", offline=True)
-def list_all(as_json: JsonOption = False) -> None:
-    """List datasets: task, splits with sizes, licence, hub id, and what of them is on this machine."""
-    from ragmeter.cli.commands import data as commands
-
-    commands.list_all(as_json)
+    """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine; or show one."""
+    if reference is None:
+        list_datasets(common)
+    else:
+        show_dataset(reference, common)
 
 
-@datasets_app.command(offline=True)
-def show(
-    name: Annotated[str, typer.Argument(help="A registered dataset.", autocompletion=options.datasets)], as_json: JsonOption = False
-) -> None:
-    """Show a dataset's card and options, and where each split would be read from now."""
-    from ragmeter.cli.commands import data as commands
+def list_datasets(common: Common) -> None:
+    """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine."""
+    places = {entry.id: _places(entry) for entry in DATASETS}
+    value = [_card_json(entry, places[entry.id]) for entry in DATASETS]
 
-    commands.show(name, as_json)
+    def rows() -> Iterator[tuple[str, ...]]:
+        for entry in DATASETS:
+            names, states = entry.subsets, Counter(place.state for place in places[entry.id])
+            few = f"{counted(len(names), 'subset')}: {', '.join(names[:_MOST_SUBSETS])}" + " …" * (len(names) > _MOST_SUBSETS)
+            here = next(iter(states)) if len(states) == 1 else ", ".join(f"{state} {count}" for state, count in states.items())
+            task = f"{entry.card.task}\n{few}" if names else entry.card.task
+            yield entry.id, task, "\n".join(_sizes(entry)), entry.card.licence, f"{entry.card.hub_id or '–'}\n{here}"
+
+    common.emit(value, lambda: listing(("dataset", "", "splits", "license", "hub id; here"), rows(), empty="none"))
 
 
-@datasets_app.command(offline=True)
-def fetch(
+def show_dataset(reference: str, common: Common) -> None:
+    """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone.
+
+    Raises:
+        UserError: There is no such dataset, subset or split.
+    """
+    _, entry = registry.resolve(reference)
+    subset = DataReference.parse(reference).subset
+    entry = entry.of_subset(subset) if subset else entry
+    places, card = _places(entry), entry.card
+    facts = {
+        "title": card.title,
+        "task": card.task,
+        "subsets": ", ".join(entry.subsets) or "–",
+        "splits": ", ".join(_sizes(entry)),
+        "metrics": ", ".join(card.metrics),
+        "settings": ", ".join(card.settings),
+        **{f"settings of {name}": ", ".join(of_it) for name, of_it in card.subset_settings.items()},
+        "hub": card.hub_id or "–",
+        "revision": card.revision or "not pinned" if card.hub_id else "–",
+        "license": card.licence,
+        "citation": card.citation,
+        "notes": card.notes or "–",
+    }
+
+    def show() -> None:
+        print_card(entry.id, card.description, facts, entry.config)
+        out.print()
+        rows = [(str(place.reference), _number(_size(entry, place)), place.state, place.read_from) for place in places]
+        listing(("split", "questions", "now", "read from"), rows, empty="")
+
+    common.emit(_card_json(entry, places) | {"options": option_rows(entry.config)}, show)
+
+
+def _places(entry: DatasetEntry) -> list[Whereabouts]:
+    return [sources.whereabouts(reference) for reference in sources.splits(entry)]
+
+
+def _card_json(entry: DatasetEntry, places: Sequence[Whereabouts]) -> dict[str, Any]:
+    here = [{"reference": str(place.reference), "questions": _size(entry, place), **place.to_json()} for place in places]
+    return {"id": entry.id, "version": entry.version, "subsets": entry.subsets, **entry.card.model_dump(mode="json"), "here": here}
+
+
+def _size(entry: DatasetEntry, place: Whereabouts) -> int | None:
+    return entry.card.splits_of(place.reference.subset)[place.reference.split or ""]
+
+
+def _number(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _sizes(entry: DatasetEntry) -> list[str]:
+    """The splits of the default subset."""
+    splits = entry.card.splits_of(entry.subsets[0] if entry.subsets else None)
+    return [f"{name} {_number(size)}" for name, size in splits.items()]
+
+
+@app.command(offline=True)
+def download(
     references: Annotated[
         list[str], typer.Argument(metavar="REF...", help="Data references: name[/subset][:split].", autocompletion=options.references)
     ],
+    common: Common,
     revision: Annotated[str | None, typer.Option(help="Commit, tag or branch, in place of the one that the card pins.")] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
-    """Fetch a split's files from the hub into its cache, verified; say what came."""
-    from ragmeter.cli.commands import data as commands
+    """Download a split's files from the hub into its cache, verified; say what came."""
+    if not common.talk:
+        hub.be_quiet()
+    fetched = [(part, sources.fetch(part, revision)) for reference in references for part in sources.parts(reference)]
+    value = [{"reference": str(part), **one.to_json()} for part, one in fetched]
 
-    commands.fetch(references, revision, as_json, quiet)
+    def show() -> None:
+        for item, (part, one) in zip(value, fetched, strict=True):
+            out.print(Text(str(part), style="bold") + Text(f"  {one.repository} at {one.revision}"))
+            for file in item["files"]:
+                # As sha256sum writes it, in one piece whatever the width.
+                line = Text(f"{file['sha256']}  {file['name']}") + Text(f"  {file['bytes']:,} bytes", style="dim")
+                out.print(line, soft_wrap=True)
+            if not item["pinned"]:
+                note = f"not pinned: this is what {one.pinned or hub.MAIN} was; --revision {one.revision} is this again"
+                err.print(Text(note, style="yellow"), soft_wrap=True)
 
-
-@datasets_app.command(offline=True)
-def verify(
-    references: Annotated[
-        list[str] | None, typer.Argument(metavar="REF...", help="Data references.", autocompletion=options.references)
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every split whose files are on this machine.")] = False,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="The files are cuts: fewer questions than the card says are no fault.")
-    ] = False,
-    alike: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="From which similarity questions of two splits are near-duplicates.")
-    ] = 0.8,
-    record: Annotated[Path | None, typer.Option(help="Write what was found (SHA-256 of files, fingerprints) to this file.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Compare with what was recorded in this file.")] = None,
-    config: Config = None,
-    path: DataPath = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Check splits against their cards and the contract, and name what is odd; exit code 1 where one is red."""
-    from ragmeter.cli.commands import data_check
-
-    request = data_check.Request(tuple(references or ()), every, partial, alike, record, against, config, path)
-    raise typer.Exit(data_check.verify(request, as_json, quiet, verbose))
+    common.emit(value, show)
 
 
-@datasets_app.command(offline=True)
+# -- What a dataset consists of, in numbers and by example --
+
+
+@app.command(offline=True)
 def stats(
-    reference: Reference,
-    plot: Annotated[str | None, typer.Option(metavar="FILE|terminal", help="Histograms: FILE.html, .svg or .png, or `terminal`.")] = None,
-    config: Config = None,
-    path: DataPath = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    reference: options.DataReference,
+    common: Common,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw histograms here.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw histograms into this file: .html, .svg or .png.")] = None,
+    config: options.ConfigOption = None,
+    settings: options.DatasetSetOption = None,
 ) -> None:
     """Count and measure: questions, answers, passages, documents, their lengths, evidence, types."""
-    from ragmeter.cli.commands import data
+    if output is not None:
+        histograms.check(output)
+    benchmark = common.load(reference, given_options(config, settings))
+    measured = statistics(benchmark)
+    pictures = {f"words of {name}": one for name, one in measured.words.items()}
+    pictures |= {f"{name} per question": one for name, one in measured.each.items()}
+    if output is not None:
+        histograms.save(pictures, str(benchmark.reference), output)
 
-    data.stats(reference, config, path, plot, as_json, quiet)
+    def show() -> None:
+        out.print(Text(str(benchmark.reference), style="bold") + Text(f"  fingerprint {benchmark.fingerprint}"))
+        listing(("", ""), [(name, f"{number:,}") for name, number in measured.counts.items() if number], empty="")
+        if set(measured.types) != {"(none)"}:
+            types = list(measured.types.items())[:_MOST_TYPES]
+            listing(("type", "questions"), [(name, f"{number:,}") for name, number in types], empty="")
+        heads = [{0.0: "least", 0.5: "median", 1.0: "most"}.get(share, f"{share:.0%}") for share in QUANTILES]
+        for title, of_it in (("words", measured.words), ("characters", measured.characters), ("per question", measured.each)):
+            rows = [(name, f"{len(d.values):,}", f"{d.mean:,.1f}", *(f"{value:,}" for value in d.quantiles)) for name, d in of_it.items()]
+            out.print()
+            listing((title, "n", "mean", *heads), rows, empty="")
+        if plot:
+            out.print()
+            histograms.draw(pictures, out)
+        if output is not None:
+            out.print(Text(f"drawn in {output}"))
+
+    value = {"reference": str(benchmark.reference), "fingerprint": benchmark.fingerprint, **measured.to_json()}
+    common.emit(value | {"plot": None if output is None else str(output)}, show)
 
 
-@datasets_app.command(offline=True)
+@app.command(offline=True)
 def sample(
-    reference: Reference,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many records.")] = 3,
+    reference: options.DataReference,
+    common: Common,
+    count: Annotated[int, typer.Option(min=1, help="How many questions.")] = 3,
     seed: Annotated[int, typer.Option(help="Which ones are drawn.")] = 0,
-    config: Config = None,
-    path: DataPath = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    config: options.ConfigOption = None,
+    settings: options.DatasetSetOption = None,
 ) -> None:
-    """Print records with their gold marked."""
-    from ragmeter.cli.commands import data
+    """Print questions with their gold marked."""
+    benchmark = common.load(reference, given_options(config, settings))
+    questions = [benchmark.questions[row] for row in sorted(Draws("sample", seed).sample(range(len(benchmark.questions)), count))]
 
-    data.sample(reference, config, path, count, seed, as_json, quiet)
+    def show() -> None:
+        for question in questions:
+            _print_question(question, benchmark)
+        out.print(Text(f"{len(questions):,} of {len(benchmark.questions):,} of {benchmark.reference}", style="dim"))
+
+    common.emit([_question_json(question, benchmark) for question in questions], show)
 
 
-@datasets_app.command(offline=True)
-def corpus(
+def _print_question(question: Question, benchmark: Benchmark) -> None:
+    out.print(Text(f"{question.id}  ", style="dim") + Text(question.text, style="bold"))
+    others = [[alias for alias in question.aliases.get(answer, ()) if alias != answer] for answer in question.answers]
+    answers = [answer + (f" (also: {', '.join(some)})" if some else "") for answer, some in zip(question.answers, others, strict=True)]
+    facts = {
+        "answer": (" and " if question.answer_set else " | ").join(answers) or "(none)",
+        "type": question.type,
+        "answerable": "" if question.answerable else "no",
+        "document": question.document_id or "",
+        "topics": ", ".join(question.topic_entities),
+        "triples": "; ".join(" → ".join(triple) for triple in question.triples),
+    }
+    for name, fact in facts.items():
+        if fact:
+            out.print(Text(f"  {name}: ", style="green" if name in ("answer", "triples") else "") + Text(fact))
+    for passage, gold in _passages(question, benchmark):
+        mark = Text("  gold ", style="green") if gold else Text("       ")
+        out.print(mark + Text(f"{passage.title}: " if passage.title else "", style="bold") + _shortened(passage, question))
+    left = len(question.candidates or ()) - SHOWN_PASSAGES
+    if left > 0:
+        out.print(Text(f"       … {counted(left, 'more candidate')}", style="dim"))
+    absent = sum(identifier not in benchmark.corpus for identifier in question.evidence)
+    if absent:
+        out.print(Text(f"       not in the corpus: {counted(absent, 'positive')}", style="yellow"))
+    out.print()
+
+
+def _passages(question: Question, benchmark: Benchmark) -> Iterator[tuple[Passage, bool]]:
+    """The first candidates and all positives, wherever they stand; and whether each is a positive."""
+    wanted = dict.fromkeys([*(question.candidates or ())[:SHOWN_PASSAGES], *question.evidence])
+    for passage in benchmark.corpus.get(identifier for identifier in wanted if identifier in benchmark.corpus):
+        yield passage, passage.id in question.evidence
+
+
+def _shortened(passage: Passage, question: Question) -> Text:
+    """A passage's text, shortened; its supporting sentences whole and marked."""
+    facts = (fact.partition(SENTENCE_MARK) for fact in question.supporting_facts)
+    supporting = {int(number) for identifier, mark, number in facts if identifier == passage.id and mark}
+    if not supporting:
+        whole = " ".join(passage.text.split())
+        return Text(whole if len(whole) <= SHOWN_TEXT else whole[:SHOWN_TEXT] + "…")
+    text = Text()
+    for number, sentence in enumerate(passage.sentences):
+        if number in supporting:
+            text += Text(" ".join(sentence.split()) + " ", style="underline")
+        elif not text or not text.plain.endswith("… "):
+            text += Text("… ")
+    return text
+
+
+def _question_json(question: Question, benchmark: Benchmark) -> dict[str, Any]:
+    record = asdict(question)
+    record["candidates"] = None if question.candidates is None else list(question.candidates)
+    passages = [asdict(passage) | {"gold": gold} for passage, gold in _passages(question, benchmark)]
+    return {"id": record.pop("id"), "question": record.pop("text"), **record, "passages": passages}
+
+
+# -- Corpora --
+
+
+@app.command("build-corpus", offline=True)
+def build_corpus(
     source: Annotated[Path, typer.Argument(help="A dump: a file, or a folder of files.")],
-    target: Annotated[Path, typer.Argument(help="The corpus folder to build; an unfinished one is continued.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The corpus folder to build; an unfinished one is continued.")],
+    common: Common,
     layout: Annotated[
         str | None,
-        typer.Option(
-            help="dpr, atlas, jsonl or parquet [default: by the first file's content]",
-            autocompletion=options.words("dpr", "atlas", "jsonl", "parquet"),
-        ),
+        typer.Option(help="dpr, atlas, jsonl or parquet (default: by content)", autocompletion=options.words(*corpus_build.LAYOUTS)),
     ] = None,
-    skip_bad: SkipBad = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read; they are counted.")] = False,
 ) -> None:
     """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
-    from ragmeter.cli.commands import data as commands
+    if layout is not None:
+        one_of(layout, corpus_build.LAYOUTS, "layout of a dump", "--layout")
+    was_there = (output / CARD).exists()
+    with common.status(f"reading {source.name}") as status:
 
-    commands.corpus(source, target, layout, skip_bad, as_json, quiet)
+        def progress(built: corpus_build.Progress) -> None:
+            share = "" if built.share is None else f" ({built.share:.0%})"
+            status.update(Text(f"{source.name}{share}: {counted(built.records, 'record')}, {counted(built.passages, 'passage')}"))
+
+        corpus = corpus_build.build_corpus(source, output, layout=layout, skip_bad=skip_bad, progress=progress)
+    card = read_card(output)
+    size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
+
+    def show() -> None:
+        how = "was there already" if was_there else "built"
+        out.print(Text(f"{counted(len(corpus), 'passage')}, {size / 2**20:,.1f} MiB in {output} ({how})"))
+        facts = {name: fact for name, fact in card.items() if isinstance(fact, str | int) and name != "format"}
+        listing(("", ""), facts.items(), empty="")
+        for bad in card.get("bad_listed", ()):
+            out.print(Text(f"left out: {bad}", style="yellow"))
+
+    common.emit({"folder": str(output), "bytes": size, "was_there": was_there, **card}, show)
 
 
-@datasets_app.command(offline=True)
-def contamination(
-    train: Annotated[list[Path], typer.Option(help="A training file, or a folder of them; may be given several times.")],
-    evaluation: Annotated[
-        list[str],
-        typer.Option("--eval", metavar="REF", help="An evaluation set; may be given several times.", autocompletion=options.references),
+# -- Rows for CLaRa's pretraining, by a chat model or by the truth of worlds --
+
+
+@app.command(offline=True)
+def synthesize(
+    data: Annotated[
+        str, typer.Argument(help="Data reference, or a corpus by its path (./wiki, /data/wiki).", autocompletion=options.references)
     ],
-    contexts: Annotated[bool, typer.Option("--contexts", help="Look for passages too.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Write every question's overlap to this file: .csv, .json or .jsonl.")] = None,
-    top: Annotated[int, typer.Option(min=0, help="How many of the most overlapping questions to show.")] = 10,
-    skip_bad: SkipBad = False,
-    config: Config = None,
-    path: DataPath = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Look for evaluation questions in training files: 13-gram overlap, question by question."""
-    from ragmeter.cli.commands import data_check
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.")],
+    common: Common,
+    by: Annotated[
+        str, typer.Option(help="llm: a chat model; worlds: the world's own truth, offline.", autocompletion=options.words("llm", "worlds"))
+    ] = "llm",
+    mix: Annotated[str, typer.Option(help="all, simple, paraphrase or simple+complex.")] = "all",
+    count: Annotated[int | None, typer.Option(min=1, help="So many documents, drawn by the seed; larger draws hold the smaller.")] = None,
+    seed: options.SeedOption = 0,
+    config: options.ConfigOption = None,
+    settings: Annotated[
+        list[str] | None, options.set_option("An option of the model: model, base_url, rounds …; of the dataset: data.KEY=VALUE")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and call no model.")] = False,
+) -> int:
+    """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
+    from pydantic import ValidationError
 
-    asked = data_check.Contamination(tuple(train), tuple(evaluation), contexts, output, top, skip_bad, config, path)
-    data_check.contamination(asked, as_json, quiet)
+    from benchmarks.worlds.dataset import WorldsConfig
+    from methods.clara.config import MIXES, Mix, ScpDataConfig
+    from methods.clara.data import require_no_test, scp_rows
+    from methods.clara.rows import write_rows
+    from methods.clara.synthesis import Passages, StateFile, Synthesis, SynthesisConfig, of_rows, of_synthesis, outlook
+    from methods.models.chat import reach_model
+    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.progress import TrainingProgress
+    from ragmeter.runner.rewriting import refusal
+
+    if output.is_dir():
+        raise UserError("this is a folder", where=str(output), try_this="name a file")
+    wanted_mix: Mix = one_of(mix, (name for name in MIXES if name != "none"), "mix", "--mix")
+    one_of(by, ("llm", "worlds"), "writer", "--by")
+    if not dry_run:
+        require_writable(output)
+    of_model, of_data = data_apart(given_options(config, settings))
+    value = {"file": str(output), "data": data, "by": by, "mix": mix}
+    if by == "worlds":
+        if of_model:
+            raise UserError("options of no model", where="--set", try_this="--by llm; options of the dataset are data.KEY=VALUE")
+        if not issubclass(registry.resolve(data, where="DATA")[1].config, WorldsConfig):
+            raise UserError(f"{data} is no world", where="--by worlds", try_this="worlds/…:train, or --by llm")
+        require_no_test(data, "DATA")
+        rows = scp_rows(data, ScpDataConfig(mix=wanted_mix, documents=count, seed=seed), of_data)
+        if dry_run:
+            common.emit({"file": str(output), "rows": len(rows)}, lambda: out.print(Text(f"{len(rows):,} rows, and no call")))
+            return 0
+        write_rows(output, rows)
+        return _report(output, value, of_rows(rows), {}, common)
+    try:
+        model = SynthesisConfig.model_validate(of_model)
+    except ValidationError as error:
+        raise refusal(error, "the model", SynthesisConfig) from None
+    is_path = data.startswith(("/", ".", "~"))
+    if not is_path:
+        require_no_test(data, "DATA")
+    corpus = corpus_build.open_corpus(Path(data).expanduser()) if is_path else common.load(data, of_data).corpus
+    if not len(corpus):
+        raise UserError("there is no document", where=data)
+    types, cache = MIXES[wanted_mix], common.store.cache
+    with StateFile(output.with_suffix(".states.jsonl")) as states:
+        synthesis = Synthesis(model, states, cache=cache)
+        documents = Passages.drawn(corpus, count, seed)
+        wanted = outlook(synthesis, documents, types)
+        if dry_run:
+            common.emit({"file": str(output), "outlook": asdict(wanted)}, lambda: out.print(Text(str(wanted))))
+            return 0
+        if common.talk:
+            err.print(Text(str(wanted)))
+        if wanted.done < wanted.loops:
+            reach_model(model, cache)
+        with TrainingProgress(quiet=not common.talk) as progress:
+            try:
+                synthesis.run(documents, types, progress)
+            except KeyboardInterrupt:
+                raise Interrupted(_AGAIN) from None
+        write_rows(output, synthesis.rows(documents, types))
+        return _report(output, value, of_synthesis(synthesis, documents, types), dict(synthesis.put_aside), common)
+
+
+def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put_aside: Mapping[str, int], common: Common) -> int:
+    """Say what came of a synthesis, and keep it beside the rows; returns 1 where there is none, or something is unfinished."""
+    from methods.training.stages import write_json
+
+    types = {kind: one.to_json() for kind, one in made.items()}
+    write_json(output.with_suffix(".statistics.json"), {**value, "types": types})
+
+    def cells(key: str) -> list[str]:
+        values = [one[key] for one in types.values()]
+        return ["–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}" for value in values]
+
+    def show() -> None:
+        out.print(Text(str(output)), soft_wrap=True)
+        means = {name: f"{name.replace(' ', '_')}_per_document" for name in ("pairs", "input words", "output words")}
+        keys = {"documents": "documents", **means, "uncovered": "uncovered", "without pairs": "covered_without_pairs"}
+        lines = [(name, *cells(key)) for name, key in {**keys, "unfinished": "unfinished"}.items()]
+        listing(("", *types), lines if types else [], empty="nothing was made")
+        if models := sorted({name for one in made.values() for name in one.by}):
+            out.print(Text(f"by {', '.join(models)}"))
+        for reason, number in put_aside.items():
+            err.print(Text(f"{number:,} put aside: {reason}; {_AGAIN}"))
+
+    common.emit({**value, "types": types, "put_aside": put_aside}, show)
+    unfinished = any(one.unfinished for one in made.values())
+    return 1 if unfinished or not any(one.documents for one in made.values()) else 0
+
+
+# In the order of `--help`.
+app.registered_commands += [*data_check.app.registered_commands, *data_style.app.registered_commands]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from benchmarks.core.errors import UserError, nearest
+from benchmarks.core.errors import UserError, unknown_name
 from ragmeter.cli.errors import moved
 from ragmeter.experiments import shipped_files
 from results import DEFAULT_STORE, store_folder
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from rich.status import Status
+
+    from benchmarks.registry import Benchmark
+    from methods.api import Services
     from results.store import Store
 
 # -- What the Tab key offers: names, from where they are registered or stored --
@@ -249,9 +255,16 @@ SettingOption = Annotated[
     str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE.yaml", help="A file of options.")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option, nested ones with dots (train.epochs=2); may be repeated.")
-]
+
+
+def set_option(what: str) -> Any:
+    """The option --set of a command, with what it sets."""
+    return typer.Option("--set", metavar="KEY=VALUE", help=f"{what}; may be repeated.")
+
+
+SetOption = Annotated[list[str] | None, set_option("An option, nested ones with dots (train.epochs=2)")]
+DatasetSetOption = Annotated[list[str] | None, set_option("An option of the dataset, such as path=FILE or skip_bad=true")]
+"""Of commands that are about a dataset. Those about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
@@ -276,12 +289,17 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default before arguments that name no command, as far as they are not a misspelled one."""
-        if self.default and args[:1] not in (["-h"], ["--help"]):
-            first = args[0] if args else "-"
-            known = first in self.commands or moved(ctx.command_path, first) or nearest(first, list(self.commands))
-            if first.startswith("-") or (self._takes and not known):
-                args = [self.default, *args]
+        first = args[0] if args else "-"
+        known = first in ("-h", "--help", *self.commands) or moved(ctx.command_path, first) or self._misspelled(ctx, first)
+        # A shell that completes the first word is offered commands too.
+        if self.default and not known and (args or not ctx.resilient_parsing) and (first.startswith("-") or self._takes):
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def _misspelled(self, ctx: Any, word: str) -> bool:
+        """Whether a word was meant as a command's name: no file's name is, nor what the default command takes (`restyle`)."""
+        close = word.replace("-", "").isalpha() and get_close_matches(word, list(self.commands), cutoff=0.7)
+        return bool(close) and not (self._takes and word in {one.value for one in self._takes.shell_complete(ctx, word)})
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what `--help` lists; no line is cut off."""
@@ -354,6 +372,67 @@ class Common:
 
         return Store(store_folder(self.folder))
 
+    def services(self, device: str | None = None, seed: int = 0) -> Services:
+        """What methods, settings and models may use of the store.
+
+        Raises:
+            UserError: There is no such device here.
+        """
+        from methods.api import Services
+        from ragmeter.runner.tasks import require_device
+
+        require_device(device)
+        store = self.store
+        return Services(seed=seed, artefacts=store.artefacts, device=device, cache=store.cache)
+
+    def load(
+        self,
+        reference: str,
+        given: Mapping[str, Any],
+        *,
+        limit: int | None = None,
+        setting: str | None = None,
+        services: Services | None = None,
+    ) -> Benchmark:
+        """A dataset, where wanted limited and in a setting.
+
+        Args:
+            reference: `name[/subset][:split]`.
+            given: The dataset's options.
+            limit: Only the first questions.
+            setting: Where candidates come from; None: as the dataset gives them.
+            services: For the setting.
+
+        Raises:
+            UserError: Something of it is not right, or there is no question.
+        """
+        from benchmarks.io import hub
+        from benchmarks.registry import load
+        from methods.api import Services
+        from ragmeter.experiment import candidate_retriever, in_setting, read_setting
+
+        if not self.talk:
+            hub.be_quiet()
+        read = None if setting is None else read_setting(setting, "--setting")
+        retriever = candidate_retriever(read) if read else None
+        if retriever is not None:
+            retriever.preflight()
+        with self.status(f"loading {reference}"):
+            benchmark = load(reference, given).limited(limit)
+            if not benchmark.questions:
+                raise UserError("this split holds no question", where=reference)
+            return benchmark if read is None else in_setting(read, benchmark, services or Services())
+
+    def status(self, text: str) -> Status:
+        """A line that says what goes on, while its block lasts; nothing where progress is silent."""
+        from rich.console import Console
+        from rich.status import Status
+        from rich.text import Text
+
+        from ragmeter.console import err
+
+        return Status(Text(text), console=err if self.talk else Console(quiet=True))
+
     def emit(self, value: Any, show: Callable[[], None]) -> None:
         """Print a value as JSON, or let `show` print it for people."""
         from ragmeter.console import emit
@@ -396,6 +475,30 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
     return command
 
 
+def data_apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`.
+
+    Raises:
+        UserError: What stands at `data` is no options.
+    """
+    of_data = given.get("data", {})
+    if not isinstance(of_data, Mapping):
+        raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
+    return {key: value for key, value in given.items() if key != "data"}, dict(of_data)
+
+
+def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
+    """A word, once it is one of those that are known.
+
+    Raises:
+        UserError: It is not.
+    """
+    names = list(known)
+    if word not in names:
+        raise unknown_name(noun, word, names, where=where)
+    return word
+
+
 def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
     """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML.
 
@@ -429,3 +532,51 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
         except yaml.YAMLError:
             inner[last] = text
     return options
+
+
+def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
+    """The options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
+    from pydantic import BaseModel
+    from pydantic_core import to_jsonable_python
+
+    described = config.model_json_schema().get("properties", {})
+    rows: list[dict[str, Any]] = []
+    for name, field in config.model_fields.items():
+        inner = field.annotation
+        if nested and isinstance(inner, type) and issubclass(inner, BaseModel):
+            rows += [row | {"name": f"{name}.{row['name']}"} for row in option_rows(inner, nested=True)]
+            continue
+        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
+        description = described[name].get("description", "")
+        rows.append({"name": name, "type": _type(described[name]), "default": default, "description": description})
+    return rows
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return " | ".join(map(str, field["enum"]))
+    if "anyOf" in field:
+        return " | ".join(_type(option) for option in field["anyOf"])
+    return str(field.get("type", field.get("const", "object")))
+
+
+def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `option_rows` returns."""
+    import json
+
+    from ragmeter.console import PROSE, listing
+
+    lines = [(row["name"], row["type"], json.dumps(row["default"]), row["description"]) for row in rows]
+    listing(("option", "type", "default", ""), lines, empty="it has no options", below=PROSE)
+
+
+def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:
+    """Print what is known of an entry, and its options."""
+    from rich.text import Text
+
+    from ragmeter.console import listing, out
+
+    out.print(Text(name, style="bold") + Text("  " + summary))
+    listing(("", ""), facts.items(), empty="")
+    out.print()
+    show_options(option_rows(config))

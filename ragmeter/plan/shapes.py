@@ -353,7 +353,7 @@ ROWS = 500
 """Training rows that are read of a file of them; of a shorter one all."""
 FILES = {
     "corpus": "its path; the documentation's page “Data” says where corpora are had",
-    "pairs": "make it with `ragmeter styles rewrite`, or name its path",
+    "pairs": "make it with `ragmeter data restyle`, or name its path",
 }
 """Options of datasets that name files, and how these are had."""
 

@@ -17,8 +17,8 @@ from benchmarks.styles.rules import STYLES, RuleRewriter
 from judges.judge import JUDGES, Judge
 from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
+from methods.models.chat import reach_model
 from methods.models.endpoint import Estimate
-from methods.models.reply_cache import shared
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
 from results.redaction import echoed, without_secrets
 
@@ -120,8 +120,8 @@ class Chosen:
         """
         for judge in self.judges:
             judge.config.reach(cache)
-        if isinstance(self.rewriter, LLMRewriter) and not (cache.exists() and shared(cache).holds(self.rewriter.config.model)):
-            self.rewriter.model.preflight()
+        if isinstance(self.rewriter, LLMRewriter):
+            reach_model(self.rewriter.config, cache)
 
     def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
         """What asking the model once for every passage would take; None where no model is asked."""
@@ -143,12 +143,12 @@ class Chosen:
         return sum(getattr(judge.config, "repetitions", 1) * number for judge, number in asked.items())
 
 
-def chosen(kind: str, options: Sequence[str], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
+def chosen(kind: str, given: Mapping[str, Any], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
     """The rewriter that options mean.
 
     Args:
         kind: `llm` or `rule`.
-        options: `key=value` of the rewriter, `role.key=value` of a validating judge.
+        given: Options of the rewriter, and at a role those of the judge that validates.
         validators: `style=JUDGE`, `content=JUDGE` or `entities=SHARE`; a role alone takes the judge of its name, or
             all names and numbers.
         split: Of the benchmark; decides which rules.
@@ -160,20 +160,21 @@ def chosen(kind: str, options: Sequence[str], validators: Sequence[str], split: 
     if kind not in KINDS:
         raise unknown_name("rewriter", kind, KINDS, where="--rewriter")
     roles = _roles(validators)
-    own, of_roles = _shared_out(settings(options), roles)
+    own = {key: value for key, value in given.items() if key not in MEASURES}
+    of_roles = {role: _of_role(role, given[role], roles) for role in MEASURES if role in given}
     if kind == "rule":
         if roles:
             raise UserError(
                 "rules are not validated: asked again, they give the same text",
                 where=VALIDATE,
-                try_this="--rewriter llm; or ragmeter styles quality, which measures texts of any origin",
+                try_this="--rewriter llm; or ragmeter data style-quality, which measures texts of any origin",
             )
         return Chosen(_by_rules(own, split))
     try:
         config = RewriterConfig.model_validate(own)
     except ValidationError as error:
         raise refusal(error, "the rewriter", RewriterConfig) from None
-    judges = {role: _judge(role, name, of_roles[role]) for role, name in roles.items() if role in MEASURES}
+    judges = {role: _judge(role, name, of_roles.get(role, {})) for role, name in roles.items() if role in MEASURES}
     made = [_validator(role, name, judges.get(role), services) for role, name in roles.items()]
     return Chosen(LLMRewriter(config, validators=made, cache=services.cache), tuple(judges.values()))
 
@@ -212,21 +213,12 @@ def _roles(validators: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _shared_out(given: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Options of the rewriter, and those of each validating judge."""
-    own: dict[str, Any] = {}
-    of_roles: dict[str, dict[str, Any]] = {role: {} for role in MEASURES}
-    for key, value in given.items():
-        role, mark, option = key.partition(".")
-        if not mark:
-            own[key] = value
-        elif role not in MEASURES:
-            raise unknown_name("validator with options", role, MEASURES, where=f"{SET} {key}")
-        elif role not in roles:
-            raise UserError(f"{role} is not validated", where=f"{SET} {key}", try_this=f"{VALIDATE} {role}")
-        else:
-            of_roles[role][option] = value
-    return own, of_roles
+def _of_role(role: str, options: object, roles: Mapping[str, str]) -> Mapping[str, Any]:
+    if role not in roles:
+        raise UserError(f"{role} is not validated", where=f"{SET} {role}", try_this=f"{VALIDATE} {role}")
+    if not isinstance(options, Mapping):
+        raise UserError(f"the judge's options are {role}.key=value", where=f"{SET} {role}", try_this=f"{SET} {role}.model=…")
+    return options
 
 
 def _by_rules(given: Mapping[str, Any], split: str | None) -> RuleRewriter:

@@ -119,7 +119,7 @@ def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
     shown = ragmeter(tmp_path, target, "methods", "title_overlap")
     assert shown["kind"] == "retriever"
     assert ragmeter(tmp_path, target, "check", "method", "title_overlap")["passed"]
-    assert ragmeter(tmp_path, target, "check", "dataset", "rivers")["passed"]
+    assert ragmeter(tmp_path, target, "data", "check", "rivers")["colour"] == "green"
     assert "at most `words` words" in json.dumps(ragmeter(tmp_path, target, "metrics", "brief"))
     (board,) = ragmeter(tmp_path, target, "run", str(PLUGIN / "experiment.yaml"))["boards"]
     methods = {row["method"]: row["metrics"] for row in board["rows"]}

@@ -15,6 +15,7 @@ from benchmarks.io.records import stream_json
 from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetCard, DatasetConfig, load, register
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.sources import ABSENT, LOCAL, OWN, fetch, whereabouts
+from ragmeter.api import run
 from ragmeter.cli import app
 
 CARD = DatasetCard(
@@ -77,7 +78,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def command(*words: str) -> Any:
-    done = CliRunner().invoke(app, ["datasets", *words])
+    done = CliRunner().invoke(app, ["data", *words])
     assert not done.exception or isinstance(done.exception, SystemExit), repr(done.exception)
     return json.loads(done.stdout)
 
@@ -86,10 +87,10 @@ def command(*words: str) -> Any:
 def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
     listed = {card["id"]: card["here"][0] for card in command("--json")}
     assert [listed[name]["state"] for name in ("own", "asked", "worlds")] == [OWN, OWN, "made here"]
-    assert "file of your own" in command("own", "--json")["here"][0]["said"]
+    assert "file of your own" in command("list", "own", "--json")["here"][0]["said"]
     for name in DATASETS._entries.keys() - {"own", "asked", "hotpotqa"}:
         del DATASETS._entries[name]
-    assert any("own" in reason and "--path" in reason for reason in command("verify", "--all", "--json")["skipped"])
+    assert any("own" in reason and "--set path" in reason for reason in command("check", "--all", "--json")["skipped"])
     with pytest.raises(UserError, match="nothing to fetch"):
         fetch(DataReference("own", None, "test"))
 
@@ -97,7 +98,7 @@ def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
 def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> None:
     found = whereabouts(DataReference("own", None, "test"), {"path": str(file)})
     assert (found.state, found.paths) == (LOCAL, (file,))
-    (split,) = command("verify", "own", "--path", str(file), "--json")["splits"]
+    (split,) = command("check", "own", "--set", f"path={file}", "--json")["splits"]
     assert LOCAL in json.dumps(split)
     missing = whereabouts(DataReference("own", None, "test"), {"path": f"{file}.gone"})
     assert missing.state == ABSENT
@@ -132,7 +133,7 @@ def test_a_file_that_is_not_there_is_said_with_the_option_that_names_it(file: Pa
     assert f"{file}.gone" in str(caught.value.where)
     with pytest.raises(UserError, match="hotpotqa/distractor:dev was to be read") as caught:
         load("hotpotqa", {"path": f"{file}.gone"})
-    assert "`ragmeter datasets hotpotqa`" in str(caught.value.try_this)
+    assert "`ragmeter list datasets hotpotqa`" in str(caught.value.try_this)
 
 
 def test_what_runs_out_is_not_taken_for_bad_data(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
@@ -151,7 +152,7 @@ def test_a_run_says_at_which_line_the_data_are_asked_for(config: str, line: str,
     monkeypatch.chdir(tmp_path)
     text = f"name: x\nbenchmarks:\n  - id: own\n    config:\n      {config}\nmethods: [{{id: bm25}}]\nmetrics: [em]\n"
     Path("x.yaml").write_text(text, "utf-8")
-    done = CliRunner().invoke(app, ["run", "x.yaml", "--store", "store"])
-    assert isinstance(done.exception, UserError)
-    assert str(done.exception.where).startswith(line)
-    assert line in str(done.exception)
+    with pytest.raises(UserError) as caught:
+        run("x.yaml", store="store")
+    assert str(caught.value.where).startswith(line)
+    assert line in str(caught.value)

@@ -1,4 +1,4 @@
-"""`ragmeter datasets` in this process: its result, what it says as JSON, its error; and a file of data for it."""
+"""`ragmeter data` in this process: its result, what it says as JSON, its error; and a file of data for it."""
 
 import json
 from pathlib import Path
@@ -31,18 +31,18 @@ def write_hotpotqa(folder: Path, questions: int) -> Path:
     return path
 
 
-def datasets(*arguments):
+def data(*arguments):
     """The command's result; errors are those of the command."""
-    return CliRunner().invoke(app, ["datasets", *map(str, arguments)])
+    return CliRunner().invoke(app, ["data", *map(str, arguments)])
 
 
-def said(*arguments, code=0):
-    result = datasets(*arguments, "--json")
+def shown(*arguments, code=0):
+    result = data(*arguments, "--json")
     assert result.exit_code == code, result.exception or result.stderr
     return json.loads(result.stdout)
 
 
 def refused(*arguments) -> UserError:
-    result = datasets(*arguments)
+    result = data(*arguments)
     assert isinstance(result.exception, UserError), result.stdout
     return result.exception

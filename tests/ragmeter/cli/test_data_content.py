@@ -1,4 +1,4 @@
-"""`ragmeter datasets`: what is verified, measured, sampled, built and compared, as people meet it."""
+"""`ragmeter data`: what is checked, measured, sampled, built and compared, as people meet it."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,15 @@ from rich.console import Console
 
 from benchmarks.registry import load
 from benchmarks.verify import Distribution
-from ragmeter import console as histograms
+from ragmeter import conformance, histograms
+from ragmeter.conformance import Check
 
 QUESTIONS = 20
 
 
 @pytest.fixture(scope="session")
 def command(module_at):
-    return module_at(Path(__file__).with_name("datasets_command.py"))
+    return module_at(Path(__file__).with_name("data_command.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -28,27 +29,27 @@ def native(command, tmp_path_factory) -> Path:
     return command.write_hotpotqa(tmp_path_factory.mktemp("data") / "hotpotqa", QUESTIONS)
 
 
-# --- verify ------------------------------------------------------------------------------------------------------
+# --- check -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
-    (red,) = command.said("verify", "hotpotqa:dev", "--path", native, code=1)["splits"]
+    (red,) = command.shown("check", "hotpotqa:dev", "--set", f"path={native}", code=1)["splits"]
     (size,) = [finding for finding in red["findings"] if finding["status"] == "red"]
     assert f"{QUESTIONS}, the card says 7,405" in size["detail"]
     assert "--partial" in size["detail"]
-    assert command.said("verify", "hotpotqa:dev", "--path", native, "--partial")["colour"] == "green"
+    assert command.shown("check", "hotpotqa:dev", "--set", f"path={native}", "--partial")["colour"] == "green"
 
 
 @pytest.mark.slow
 def test_files_that_changed_since_they_were_recorded_are_red(command, native, tmp_path):
     records, copy = tmp_path / "records.json", tmp_path / "dev.json"
     copy.write_bytes(native.read_bytes())
-    verify = ("verify", "hotpotqa:dev", "--path", copy, "--partial")
-    command.said(*verify, "--record", records)
-    assert command.said(*verify, "--against", records)["colour"] == "green"
+    check = ("check", "hotpotqa:dev", "--set", f"path={copy}", "--partial")
+    command.shown(*check, "-o", records)
+    assert command.shown(*check, "--against", records)["colour"] == "green"
     copy.write_bytes(native.read_bytes() + b"\n")
-    result = command.datasets(*verify, "--against", records)
+    result = command.data(*check, "--against", records)
     assert result.exit_code == 1
     assert "dev.json: it is" in " ".join(result.stdout.split())
 
@@ -57,17 +58,17 @@ def test_files_that_changed_since_they_were_recorded_are_red(command, native, tm
 def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native, tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text(native.read_text().replace('"question"', '"quest"', 1))
-    result = command.datasets("verify", "hotpotqa:dev", "--path", bad, "--partial")
+    result = command.data("check", "hotpotqa:dev", "--set", f"path={bad}", "--partial")
     assert result.exit_code == 1
     assert "field 'question' is missing" in " ".join(result.stdout.split())
-    (split,) = command.said("verify", "hotpotqa:dev", "--partial", "--config", json.dumps({"path": str(bad), "skip_bad": True}))["splits"]
+    (split,) = command.shown("check", "hotpotqa:dev", "--partial", "--set", f"path={bad}", "--set", "skip_bad=true")["splits"]
     assert split["colour"] == "yellow"
 
 
 @pytest.mark.slow
-def test_all_verifies_what_is_here_and_says_what_it_skips(command, native, monkeypatch):
+def test_all_checks_what_is_here_and_says_what_it_skips(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
-    found = command.said("verify", "--all", "--partial")
+    found = command.shown("check", "--all", "--partial")
     assert [split["reference"] for split in found["splits"]] == ["hotpotqa/distractor:dev"]
     assert any("not on this machine" in reason for reason in found["skipped"])
     assert any("worlds: made here" in reason for reason in found["skipped"])
@@ -85,29 +86,35 @@ def test_questions_of_one_split_that_are_nearly_in_another_are_found(command, na
     (folder / "hotpot_train_v1.1.json").write_text(json.dumps(rows))
     monkeypatch.setenv("RAGMETER_DATA", str(folder.parent))
     for asked in (("--all",), ("hotpotqa:dev", "hotpotqa:train"), ("hotpotqa:dev+train",)):
-        found = command.said("verify", *asked, "--partial", "--alike", "0.6")
+        found = command.shown("check", *asked, "--partial", "--alike", "0.6")
         (pairs,) = [f for split in found["splits"] for f in split["findings"] if "nearly" in f["name"]]
         assert pairs["detail"] == f"2 of {QUESTIONS} are"
         assert pairs["status"] == "yellow"
 
 
 @pytest.mark.slow
-def test_verify_wants_references_or_all_and_not_both(command):
-    assert "neither" in command.refused("verify").what
-    assert "both" in command.refused("verify", "worlds:test", "--all").what
-    assert "of one dataset" in command.refused("verify", "--all", "--config", '{"skip_bad": true}').what
+def test_check_wants_references_or_all_and_not_both(command):
+    assert "neither" in command.refused("check").what
+    assert "exclude each other" in command.refused("check", "worlds:test", "--all").what
+    assert "of one dataset" in command.refused("check", "--all", "--set", "skip_bad=true").what
 
 
-def test_generated_worlds_verify_green(command):
-    options = json.dumps({"questions": 12})
-    (world,) = command.said("verify", "worlds/multihop:test", "--config", options)["splits"]
+def test_generated_worlds_are_green(command):
+    (world,) = command.shown("check", "worlds/multihop:test", "--set", "questions=12")["splits"]
     assert world["colour"] == "green"
+
+
+def test_a_setting_that_generated_data_declare_must_apply(command, monkeypatch):
+    checks = [Check("setting a applies", True), Check("setting b applies", False, "it lacks something")]
+    monkeypatch.setattr(conformance, "check_settings", lambda benchmark: checks)
+    (world,) = command.shown("check", "worlds/multihop:test", "--set", "questions=12", code=1)["splits"]
+    assert [one["name"] for one in world["findings"] if one["status"] == "red"] == ["setting b applies"]
 
 
 @pytest.mark.slow
 def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
-    found = command.said("verify", "--all", "--partial")
+    found = command.shown("check", "--all", "--partial")
     assert {split["reference"]: split["colour"] for split in found["splits"] if split["colour"] != "green"} == {}
     families = {split["reference"].partition(":")[0].partition("/")[0] for split in found["splits"]}
     assert families >= {"hotpotqa", "2wikimultihopqa", "musique", "nq", "longbench", "ultradomain", "webqsp", "cwq"}
@@ -118,14 +125,14 @@ def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatc
 
 @pytest.mark.slow
 def test_stats_count_and_measure(command, native):
-    found = command.said("stats", "hotpotqa:dev", "--path", native)
+    found = command.shown("stats", "hotpotqa:dev", "--set", f"path={native}")
     benchmark = load("hotpotqa:dev", {"path": str(native)})
     assert found["counts"]["questions"] == QUESTIONS
     assert found["counts"]["passages"] == len(benchmark.corpus)
     assert found["words"]["questions"]["n"] == QUESTIONS
     assert found["per_question"]["candidates"]["quantiles"]["1"] == 10
     assert sum(found["types"].values()) == QUESTIONS
-    text = command.datasets("stats", "hotpotqa:dev", "--path", native).stdout
+    text = command.data("stats", "hotpotqa:dev", "--set", f"path={native}").stdout
     assert "passages" in text
     assert "█" not in text
 
@@ -142,10 +149,10 @@ def test_a_terminal_histogram_has_a_bar_for_what_is_there():
 
 @pytest.mark.slow
 def test_plots_are_drawn_in_the_terminal_or_a_file(command, native, tmp_path):
-    assert "█" in command.datasets("stats", "hotpotqa:dev", "--path", native, "--plot", "terminal").stdout
+    assert "█" in command.data("stats", "hotpotqa:dev", "--set", f"path={native}", "--plot").stdout
     pytest.importorskip("altair")
     page = tmp_path / "plot.html"
-    assert command.said("stats", "hotpotqa:dev", "--path", native, "--plot", page)["plot"] == str(page)
+    assert command.shown("stats", "hotpotqa:dev", "--set", f"path={native}", "-o", page)["plot"] == str(page)
     assert "words of passages" in page.read_text()
 
 
@@ -154,26 +161,26 @@ def test_pictures_are_drawn_where_something_renders_them(command, native, tmp_pa
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert", reason="vl-convert-python renders pictures and is not installed")
     path = tmp_path / f"plot{suffix}"
-    command.said("stats", "hotpotqa:dev", "--path", native, "--plot", path)
+    command.shown("stats", "hotpotqa:dev", "--set", f"path={native}", "-o", path)
     assert path.read_bytes()[:4] in (b"<svg", b"\x89PNG")
 
 
 @pytest.mark.slow
 def test_a_plot_that_cannot_be_drawn_says_what_can(command, native, tmp_path, monkeypatch):
-    assert ".html" in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "x.pdf").what
+    assert ".html" in command.refused("stats", "hotpotqa:dev", "--set", f"path={native}", "-o", tmp_path / "x.pdf").what
     monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None if name == "vl_convert" else 1)
-    assert "plot.html" in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "plot.svg").try_this
+    assert "plot.html" in command.refused("stats", "hotpotqa:dev", "--set", f"path={native}", "-o", tmp_path / "plot.svg").try_this
     monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None)
-    error = command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "plot.html")
+    error = command.refused("stats", "hotpotqa:dev", "--set", f"path={native}", "-o", tmp_path / "plot.html")
     assert "ragmeter[leaderboard]" in error.try_this
 
 
 def test_sample_prints_records_with_their_gold_marked(command, native):
-    found = command.said("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 3)
-    assert found == command.said("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 3)
+    found = command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
+    assert found == command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
     assert len(found) == 2
-    assert found != command.said("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 4)
-    text = " ".join(command.datasets("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 3).stdout.split())
+    assert found != command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 4)
+    text = " ".join(command.data("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3).stdout.split())
     for record in found:
         assert record["question"] in text
         assert record["answers"][0] in text
@@ -193,12 +200,12 @@ def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path
     dump = tmp_path / "psgs.tsv"
     dump.write_text("id\ttext\ttitle\n" + "".join(f"{i}\ttext {i}\ttitle\n" for i in range(30)))
     target = tmp_path / "corpus"
-    built = command.said("corpus", dump, target, "--layout", "dpr")
+    built = command.shown("build-corpus", dump, "-o", target, "--layout", "dpr")
     assert (built["passages"], built["layout"], built["was_there"]) == (30, "dpr", False)
-    again = command.said("corpus", dump, target)
+    again = command.shown("build-corpus", dump, "-o", target)
     assert again["was_there"]
     assert again["fingerprint"] == built["fingerprint"]
-    told = command.datasets("corpus", dump, tmp_path / "other")
+    told = command.data("build-corpus", dump, "-o", tmp_path / "other")
     assert "30 passages" in told.stdout
     assert "built" in told.stdout
 
@@ -207,24 +214,30 @@ def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path
 def test_a_wrong_layout_or_a_bad_record_is_an_error_before_the_end(command, tmp_path):
     dump = tmp_path / "psgs.tsv"
     dump.write_text("id\ttext\ttitle\n1\tx\ty\nbroken\n")
-    assert "dpr" in command.refused("corpus", dump, tmp_path / "c", "--layout", "dprr").try_this
+    assert "dpr" in command.refused("build-corpus", dump, "-o", tmp_path / "c", "--layout", "dprr").try_this
     assert not (tmp_path / "c").exists()
-    assert "line 3" in command.refused("corpus", dump, tmp_path / "c").where
-    assert command.said("corpus", dump, tmp_path / "d", "--skip-bad")["bad"] == 1
-    assert "line 3" in command.datasets("corpus", dump, tmp_path / "d", "--skip-bad").stdout
+    assert "line 3" in command.refused("build-corpus", dump, "-o", tmp_path / "c").where
+    for text, lacking in (
+        ("id\tbody\n1\tx\n", "no column text and no column title, only id, body"),
+        ("id\ttext\tname\n", "no column title"),
+    ):
+        (tmp_path / "header.tsv").write_text(text)
+        assert lacking in command.refused("build-corpus", tmp_path / "header.tsv", "-o", tmp_path / "h").what
+    assert command.shown("build-corpus", dump, "-o", tmp_path / "d", "--skip-bad")["bad"] == 1
+    assert "line 3" in command.data("build-corpus", dump, "-o", tmp_path / "d", "--skip-bad").stdout
 
 
-# --- contamination -----------------------------------------------------------------------------------------------
+# --- overlap -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_contamination_reports_every_question_and_where_it_was_found(command, native, tmp_path):
+def test_overlap_reports_every_question_and_where_it_was_found(command, native, tmp_path):
     rows = json.loads(native.read_text())
     train = tmp_path / "train.jsonl"
     train.write_text("".join(json.dumps({"prompt": row["question"]}) + "\n" for row in rows[:3]))
-    asked = ("contamination", "--train", train, "--eval", "hotpotqa:dev", "--path", native)
+    query = ("overlap", "--train", train, "--eval", "hotpotqa:dev", "--set", f"path={native}")
     output = tmp_path / "overlaps.csv"
-    found = command.said(*asked, "--output", output)
+    found = command.shown(*query, "--output", output)
     (summary,) = found["summary"]["sets"]
     assert (summary["questions"], summary["question_all"]) == (QUESTIONS, 3)
     assert [one["first"] for one in found["questions"][:3]] == [f"{train}:{line}" for line in (1, 2, 3)]
@@ -232,18 +245,18 @@ def test_contamination_reports_every_question_and_where_it_was_found(command, na
     assert lines[0].startswith("reference,question_id,question,words,whole,share,first,question_found")
     assert len(lines) == QUESTIONS + 1
     for name in ("o.json", "o.jsonl"):
-        command.said(*asked, "--output", tmp_path / name)
+        command.shown(*query, "--output", tmp_path / name)
     as_lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert as_lines == json.loads((tmp_path / "o.json").read_text()) == found["questions"]
-    told = command.datasets(*asked).stdout
+    told = command.data(*query).stdout
     assert "fewer than 13 words" in " ".join(told.split())
     assert told.count("100%") == 3
 
 
 @pytest.mark.slow
-def test_contamination_refuses_what_it_cannot_read_or_write(command, native, tmp_path):
-    asked = ("--eval", "hotpotqa:dev", "--path", native)
-    assert "no such training file" in command.refused("contamination", "--train", tmp_path / "no", *asked).what
+def test_overlap_refuses_what_it_cannot_read_or_write(command, native, tmp_path):
+    asked = ("--eval", "hotpotqa:dev", "--set", f"path={native}")
+    assert "no such training file" in command.refused("overlap", "--train", tmp_path / "no", *asked).what
     train = tmp_path / "t.txt"
     train.write_text("x")
-    assert ".csv" in command.refused("contamination", "--train", train, *asked, "--output", tmp_path / "o.xml").what
+    assert ".csv" in command.refused("overlap", "--train", train, *asked, "--output", tmp_path / "o.xml").what

@@ -1,4 +1,4 @@
-"""`ragmeter styles` as people call it: what it makes, what it prints, what it refuses, how it goes on."""
+"""`ragmeter data restyle`, `mix` and `style-…` as people call them: what they make, print and refuse, and how they go on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from judges.metrics.entities import entity_preservation_of_pairs
 from leaderboard.elements.formats import board_key, board_label
 from methods.api import Services
 from methods.models.server import ChatRequest, OpenAIServer, Written
-from ragmeter.cli.commands import run
+from ragmeter.api import run
 from ragmeter.experiment import in_setting
 from ragmeter.scripted import WorldTruth
 from results import queries
@@ -61,7 +61,7 @@ def at(url: str, *roles: str) -> list[str]:
 
 
 def by_rule(ragmeter: Command, file: Path, *more: str) -> None:
-    done = ragmeter("styles", "rewrite", REF, str(file), "--style", "informal", "--rewriter", "rule", *SIZE, *more)
+    done = ragmeter("data", "restyle", REF, "-o", str(file), "--style", "informal", "--rewriter", "rule", *SIZE, *more)
     assert done.code == 0, done.err
 
 
@@ -71,7 +71,7 @@ def by_rule(ragmeter: Command, file: Path, *more: str) -> None:
 @pytest.mark.slow
 def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
-    command = ["styles", "rewrite", REF, str(file), "--style", "informal", "--style", "humor", *SIZE,
+    command = ["data", "restyle", REF, "-o", str(file), "--style", "informal", "--style", "humor", *SIZE,
                *at(url, "style", "content"), "--validate", "style", "--validate", "content=content"]  # fmt: skip
     done = ragmeter(*command, "--json")
     assert done.code == 0, done.err
@@ -92,13 +92,13 @@ def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command,
 @pytest.mark.slow
 def test_the_same_command_again_asks_for_nothing(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
-    command = ["styles", "rewrite", REF, str(file), "--style", "romance", *SIZE, *at(url)]
+    command = ["data", "restyle", REF, "-o", str(file), "--style", "romance", *SIZE, *at(url)]
     first = ragmeter(*command)
     before = file.read_bytes()
     again = ragmeter(*command)
     assert (first.code, again.code) == (0, 0)
     assert "passages to rewrite" in first.err
-    assert "asking once for each: about" in first.err
+    assert "one try for each: about" in first.err
     assert "0 passages to rewrite" in again.err
     assert "0 passages rewritten now" in again.out
     assert file.read_bytes() == before
@@ -110,7 +110,7 @@ def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp
     file = tmp_path / "pairs.jsonl"
     with corrupt.server().running() as url:
         options = [*at(url), "--set", "tries=2", "--validate", "entities=1"]
-        done = ragmeter("styles", "rewrite", REF, str(file), "--style", "informal", *SIZE, *options)
+        done = ragmeter("data", "restyle", REF, "-o", str(file), "--style", "informal", *SIZE, *options)
     assert done.code == 0, done.err
     rows = {one.key[1:]: one for one in read_pairs(file)}.values()
     given_up = sum(one.told is None for one in rows)
@@ -125,7 +125,7 @@ def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp
 @pytest.mark.slow
 def test_what_was_given_up_is_asked_for_again_on_request(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
-    command = ["styles", "rewrite", REF, str(file), "--style", "informal", *SIZE, *at(url)]
+    command = ["data", "restyle", REF, "-o", str(file), "--style", "informal", *SIZE, *at(url)]
     assert ragmeter(*command, "--json").code == 0
     lines = file.read_text("utf-8").splitlines()
     row = json.loads(lines[1])
@@ -147,14 +147,14 @@ def test_candidates_may_come_from_a_retriever(ragmeter: Command, tmp_path: Path)
     for one in read_pairs(file):
         per_question.setdefault(one.question, set()).add(one.formal.id)
     assert [len(found) for found in per_question.values()] == [4] * ASKED
-    command = ["styles", "mix", REF, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(mixed)]
+    command = ["data", "mix", REF, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(mixed)]
     done = ragmeter(*command, *setting, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["candidates"] == {"formal": 2 * ASKED, "informal": 2 * ASKED}
 
 
 def _slow(url: str, file: Path, store: Path) -> list[str]:
-    return [sys.executable, "-m", "ragmeter.cli", "styles", "rewrite", REF, str(file), "--style", "informal",
+    return [sys.executable, "-m", "ragmeter.cli", "data", "restyle", REF, "-o", str(file), "--style", "informal",
             "--limit", "20", "--store", str(store), "--quiet", *at(url), "--set", "concurrency=1"]  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path) ->
 def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     by_rule(ragmeter, file)
-    done = ragmeter("styles", "quality", str(file), "--benchmark", REF, "--strength", "rule_style", "--json")
+    done = ragmeter("data", "style-quality", str(file), "--benchmark", REF, "--strength", "rule_style", "--json")
     assert done.code == 0, done.err
     rows = {row["measure"]: row for row in json.loads(done.out)["measures"]}
     pairs = list(load_pairs(file))
@@ -215,7 +215,7 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
     for row in rows.values():
         assert row["low"] <= row["value"] <= row["high"]
     assert rows["informal"]["value"] > rows["informal_source"]["value"]
-    text = ragmeter("styles", "quality", str(file), "--benchmark", REF).out
+    text = ragmeter("data", "style-quality", str(file), "--benchmark", REF).out
     assert f"informal: {len(pairs)} pairs, 0 given up" in text
     assert "95 % interval" in text
 
@@ -226,7 +226,7 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
 def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_path: Path) -> None:
     file, mixed = tmp_path / "pairs.jsonl", tmp_path / "mixed.jsonl"
     by_rule(ragmeter, file)
-    command = ["styles", "mix", REF, str(file), "--mix", "informal=0.3", "--seed", "5", *SIZE, "-o", str(mixed)]
+    command = ["data", "mix", REF, str(file), "--mix", "informal=0.3", "--seed", "5", *SIZE, "-o", str(mixed)]
     assert ragmeter(*command).code == 0
     expected = styled(load(REF).limited(ASKED), load_pairs(file), {"informal": 0.3}, seed=5)
     read = load("sark", {"path": str(mixed)})
@@ -244,7 +244,7 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
 ) -> None:
     file = tmp_path / "test.jsonl"
     more = [*(["--setting", setting] if setting else []), *(["--passages", str(passages)] if passages else [])]
-    done = ragmeter("styles", "export", REF, "-o", str(file), *SIZE, *more, "--json")
+    done = ragmeter("data", "style-export", REF, "-o", str(file), *SIZE, *more, "--json")
     assert done.code == 0, done.err
     said = json.loads(done.out)
     assert (said["records"], said["candidates"], said["notes"]) == (ASKED, ASKED * size, [])
@@ -258,11 +258,13 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
         assert [(one.title, one.text) for one in again.corpus.get(after.candidates or ())] == expected
     # What was exported is what `rewrite` and `styled` begin with.
     pairs = tmp_path / "pairs.jsonl"
-    told = ragmeter("styles", "rewrite", "sark:test", str(pairs), "--path", str(file), "--style", "informal", "--rewriter", "rule", "-q")
+    told = ragmeter(
+        "data", "restyle", "sark:test", "-o", str(pairs), "--set", f"data.path={file}", "--style", "informal", "--rewriter", "rule", "-q"
+    )
     assert told.code == 0, told.err
     mixed = styled(again, load_pairs(pairs), informal=1.0)
     assert {q.metadata["styled"]["counts"]["informal"] for q in mixed.questions} == {size}
-    in_the_way = ragmeter("styles", "export", REF, "-o", str(file), *SIZE)
+    in_the_way = ragmeter("data", "style-export", REF, "-o", str(file), *SIZE)
     assert in_the_way.code == 2
     assert "--overwrite" in in_the_way.err
 
@@ -279,7 +281,7 @@ def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp
     ]
     results, file = tmp_path / "nq-test.json", tmp_path / "test.jsonl"
     results.write_text(json.dumps(rows), "utf-8")
-    command = ("styles", "export", "nq:test", "--path", str(results), "-o", str(file), "--passages", "2")
+    command = ("data", "style-export", "nq:test", "--set", f"path={results}", "-o", str(file), "--passages", "2")
     done = ragmeter(*command)
     assert done.code == 0, done.err
     assert "2 records of nq" in done.out
@@ -296,11 +298,20 @@ def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp
 def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Command, tmp_path: Path) -> None:
     texts, file = tmp_path / "texts.jsonl", tmp_path / "pairs.jsonl"
     texts.write_text('{"v": {"KJV": ["Let there be light."], "BBE": ["Light!"]}, "q": "a"}\n', "utf-8")
-    command = ["styles", "import", str(texts), "-o", str(file), "--field", "formal=v.KJV", "--field", "bbe=v.BBE"]
+    command = ["data", "style-pairs", str(texts), "-o", str(file), "--field", "formal=v.KJV", "--field", "bbe=v.BBE"]
     done = ragmeter(*command, "--question", "q", "--by", "translators", "--json")
     assert (done.code, json.loads(done.out)["styles"]) == (0, {"bbe": 1})
     (one,) = load_pairs(file)
     assert (one.question, one.formal.text, one.told.text, one.by) == ("a", "Let there be light.", "Light!", "translators")
+
+
+def test_all_fields_that_a_record_lacks_are_named_at_once(ragmeter: Command, tmp_path: Path) -> None:
+    texts, file = tmp_path / "texts.jsonl", tmp_path / "pairs.jsonl"
+    texts.write_text('{"v": {"KJV": "Let there be light."}}\n', "utf-8")
+    done = ragmeter("data", "style-pairs", str(texts), "-o", str(file), "--field", "formal=w", "--field", "bbe=v.BBE", "--question", "q")
+    assert (done.code, file.exists()) == (2, False)
+    assert "fields 'w', 'v.BBE', 'q' are missing" in done.err
+    assert "the record has v" in done.err
 
 
 def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Path) -> None:
@@ -308,7 +319,7 @@ def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Pat
         row = {"question": "What burned?", "answers": ["mill"], "rank_list": [text]}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
     files = [str(tmp_path / f"{name}.jsonl") for name in ("formal", "told")]
-    done = ragmeter("styles", "import", *files, "--style", "humor", "-o", str(tmp_path / "pairs.jsonl"))
+    done = ragmeter("data", "style-pairs", *files, "--style", "humor", "-o", str(tmp_path / "pairs.jsonl"))
     assert done.code == 0, done.err
     (one,) = load_pairs(tmp_path / "pairs.jsonl")
     assert (one.style, one.formal.text, one.told.text) == ("humor", "The mill burned.", "Wow, the mill burned!")
@@ -324,8 +335,7 @@ def test_runs_over_two_mixes_are_told_apart_and_others_keep_their_names(tmp_path
     mixes = "".join(mix.replace("SHARE", share) for share in ("0.2", "0.8"))
     text = f"name: mixed\nbenchmarks:\n{mixes}  - {{id: worlds/multihop, split: test, limit: 3}}\n"
     (tmp_path / "x.yaml").write_text(text + "methods: [{id: random}]\nmetrics: [recall@5]\n")
-    request = run.RunRequest(str(tmp_path / "x.yaml"))
-    assert run.run(request, tmp_path / "store", as_json=True, quiet=True, verbose=False) == 0
+    run(tmp_path / "x.yaml", store=tmp_path / "store")
     store = Store(tmp_path / "store")
     every = queries.runs(store)
     names = [row.dataset for row in every]
@@ -343,42 +353,42 @@ def test_runs_over_two_mixes_are_told_apart_and_others_keep_their_names(tmp_path
 
 # -- what is refused --
 
-REWRITE = f"styles rewrite {REF} {{tmp}}/p.jsonl --style informal"
+RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
 
 
 @pytest.mark.parametrize(
     ("arguments", "what", "where", "remedy"),
     [
-        (REWRITE, "the rewriter needs model", "--set", "--set model=…"),
-        (f"{REWRITE} --rewriter rul", "unknown rewriter 'rul'", "--rewriter", "did you mean 'rule'?"),
-        (f"{REWRITE} --set model=m --set tris=2", "unknown option of the rewriter 'tris'", "--set", "'tries'"),
-        (f"{REWRITE} --set model", "'model' sets nothing", "--set", "key=value"),
-        (f"{REWRITE} --set model=m", "OPENAI_API_KEY is not set", "key_variable", "key_variable: null"),
-        (f"{REWRITE} --rewriter rule --set opner=1", "rewriter 'opner'", "--set", "'opener'"),
-        (f"{REWRITE} --rewriter rule --set opener=much", "not 'much'", "--set", "opener=0.5"),
-        (f"{REWRITE} --rewriter rule --validate style=rule_style", "not validated", "--validate", "--rewriter llm"),
-        (f"{REWRITE} --set model=m --validate styl", "unknown validator 'styl'", "--validate", "style"),
-        (f"{REWRITE} --set model=m --validate style=match", "does not measure 'informal'", "--validate", "rule_style"),
-        (f"{REWRITE} --set model=m --validate content", "content needs model", "--set", "--set content.model=…"),
-        (f"{REWRITE} --set model=m --set style.model=x", "style is not validated", "--set style.model", "--validate"),
-        (f"{REWRITE} --set model=m --validate entities=2", "no share of names", "--validate", "entities=0.9"),
-        (f"{REWRITE} --rewriter rule --setting corpus(retriever=gold_answer,n=3)", "control", "--setting", "retriever"),
-        (f"{REWRITE} --rewriter rule --setting nowhere", "nowhere", "--setting", "corpus"),
-        (f"styles rewrite {REF} {{tmp}}/p.jsonl --style baroque --rewriter rule", "style 'baroque'", "--style", "humor"),
-        (f"styles rewrite {REF} {{tmp}} --style humor --rewriter rule", "this is a folder", "{tmp}", "name a file"),
-        ("styles rewrite nowhere:test {tmp}/p.jsonl --style humor --rewriter rule", "'nowhere'", "REF", "hotpotqa"),
-        ("styles quality {tmp}/none.jsonl", "none.jsonl", "none.jsonl", ""),
-        ("styles quality {tmp}/other.jsonl", "not a file of style pairs", "other.jsonl", "import"),
-        ("styles quality {tmp}/other.jsonl --set model=m", "options of no judge", "--set", "--strength"),
-        ("styles quality {tmp}/other.jsonl --strength content", "does not measure", "--strength", "rule_style"),
-        (f"styles mix {REF} {{tmp}}/other.jsonl --mix half -o {{tmp}}/m.jsonl", "'half'", "--mix", "informal=0.5"),
-        (f"styles mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --draw dice", "draw 'dice'", "--draw", "coin"),
-        (f"styles mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --layout csv", "layout 'csv'", "--layout", "ranked"),
-        (f"styles mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/other.jsonl", "in the way", "other.jsonl", "--overwrite"),
-        ("styles import {tmp}/other.jsonl -o {tmp}/p", "need --field", "--field, --style", "--style informal"),
-        ("styles import {tmp}/other.jsonl -o {tmp}/p --field a=b", "fields of formal", "--field", "--field formal"),
-        ("styles import {tmp}/other.jsonl -o {tmp}/p --field formal", "names no field", "--field", "formal=text"),
-        ("styles import {tmp}/other.jsonl -o {tmp}/p --style humor", "1 files were named", "FILE", "two"),
+        (RESTYLE, "the rewriter needs model", "--set", "--set model=…"),
+        (f"{RESTYLE} --rewriter rul", "unknown rewriter 'rul'", "--rewriter", "did you mean 'rule'?"),
+        (f"{RESTYLE} --set model=m --set tris=2", "unknown option of the rewriter 'tris'", "--set", "'tries'"),
+        (f"{RESTYLE} --set model", "'model' sets nothing", "--set", "key=value"),
+        (f"{RESTYLE} --set model=m", "OPENAI_API_KEY is not set", "key_variable", "key_variable: null"),
+        (f"{RESTYLE} --rewriter rule --set opner=1", "rewriter 'opner'", "--set", "'opener'"),
+        (f"{RESTYLE} --rewriter rule --set opener=much", "not 'much'", "--set", "opener=0.5"),
+        (f"{RESTYLE} --rewriter rule --validate style=rule_style", "not validated", "--validate", "--rewriter llm"),
+        (f"{RESTYLE} --set model=m --validate styl", "unknown validator 'styl'", "--validate", "style"),
+        (f"{RESTYLE} --set model=m --validate style=match", "does not measure 'informal'", "--validate", "rule_style"),
+        (f"{RESTYLE} --set model=m --validate content", "content needs model", "--set", "--set content.model=…"),
+        (f"{RESTYLE} --set model=m --set style.model=x", "style is not validated", "--set style", "--validate"),
+        (f"{RESTYLE} --set model=m --validate entities=2", "no share of names", "--validate", "entities=0.9"),
+        (f"{RESTYLE} --rewriter rule --setting corpus(retriever=gold_answer,n=3)", "control", "--setting", "retriever"),
+        (f"{RESTYLE} --rewriter rule --setting nowhere", "nowhere", "--setting", "corpus"),
+        (f"data restyle {REF} -o {{tmp}}/p.jsonl --style baroque --rewriter rule", "style 'baroque'", "--style", "humor"),
+        (f"data restyle {REF} -o {{tmp}} --style humor --rewriter rule", "this is a folder", "{tmp}", "name a file"),
+        ("data restyle nowhere:test -o {tmp}/p.jsonl --style humor --rewriter rule", "'nowhere'", "REF", "hotpotqa"),
+        ("data style-quality {tmp}/none.jsonl", "none.jsonl", "none.jsonl", ""),
+        ("data style-quality {tmp}/other.jsonl", "not a file of style pairs", "other.jsonl", "import"),
+        ("data style-quality {tmp}/other.jsonl --set model=m", "options of no judge", "--set", "--strength"),
+        ("data style-quality {tmp}/other.jsonl --strength content", "does not measure", "--strength", "rule_style"),
+        (f"data mix {REF} {{tmp}}/other.jsonl --mix half -o {{tmp}}/m.jsonl", "'half'", "--mix", "informal=0.5"),
+        (f"data mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --draw dice", "draw 'dice'", "--draw", "coin"),
+        (f"data mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --layout csv", "layout 'csv'", "--layout", "ranked"),
+        (f"data mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/other.jsonl", "in the way", "other.jsonl", "--overwrite"),
+        ("data style-pairs {tmp}/other.jsonl -o {tmp}/p", "need --field", "--field, --style", "--style informal"),
+        ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --field a=b", "fields of formal", "--field", "--field formal"),
+        ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --field formal", "names no field", "--field", "formal=text"),
+        ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --style humor", "1 files were named", "FILE", "two"),
     ],
 )
 def test_what_is_not_right_is_said_with_its_place_and_a_remedy(
@@ -398,9 +408,9 @@ def test_pairs_of_something_else_are_refused(ragmeter: Command, tmp_path: Path) 
     file = tmp_path / "pairs.jsonl"
     by_rule(ragmeter, file)
     other = "worlds/multihop:validation"
-    done = ragmeter("styles", "quality", str(file), "--benchmark", other)
+    done = ragmeter("data", "style-quality", str(file), "--benchmark", other)
     assert (done.code, "none of the pairs is of a question of" in done.err) == (2, True)
-    done = ragmeter("styles", "mix", other, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(tmp_path / "m.jsonl"))
+    done = ragmeter("data", "mix", other, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(tmp_path / "m.jsonl"))
     assert (done.code, "none of the pairs is of a candidate of" in done.err) == (2, True)
     assert not (tmp_path / "m.jsonl").exists()
 
@@ -408,7 +418,7 @@ def test_pairs_of_something_else_are_refused(ragmeter: Command, tmp_path: Path) 
 def test_an_endpoint_that_does_not_answer_breaks_before_anything_is_written(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     options = [*at("http://127.0.0.1:9/v1"), "--set", "attempts=1"]
-    done = ragmeter("styles", "rewrite", REF, str(file), "--style", "informal", *SIZE, *options)
+    done = ragmeter("data", "restyle", REF, "-o", str(file), "--style", "informal", *SIZE, *options)
     assert done.code == 1
     assert "127.0.0.1:9" in done.err
     assert not file.exists()

@@ -1,4 +1,4 @@
-"""`ragmeter synthesise clara` as people call it: what it writes, says, refuses, and how it goes on."""
+"""`ragmeter data synthesize` as people call it: what it writes, says, refuses, and how it goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ragmeter.scripted import NAME, WorldTruth
 
 REF = "worlds/multihop:train"
 WORLD: dict[str, Any] = {"entities": 120, "community": 60, "questions": 12}
-SMALL = ("--config", json.dumps(WORLD), "--documents", "4")
+SMALL = (*(word for key, value in WORLD.items() for word in ("--set", f"data.{key}={value}")), "--count", "4")
 
 
 class Done(NamedTuple):
@@ -40,14 +40,14 @@ Command = Callable[..., Done]
 
 
 @pytest.fixture
-def synthesise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def synthesize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The real command line with a store of this test, in this process."""
     for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["ragmeter", "synthesise", "clara", *arguments])
+        monkeypatch.setattr(sys, "argv", ["ragmeter", "data", "synthesize", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             main()
@@ -75,9 +75,9 @@ def at(url: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_shown(synthesise: Command, url: str, tmp_path: Path) -> None:
+def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_shown(synthesize: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    done = synthesise(REF, str(file), *SMALL, *at(url))
+    done = synthesize(REF, "-o", str(file), *SMALL, *at(url))
     assert done.code == 0, done.err
     assert "12 of 12 loops to go: about" in done.err
     assert "output words" in done.out
@@ -89,30 +89,30 @@ def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_show
     pairs = sum(one["pairs"] for one in kept["types"].values())
     assert pairs == sum(len(row.answers) for row in rows)
 
-    again = synthesise(REF, str(file), *SMALL, *at(url), "--json")
+    again = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["types"] == kept["types"]
 
     # Another mix uses what is there.
-    wanted = synthesise(REF, str(file), *SMALL, *at(url), "--mix", "paraphrase", "--json")
+    wanted = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--mix", "paraphrase", "--json")
     assert wanted.code == 0, wanted.err
     chosen = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
     assert [row.document for row in chosen] == [row.document for row in rows if row.kind == "paraphrase"]
     assert json.loads(wanted.out)["mix"] == "paraphrase"
 
 
-def test_a_dry_run_asks_nobody_and_writes_nothing(synthesise: Command, tmp_path: Path) -> None:
+def test_a_dry_run_asks_nobody_and_writes_nothing(synthesize: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    done = synthesise(REF, str(file), *SMALL, *at("http://localhost:9/v1"), "--dry-run", "--json")
+    done = synthesize(REF, "-o", str(file), *SMALL, *at("http://localhost:9/v1"), "--dry-run", "--json")
     assert done.code == 0, done.err
     wanted = json.loads(done.out)["outlook"]
     assert (wanted["documents"], wanted["loops"], wanted["done"], wanted["fewest_calls"]) == (4, 12, 0, 24)
     assert list(tmp_path.glob("rows*")) == []
 
 
-def test_worlds_need_no_model(synthesise: Command, tmp_path: Path) -> None:
+def test_worlds_need_no_model(synthesize: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    done = synthesise(REF, str(file), *SMALL, "--by", "worlds", "--json")
+    done = synthesize(REF, "-o", str(file), *SMALL, "--by", "worlds", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)["types"]
     assert found["simple"]["documents"] == found["paraphrase"]["documents"] == 4
@@ -120,17 +120,18 @@ def test_worlds_need_no_model(synthesise: Command, tmp_path: Path) -> None:
     assert len(rows) == sum(one["documents"] for one in found.values())
 
 
-def test_documents_of_a_corpus_folder(synthesise: Command, tmp_path: Path) -> None:
+def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> None:
     texts = [f"Entity {number} was made in {1800 + number}." for number in range(5)]
     Corpus.of(Passage(passage_id("", text), "", text) for text in texts).save(tmp_path / "wiki")
-    done = synthesise(
+    done = synthesize(
         str(tmp_path / "wiki"),
+        "-o",
         str(tmp_path / "r.jsonl"),
         *at("http://localhost:9/v1"),
         "--dry-run",
         "--mix",
         "simple+complex",
-        "--documents",
+        "--count",
         "3",
         "--json",
     )
@@ -141,38 +142,38 @@ def test_documents_of_a_corpus_folder(synthesise: Command, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["worlds/multihop:test", "OUT", "--set", "model=m", "--set", "key_variable=null"], "test split"),
-        (["worlds/multihop:test", "OUT", "--by", "worlds"], "test split"),
-        (["hotpotqa:train", "OUT", "--by", "worlds"], "is no world"),
-        ([REF, "OUT", "--by", "magic"], "writer"),
-        ([REF, "OUT", "--mix", "none"], "mix"),
-        ([REF, "OUT"], "needs model"),
-        ([REF, "OUT", "--set", "model=m", "--set", "modle=x"], "modle"),
-        ([REF, "OUT", "--by", "worlds", "--set", "model=m"], "no model"),
+        (["worlds/multihop:test", "-o", "OUT", "--set", "model=m", "--set", "key_variable=null"], "test split"),
+        (["worlds/multihop:test", "-o", "OUT", "--by", "worlds"], "test split"),
+        (["hotpotqa:train", "-o", "OUT", "--by", "worlds"], "is no world"),
+        ([REF, "-o", "OUT", "--by", "magic"], "writer"),
+        ([REF, "-o", "OUT", "--mix", "none"], "mix"),
+        ([REF, "-o", "OUT"], "needs model"),
+        ([REF, "-o", "OUT", "--set", "model=m", "--set", "modle=x"], "modle"),
+        ([REF, "-o", "OUT", "--by", "worlds", "--set", "model=m"], "no model"),
     ],
 )
-def test_what_cannot_be_done_is_said(synthesise: Command, tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_done_is_said(synthesize: Command, tmp_path: Path, arguments: list[str], said: str) -> None:
     file = tmp_path / "rows.jsonl"
-    done = synthesise(*[str(file) if word == "OUT" else word for word in arguments])
+    done = synthesize(*[str(file) if word == "OUT" else word for word in arguments])
     assert done.code == 2
     assert said in " ".join(done.err.split())
     assert not file.exists()
 
 
-def test_an_endpoint_that_is_not_there_stops_it_before_anything_is_asked(synthesise: Command, tmp_path: Path) -> None:
+def test_an_endpoint_that_is_not_there_stops_it_before_anything_is_asked(synthesize: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    done = synthesise(REF, str(file), *SMALL, *at("http://localhost:9/v1"))
+    done = synthesize(REF, "-o", str(file), *SMALL, *at("http://localhost:9/v1"))
     assert done.code == 1
     assert not file.exists()
 
 
 @pytest.mark.slow
-def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesise: Command, url: str, tmp_path: Path) -> None:
+def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesize: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    done = synthesise(REF, str(file), *SMALL, *at(url), "--set", "run_tokens=9000", "--json")
+    done = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--set", "run_tokens=9000", "--json")
     assert done.code == 1
     assert sum(json.loads(done.out)["put_aside"].values()) > 0
-    again = synthesise(REF, str(file), *SMALL, *at(url), "--json")
+    again = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--json")
     assert again.code == 0
     assert json.loads(again.out)["put_aside"] == {}
 
@@ -188,7 +189,7 @@ def test_a_run_that_was_killed_goes_on_and_asks_nothing_twice(truth: WorldTruth,
 
     file = tmp_path / "rows.jsonl"
     with OpenAIServer(NAME, slowly, any_model=True).running() as url:
-        command = [sys.executable, "-m", "ragmeter.cli", "synthesise", "clara", REF, str(file), *SMALL, "--store",
+        command = [sys.executable, "-m", "ragmeter.cli", "data", "synthesize", REF, "-o", str(file), *SMALL, "--store",
                    str(tmp_path / "store"), "--quiet", *at(url), "--set", "documents_at_once=1"]  # fmt: skip
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 120

@@ -1,4 +1,4 @@
-"""`ragmeter datasets`: what is listed, shown and fetched, and what a hub states, as people meet it."""
+"""`ragmeter data` and `ragmeter data download`: what is listed, shown and fetched, and what a hub states, as people meet it."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from benchmarks.core.fingerprint import file_sha256
 from benchmarks.datasets import hotpotqa
 from benchmarks.registry import DATASETS
 from benchmarks.sources import records
-from ragmeter.cli import app
+from ragmeter.cli import app, data
 from tests.support.hub_server import HubServer, Repository
 
 QUESTIONS = 20
-MAIN = '{"revision": "main"}'
+MAIN = "revision=main"
 """The hub of these tests knows no pinned commit."""
 
 
 @pytest.fixture(scope="session")
 def command(module_at):
-    return module_at(Path(__file__).with_name("datasets_command.py"))
+    return module_at(Path(__file__).with_name("data_command.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -59,14 +59,14 @@ def server(rows):
 
 
 @pytest.mark.slow
-def test_the_bare_noun_lists_every_dataset_with_licence_sizes_and_whereabouts(command):
-    listed = command.said()
-    assert listed == command.said("list")
+def test_the_bare_noun_lists_every_dataset_with_license_sizes_and_availability(command):
+    listed = command.shown()
+    assert listed == command.shown("list")
     assert [one["id"] for one in listed] == [entry.id for entry in DATASETS]
     by_id = {one["id"]: one for one in listed}
     assert {place["state"] for place in by_id["worlds"]["here"]} == {"made here"}
     assert {place["state"] for place in by_id["hotpotqa"]["here"]} == {"absent"}
-    shown = command.datasets().stdout
+    shown = command.data().stdout
     for entry in DATASETS:
         assert entry.id in shown
         assert entry.card.licence.split()[0] in shown
@@ -75,28 +75,36 @@ def test_the_bare_noun_lists_every_dataset_with_licence_sizes_and_whereabouts(co
 @pytest.mark.slow
 def test_show_says_where_each_split_would_be_read_from_now(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
-    here = {place["reference"]: place for place in command.said("show", "hotpotqa")["here"]}
+    here = {place["reference"]: place for place in command.shown("list", "hotpotqa")["here"]}
     assert here["hotpotqa/distractor:dev"]["state"] == "local"
     assert here["hotpotqa/distractor:dev"]["paths"] == [str(native)]
     assert here["hotpotqa/distractor:dev"]["questions"] == 7405
     assert here["hotpotqa/distractor:train"]["state"] == "absent"
     assert here["hotpotqa/distractor:train"]["hub"] == hotpotqa.CARD.hub_id
-    text = command.datasets("show", "hotpotqa").stdout
+    text = command.data("list", "hotpotqa").stdout
     assert str(native) in "".join(text.split())
     assert "skip_bad" in text
 
 
 @pytest.mark.slow
 def test_a_name_alone_shows_the_dataset(command):
-    assert command.said("hotpotqa") == command.said("show", "hotpotqa")
-    assert CliRunner().invoke(app, ["datasets", "--json", "hotpotqa"]).stdout == command.datasets("hotpotqa", "--json").stdout
-    assert "distractor" in command.datasets("hotpotqa").stdout
+    assert command.shown("hotpotqa") == command.shown("list", "hotpotqa")
+    assert CliRunner().invoke(app, ["data", "--json", "hotpotqa"]).stdout == command.data("hotpotqa", "--json").stdout
+    assert "distractor" in command.data("hotpotqa").stdout
 
 
-@pytest.mark.slow
-def test_a_mistyped_name_or_verb_is_guessed(command):
-    assert "hotpotqa" in command.refused("hotpotq").try_this
-    assert "verify" in command.refused("verfy").try_this
+def test_a_subset_is_shown_with_its_own_splits_and_settings(command):
+    shown = command.shown("worlds/long:test")
+    assert [place["reference"] for place in shown["here"]] == [f"worlds/long:{split}" for split in ("train", "validation", "test")]
+    assert (shown["subsets"], shown["settings"][0], shown["subset_settings"]) == (["long"], "document", {})
+    assert len({place["reference"].partition(":")[0] for place in command.shown("worlds")["here"]}) > 1
+    assert "multihop" in command.refused("worlds/multhop").try_this
+
+
+@pytest.mark.parametrize("name", [entry.id for entry in DATASETS])
+def test_no_dataset_is_taken_for_a_misspelled_command(command, name, monkeypatch):
+    monkeypatch.setattr(data, "show_dataset", lambda reference, common: common.emit(reference, list))
+    assert command.shown(name) == name
 
 
 @pytest.mark.slow
@@ -106,28 +114,28 @@ def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, m
     for name in ("hotpot_dev_distractor_a.json", "hotpot_dev_distractor_b.json"):
         (folder / name).write_bytes(native.read_bytes())
     monkeypatch.setenv("RAGMETER_DATA", str(folder.parent))
-    (dev,) = [one for one in command.said("show", "hotpotqa")["here"] if one["reference"] == "hotpotqa/distractor:dev"]
+    (dev,) = [one for one in command.shown("list", "hotpotqa")["here"] if one["reference"] == "hotpotqa/distractor:dev"]
     assert dev["state"] == "unclear"
     assert "several files" in dev["said"]
-    result = command.said("verify", "hotpotqa:dev", code=1)
+    result = command.shown("check", "hotpotqa:dev", code=1)
     assert result["splits"][0]["colour"] == "red"
 
 
-# --- fetch -------------------------------------------------------------------------------------------------------
+# --- download -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_fetch_names_files_sizes_hashes_and_the_commit_and_then_they_are_cached(command, server, rows, tmp_path):
     with server.as_hub(tmp_path):
-        (one,) = command.said("fetch", "hotpotqa:dev", "--revision", "main")
+        (one,) = command.shown("download", "hotpotqa:dev", "--revision", "main")
         (file,) = one["files"]
         assert file["bytes"] == len(rows)
         assert file["sha256"] == file_sha256(Path(file["path"]))
         assert one["revision"] == server.repositories["datasets"][hotpotqa.CARD.hub_id].branches["main"]
         assert not one["pinned"]
-        (again,) = command.said("fetch", "hotpotqa:dev", "--revision", one["revision"])
+        (again,) = command.shown("download", "hotpotqa:dev", "--revision", one["revision"])
         assert again["pinned"]
-        told = command.datasets("fetch", "hotpotqa:dev", "--revision", "main", "-q")
+        told = command.data("download", "hotpotqa:dev", "--revision", "main", "-q")
         assert f"{file['sha256']}  {file['name']}" in told.stdout
         assert f"--revision {one['revision']}" in " ".join(told.stderr.split())
 
@@ -138,29 +146,29 @@ def test_show_knows_what_the_cache_holds_of_the_pinned_commit(command, server, t
     repository = server.repositories["datasets"][card.hub_id]
     repository.commits[card.revision] = repository.commits[repository.branches["main"]]
     with server.as_hub(tmp_path):
-        assert {place["state"] for place in command.said("show", "hotpotqa")["here"]} == {"absent"}
-        command.said("fetch", "hotpotqa:dev")
-        states = {place["reference"]: place["state"] for place in command.said("show", "hotpotqa")["here"]}
+        assert {place["state"] for place in command.shown("list", "hotpotqa")["here"]} == {"absent"}
+        command.shown("download", "hotpotqa:dev")
+        states = {place["reference"]: place["state"] for place in command.shown("list", "hotpotqa")["here"]}
         assert states.pop("hotpotqa/distractor:dev") == "cached"
         assert set(states.values()) == {"absent"}
-        (verified,) = command.said("verify", "hotpotqa:dev", "--partial")["splits"]
+        (verified,) = command.shown("check", "hotpotqa:dev", "--partial")["splits"]
         assert (verified["state"], verified["colour"], verified["questions"]) == ("cached", "green", QUESTIONS)
 
 
 @pytest.mark.slow
 def test_what_the_hub_refuses_is_said_as_the_hub_module_says_it(command, server, rows, tmp_path):
     with server.as_hub(tmp_path):
-        assert "no revision 'v9'" in command.refused("fetch", "hotpotqa:dev", "--revision", "v9").what
-        assert "has no file" in command.refused("fetch", "hotpotqa:train", "--revision", "main").what
+        assert "no revision 'v9'" in command.refused("download", "hotpotqa:dev", "--revision", "v9").what
+        assert "has no file" in command.refused("download", "hotpotqa:train", "--revision", "main").what
     gated = HubServer({hotpotqa.CARD.hub_id: Repository({"distractor/validation.jsonl": rows}, gated=True)})
     with gated.as_hub(tmp_path / "gated"):
-        assert "gated" in command.refused("fetch", "hotpotqa:dev", "--revision", "main").what
+        assert "gated" in command.refused("download", "hotpotqa:dev", "--revision", "main").what
 
 
 @pytest.mark.slow
 def test_what_is_not_on_the_hub_cannot_be_fetched(command):
-    assert "nothing to fetch" in command.refused("fetch", "worlds:test").what
-    error = command.refused("fetch", "nq/kilt:dev")
+    assert "nothing to fetch" in command.refused("download", "worlds:test").what
+    error = command.refused("download", "nq/kilt:dev")
     assert "not on the hub" in error.what
     assert "nq/open:train" in error.try_this
 
@@ -173,23 +181,23 @@ def test_a_transfer_that_arrives_altered_leaves_nothing_behind(command, rows, tm
     server = HubServer({hotpotqa.CARD.hub_id: Repository({name: gzip.compress(rows)})})
     server.faults.altered.add(name)
     with server.as_hub(tmp_path):
-        command.refused("fetch", "hotpotqa:dev", "--revision", "main")
+        command.refused("download", "hotpotqa:dev", "--revision", "main")
         assert not list((tmp_path / "hub").rglob("*validation*"))
         server.faults.altered.clear()
-        assert command.said("fetch", "hotpotqa:dev", "--revision", "main")[0]["files"][0]["name"] == name
+        assert command.shown("download", "hotpotqa:dev", "--revision", "main")[0]["files"][0]["name"] == name
 
 
 @pytest.mark.slow
 def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path):
     with server.as_hub(tmp_path):
-        assert "not in the cache" in command.refused("fetch", "hotpotqa:dev", "--revision", "main", "--offline").what
+        assert "not in the cache" in command.refused("download", "hotpotqa:dev", "--revision", "main", "--offline").what
         os.environ["RAGMETER_OFFLINE"] = os.environ["HF_HUB_OFFLINE"] = "0"
         from huggingface_hub import constants
 
         constants.HF_HUB_OFFLINE = False
-        (online,) = command.said("fetch", "hotpotqa:dev", "--revision", "main")
+        (online,) = command.shown("download", "hotpotqa:dev", "--revision", "main")
         asked = server.requests.total()
-        assert command.said("fetch", "hotpotqa:dev", "--revision", "main", "--offline") == [online]
+        assert command.shown("download", "hotpotqa:dev", "--revision", "main", "--offline") == [online]
         assert server.requests.total() == asked
 
 
@@ -197,10 +205,9 @@ def test_offline_is_an_option_of_running_too(server, tmp_path, call):
     experiment = tmp_path / "x.yaml"
     experiment.write_text("name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: bm25}]\nmetrics: [em]\n")
     with server.as_hub(tmp_path / "home"):
-        # A plan needs no network at all: it says what is to be fetched.
-        done = call("plan", str(experiment), "--check", "--store", str(tmp_path / "store"))
-        assert done.code == 2
-        assert "ragmeter datasets fetch hotpotqa/distractor:dev" in " ".join(done.out.split())
+        # A plan needs no network at all: it says what is to be downloaded.
+        done = call("run", str(experiment), "--dry-run", "--store", str(tmp_path / "store"))
+        assert "ragmeter data download hotpotqa/distractor:dev" in " ".join((done.out + done.err).split())
         done = call("run", str(experiment), "--offline", "--store", str(tmp_path / "store"))
         assert done.code != 0
         assert "the network is forbidden (offline)" in " ".join(done.err.split())
@@ -236,8 +243,8 @@ def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told
     pytest.importorskip("datasets")
     files = {"distractor/validation.jsonl": rows, "README.md": STATES.format(rows=stated).encode()}
     with HubServer({hotpotqa.CARD.hub_id: Repository(files)}).as_hub(tmp_path / "home"):
-        (split,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]
-        (partial,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--partial", "--config", MAIN).stdout)["splits"]
+        (split,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--set", MAIN).stdout)["splits"]
+        (partial,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--partial", "--set", MAIN).stdout)["splits"]
     (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
     assert found["status"] == status
     assert found["detail"].startswith(says)
@@ -248,7 +255,7 @@ def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told
 @pytest.mark.slow
 def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server, tmp_path):
     with server.as_hub(tmp_path / "home"):
-        (split,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]
+        (split,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--set", MAIN).stdout)["splits"]
     (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
     assert (found["status"], found["detail"][:12]) == ("note", "not checked:")
 
@@ -256,17 +263,31 @@ def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server
 # --- as a command -------------------------------------------------------------------------------------------------
 
 
-def test_errors_are_shown_in_the_style_of_the_house(tmp_path, call, monkeypatch):
-    done = call("datasets", "hotpotq")
-    assert done.code == 2
-    assert done.err.splitlines()[0] == "error: unknown dataset 'hotpotq'"
+def test_errors_are_shown_as_of_all_commands(tmp_path, call, monkeypatch):
+    done = call("data", "hotpotq")
+    assert (done.code, done.err.splitlines()[0]) == (2, "error: unknown dataset 'hotpotq'")
+    assert "did you mean 'hotpotqa'?" in done.err
+    done = call("data", "chek")
+    assert (done.code, "did you mean 'check'?" in done.err) == (2, True)
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
-    done = call("datasets", "verify", "hotpotqa:dev", "--offline", "--json")
+    done = call("data", "check", "hotpotqa:dev", "--offline", "--json")
     assert done.code == 1
     assert json.loads(done.out)["colour"] == "red"
 
 
-def test_help_lists_the_verbs(call):
-    shown = call("datasets", "--help").out
-    for verb in ("list", "show", "fetch", "verify", "stats", "sample", "corpus", "contamination"):
-        assert f" {verb} " in shown
+def test_help_lists_the_commands(call):
+    shown = call("data", "--help").out
+    for name in (
+        "list",
+        "download",
+        "check",
+        "stats",
+        "sample",
+        "build-corpus",
+        "overlap",
+        "restyle",
+        "mix",
+        "style-quality",
+        "synthesize",
+    ):
+        assert f" {name} " in shown

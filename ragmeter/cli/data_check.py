@@ -1,0 +1,259 @@
+"""`ragmeter data check` and `overlap`: may these data be trusted, and have they been trained on?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from benchmarks import leakage, sources, verify
+from benchmarks.core.errors import UserError, counted
+from benchmarks.corpus import Corpus
+from benchmarks.io import hub
+from benchmarks.registry import DATASETS, Benchmark, load
+from benchmarks.sources import ABSENT, MADE, OWN, UNCLEAR, Whereabouts
+from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, Recorded
+from ragmeter.cli import options
+from ragmeter.cli.options import App, Common, given_options
+from ragmeter.console import err, listing, out
+
+app = App()
+
+_STYLES = {GREEN: "green", NOTE: "dim", YELLOW: "yellow", RED: "bold red"}
+_LOADS = "it loads, and twice to the same"
+
+
+@dataclass
+class _Checked:
+    """A split that was looked at; what later comparisons need of it is kept, its corpus is not."""
+
+    place: Whereabouts
+    findings: list[Finding]
+    benchmark: Benchmark | None = None
+    recorded: Recorded | None = None
+    passages: int = 0
+    compared: list[Finding] = field(default_factory=list)
+
+    @property
+    def color(self) -> str:
+        return verify.colour([*self.findings, *self.compared])
+
+    def to_json(self) -> dict[str, Any]:
+        questions, passages = (len(self.benchmark.questions), self.passages) if self.benchmark else (None, None)
+        paths, findings = list(map(str, self.place.paths)), [asdict(finding) for finding in (*self.findings, *self.compared)]
+        whole = {"reference": str(self.place.reference), "colour": self.color, "state": self.place.state, "paths": paths}
+        return {**whole, "questions": questions, "passages": passages, "findings": findings}
+
+
+@app.command(offline=True)
+def check(
+    common: Common,
+    references: Annotated[
+        list[str] | None, typer.Argument(metavar="REF...", help="Data references.", autocompletion=options.references)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every split whose files are on this machine.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="The files are cuts: fewer questions than the card says are no fault.")
+    ] = False,
+    alike: Annotated[
+        float, typer.Option(min=0.01, max=1.0, help="From which similarity questions of two splits are near-duplicates.")
+    ] = verify.THRESHOLD,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Record files' SHA-256 and fingerprints in this file.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Compare with what was recorded in this file.")] = None,
+    config: options.ConfigOption = None,
+    settings: options.DatasetSetOption = None,
+) -> int:
+    """Check splits against their cards and the contract, and name what is odd; exit code 1 where one is red."""
+    given = given_options(config, settings)
+    places, skipped = _places(references or [], every, given)
+    known = verify.read_records(against) if against else None
+    if not common.talk:
+        hub.be_quiet()
+    checked = []
+    for place in places:
+        with common.status(str(place.reference)):
+            checked.append(_checked(place, given, partial, known, keep=output is not None))
+        if not common.json:
+            _print(checked[-1], (NOTE, YELLOW, RED) if not every else (YELLOW, RED), common.verbose)
+    skipped += _compare(checked, alike, same_set=every)
+    if output is not None:
+        verify.write_records(output, {str(one.place.reference): one.recorded for one in checked if one.recorded is not None})
+    worst = verify.colour(Finding("", one.color) for one in checked)
+
+    def show() -> None:
+        for one in checked:
+            for finding in one.compared:
+                if finding.status != GREEN:
+                    _print_finding(finding)
+        out.print()
+        listing(("split", "is", "questions", "passages", "from", "worst of it"), map(_row, checked), empty="nothing was checked")
+        for reason in skipped:
+            out.print(Text(f"skipped: {reason}", style="dim"))
+        if output is not None:
+            out.print(Text(f"recorded in {output}"))
+
+    common.emit({"colour": worst, "splits": [one.to_json() for one in checked], "skipped": skipped}, show)
+    return 1 if worst == RED else 0
+
+
+def _places(references: Sequence[str], every: bool, given: Mapping[str, Any]) -> tuple[list[Whereabouts], list[str]]:
+    """Which splits are checked, and which are not and why."""
+    if every == bool(references):
+        what = "references and --all exclude each other" if every else "nothing to check was named: neither data references nor --all"
+        raise UserError(what, where="data check", try_this="ragmeter data check hotpotqa:dev")
+    if references:
+        parts = [part for reference in references for part in sources.parts(reference)]
+        return [sources.whereabouts(part, given) for part in dict.fromkeys(parts)], []
+    if given:
+        raise UserError("--set and --config are of one dataset", where="--all", try_this="name the dataset")
+    places = [sources.whereabouts(part) for entry in DATASETS for part in sources.splits(entry)]
+    reasons = {
+        ABSENT: "not on this machine",
+        MADE: "made here and not read (name them to check them)",
+        OWN: "read from files of your own (name each with --set path=FILE to check it)",
+    }
+    skipped = []
+    for state, reason in reasons.items():
+        left_out = [place.reference.name for place in places if place.state == state]
+        if left_out:
+            skipped.append(f"{counted(len(left_out), 'split')} of {', '.join(sorted(set(left_out)))}: {reason}")
+    return [place for place in places if place.state not in reasons], skipped
+
+
+def _checked(place: Whereabouts, given: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool) -> _Checked:
+    try:
+        if place.state == UNCLEAR and place.said is not None:
+            raise place.said
+        benchmark = load(place.reference, given)
+        same = load(place.reference, given).fingerprint == benchmark.fingerprint
+    except UserError as error:
+        return _Checked(place, [Finding(_LOADS, RED, error.what + (f" ({error.where})" if error.where else ""))])
+    if place.state == ABSENT:
+        # Loading has fetched it.
+        place = sources.whereabouts(place.reference, given)
+    now = verify.record(benchmark, place.paths) if keep or known is not None else None
+    findings = [
+        Finding(_LOADS, GREEN if same else RED, "" if same else "the second differs"),
+        verify.vouched(benchmark, place),
+        *filter(None, [verify.against_repository(benchmark, partial=partial)]),
+        *([verify.against(now, known.get(str(place.reference)))] if known is not None and now else ()),
+        *verify.examine(benchmark, partial=partial),
+        *_contract(benchmark, generated=place.state == MADE),
+    ]
+    return _Checked(place, findings, replace(benchmark, corpus=Corpus.of(()), extra={}), now, len(benchmark.corpus))
+
+
+def _contract(benchmark: Benchmark, *, generated: bool) -> Iterator[Finding]:
+    """The conformance checks; settings that a file lacks something for are notes, as long as one applies."""
+    from ragmeter.conformance import check_benchmark, check_settings
+
+    for one in check_benchmark(benchmark):
+        yield Finding(one.name, GREEN if one.passed else RED, one.detail)
+    settings = check_settings(benchmark)
+    wrong = RED if generated or not any(one.passed for one in settings) else NOTE
+    for one in settings:
+        yield Finding(one.name, GREEN if one.passed else wrong, "" if one.passed else one.detail)
+
+
+def _compare(checked: Sequence[_Checked], alike: float, *, same_set: bool) -> list[str]:
+    """Look for near-duplicates between every two splits, or with `same_set` those of one set; returns what is not."""
+    skipped = []
+    for first, second in combinations(checked, 2):
+        one, other = first.place, second.place
+        if first.benchmark is None or second.benchmark is None:
+            continue
+        if same_set and replace(one.reference, split=None) != replace(other.reference, split=None):
+            continue
+        if one.paths and one.paths == other.paths:
+            skipped.append(f"near-duplicates of {one.reference} and {other.reference}: both read the same file")
+            continue
+        second.compared.append(verify.between(first.benchmark, second.benchmark, alike))
+    return skipped
+
+
+def _print(one: _Checked, wanted: Sequence[str], verbose: bool) -> None:
+    out.print(Text(f"{one.color:<7}", style=_STYLES[one.color]) + Text(str(one.place.reference), style="bold"))
+    for finding in one.findings:
+        if verbose or finding.status in wanted:
+            _print_finding(finding)
+
+
+def _print_finding(finding: Finding) -> None:
+    line = Text(f"  {finding.status:<7}", style=_STYLES[finding.status]) + Text(finding.name)
+    if finding.detail:
+        line += Text(f": {finding.detail}", style=_STYLES[finding.status] if finding.status != GREEN else "dim")
+    out.print(line)
+    if finding.status in (YELLOW, RED):
+        for example in finding.examples:
+            out.print(Text(f"           {example}", style="dim"))
+
+
+def _row(one: _Checked) -> tuple[str, ...]:
+    questions, passages = (f"{len(one.benchmark.questions):,}", f"{one.passages:,}") if one.benchmark else ("–", "–")
+    worst = next((f for f in (*one.findings, *one.compared) if f.status == one.color and one.color != GREEN), None)
+    return (str(one.place.reference), one.color, questions, passages, one.place.state, f"{worst.name}: {worst.detail}" if worst else "")
+
+
+# -- Has an evaluation set been trained on? --
+
+
+@app.command(offline=True)
+def overlap(
+    train: Annotated[list[Path], typer.Option(help="A training file, or a folder of them; may be repeated.")],
+    evaluation: Annotated[
+        list[str], typer.Option("--eval", metavar="REF", help="An evaluation set; may be repeated.", autocompletion=options.references)
+    ],
+    common: Common,
+    contexts: Annotated[bool, typer.Option("--contexts", help="Look for passages too.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write every question's overlap to this file: .csv, .json or .jsonl.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=0, help="How many of the most overlapping questions to show.")] = 10,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out training records that cannot be read; they are counted.")] = False,
+    config: options.ConfigOption = None,
+    settings: options.DatasetSetOption = None,
+) -> None:
+    """Look for evaluation questions in training files: 13-gram overlap, question by question."""
+    if output is not None and output.suffix not in leakage.FORMATS:
+        raise UserError(f"overlaps are written as {', '.join(leakage.FORMATS)}", where=f"--output {output}", try_this="overlaps.csv")
+    files = list(dict.fromkeys(file for path in train for file in leakage.training_files(path)))
+    given = given_options(config, settings)
+    benchmarks = [common.load(reference, given) for reference in evaluation]
+    with common.status("reading") as status:
+
+        def progress(file: Path, words: int) -> None:
+            status.update(Text(f"{file.name}: {words:,} words"))
+
+        report = leakage.contamination(benchmarks, files, contexts=contexts, skip_bad=skip_bad, progress=progress)
+    if output is not None:
+        report.write(output)
+    summary = report.summary()
+
+    def show() -> None:
+        texts = counted(sum(report.files.values()), "text")
+        out.print(Text(f"{counted(len(report.files), 'training file')}, {texts}, {counted(report.words, 'word')}"))
+        heads = ("evaluation set", "questions", "touched", "question touched", "half of it", "all of it", "looked for whole")
+        listing(heads, [tuple(one.values()) for one in summary["sets"]], empty="no question was compared")
+        worst = sorted((one for one in report.overlaps if one.share > 0), key=lambda one: -one.share)[:count]
+        if worst:
+            out.print()
+            rows = [(one.question_id, f"{one.share:.0%}", one.first or "", one.text) for one in worst]
+            listing(("question", "found", "first at", ""), rows, empty="")
+        note = (
+            "found: share of a question's 13-grams of normalized words; a question of fewer than 13 words is looked for "
+            "whole, a shorter answer not at all"
+        )
+        out.print(Text(note, style="dim"))
+        for place in report.skipped[:10]:
+            err.print(Text(f"left out: {place}", style="yellow"))
+        if len(report.skipped) > 10:
+            err.print(Text(f"left out: {counted(len(report.skipped) - 10, 'more record')}", style="yellow"))
+        if output is not None:
+            out.print(Text(f"every question: {output}"))
+
+    common.emit({"summary": summary, "questions": [one.to_json() for one in report.overlaps]}, show)

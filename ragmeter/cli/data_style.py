@@ -1,0 +1,367 @@
+"""`ragmeter data restyle`, `mix` and `style-…`: passages in another style: written, measured, mixed, imported, exported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from rich.text import Text
+
+from benchmarks.core.errors import UserError, unwritable
+from benchmarks.core.fingerprint import file_sha256
+from benchmarks.registry import resolve
+from benchmarks.styles import rewrite
+from benchmarks.styles.mix import STYLED, Draw, styled
+from benchmarks.styles.pairs import ANY, Fields, StylePairs, import_parallel, load_pairs, write_pairs
+from benchmarks.styles.rules import FORMAL
+from benchmarks.styles.sark_files import Layout, import_sark, writable, write_sark
+from ragmeter.cli import options
+from ragmeter.cli.options import App, Common, data_apart, given_options, one_of
+from ragmeter.console import err, listing, out
+
+if TYPE_CHECKING:
+    from judges.style import StyleQuality
+
+app = App()
+
+Pairs = Annotated[Path, typer.Argument(metavar="PAIRS", help="A file of style pairs.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file where it is there.")]
+_AGAIN = "the same command goes on"
+
+
+def _free(path: Path, overwrite: bool) -> None:
+    """Check that a file may be written: that nothing is in the way, and its folder is there."""
+    if path.is_dir() or (path.exists() and not overwrite):
+        what = "a folder" if path.is_dir() else "a file"
+        raise UserError(f"{what} is in the way", where=str(path), try_this="another --output, or --overwrite")
+    if not path.parent.is_dir():
+        raise UserError("there is no such folder", where=str(path.parent), try_this="another --output")
+
+
+def _say(notes: Sequence[str]) -> None:
+    for note in notes:
+        err.print(Text(note, style="dim"), soft_wrap=True)
+
+
+@app.command(offline=True)
+def restyle(
+    reference: options.DataReference,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file of pairs (JSON Lines); one that is there goes on.")],
+    styles: Annotated[list[str], typer.Option("--style", help="informal, humor, romance …; may be repeated.")],
+    common: Common,
+    rewriter: Annotated[str, typer.Option(help="llm, or rule: fixed rules, offline.", autocompletion=options.words("llm", "rule"))] = "llm",
+    config: options.ConfigOption = None,
+    settings: Annotated[
+        list[str] | None,
+        options.set_option("An option of the rewriter; of judges that validate: style.KEY=…, content.KEY=…; of the dataset: data.KEY=…"),
+    ] = None,
+    validate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE[=…]", help="Refuse texts: style=JUDGE (informal ones not judged so), content=JUDGE, entities=SHARE kept."
+        ),
+    ] = None,
+    setting: options.SettingOption = None,
+    limit: options.LimitOption = None,
+    seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try passages again that were given up.")] = False,
+    device: options.DeviceOption = None,
+) -> int:
+    """Rewrite every candidate of every question in other styles; what was interrupted goes on where it was."""
+    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.progress import CountingProgress
+    from ragmeter.runner.rewriting import chosen
+
+    if output.is_dir():
+        raise UserError("this is a folder", where=str(output), try_this="name a file")
+    services = common.services(device, seed)
+    of_rewriter, of_data = data_apart(given_options(config, settings))
+    split = resolve(reference, where="REF")[0].split
+    by = chosen(rewriter, of_rewriter, validate or (), split, services)
+    by.check(styles)
+    benchmark = common.load(reference, of_data, limit=limit, setting=setting, services=services)
+    work = rewrite.pending(benchmark, by.rewriter, styles, output, retry_failed=retry_failed)
+    estimate, judging = by.estimate(work.passages), by.judging_calls(work.passages)
+    if common.talk:
+        done = work.total - work.count
+        err.print(Text(f"{work.count:,} passages to rewrite" + (f", {done:,} are done" if done else "")))
+        if estimate is not None and work.count:
+            judges = f", and {judging:,} calls of judges" if judging else ""
+            again = f"what is refused is tried again, at most {by.tries} times in all"
+            err.print(Text(f"one try for each: about {estimate}{judges}; {again}"))
+    if work.count:
+        by.reach(common.store.cache)
+    with CountingProgress("rewriting", quiet=not common.talk) as progress:
+        try:
+            summary = rewrite.rewrite_candidates(
+                benchmark, by.rewriter, styles, output, retry_failed=retry_failed, progress=progress.reached
+            )
+        except KeyboardInterrupt:
+            raise Interrupted(_AGAIN) from None
+        except OSError as error:
+            raise unwritable(error, output, try_this=_AGAIN) from error
+    rows, reasons = rewrite.tally(output)
+
+    def show() -> None:
+        out.print(Text(f"{output}: {summary.pairs:,} pairs; {summary.asked:,} passages rewritten now"), soft_wrap=True)
+        heads = ("style", "at the first try", "after more tries", "given up")
+        listing(heads, [tuple(row.values()) for row in rows], empty="nothing was rewritten")
+        if reasons:
+            out.print()
+            listing(("refused because of", "tries"), reasons.items(), empty="")
+
+    value = {"file": str(output), "benchmark": benchmark.name, "rewriter": by.rewriter.id, "asked": summary.asked, "pairs": summary.pairs}
+    would_take = None if estimate is None else asdict(estimate) | {"judging_calls": judging}
+    common.emit({**value, "estimate": would_take, "styles": rows, "failed_tries": reasons}, show)
+    return 0 if summary.pairs else 1
+
+
+@app.command(offline=True)
+def mix(
+    reference: options.DataReference,
+    pairs: Pairs,
+    shares: Annotated[list[str], typer.Option("--mix", metavar="STYLE=SHARE", help="What is missing to 1 stays formal.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in a layout of SARK's.")],
+    common: Common,
+    layout: Annotated[str, typer.Option(help="ranked, or labels.", autocompletion=options.words(*get_args(Layout)))] = "ranked",
+    seed: Annotated[int, typer.Option(help="Of the draw, and of the setting.")] = 0,
+    draw: Annotated[
+        str, typer.Option(help="exact counts by question, or a coin for each candidate.", autocompletion=options.words(*get_args(Draw)))
+    ] = "exact",
+    setting: options.SettingOption = None,
+    limit: options.LimitOption = None,
+    overwrite: Overwrite = False,
+    config: options.ConfigOption = None,
+    settings: options.DatasetSetOption = None,
+    device: options.DeviceOption = None,
+) -> None:
+    """Write a benchmark's questions over candidates of mixed style as a file that dataset `sark` reads."""
+    wanted = _shares(shares)
+    as_drawn: Draw = one_of(draw, get_args(Draw), "draw", "--draw")
+    as_written: Layout = one_of(layout, get_args(Layout), "layout", "--layout")
+    _free(output, overwrite)
+    restyled = load_pairs(pairs)
+    given, services = given_options(config, settings), common.services(device, seed)
+    benchmark = common.load(reference, given, limit=limit, setting=setting, services=services)
+    mixed = styled(benchmark, restyled, wanted, seed=seed, draw=as_drawn)
+    met: Counter[str] = sum((Counter(q.metadata[STYLED]["counts"]) for q in mixed.questions), Counter())
+    if mixed.extra["counts"].get("styled_kept_formal") and not met.total() - met[FORMAL]:
+        raise UserError(
+            f"none of the pairs is of a candidate of {benchmark.name}",
+            where=str(pairs),
+            try_this="the reference, --setting and --seed that they were made with",
+        )
+    written = write_sark(mixed, output, as_written, overwrite=overwrite)
+    notes = list(mixed.extra["notes"])
+
+    def show() -> None:
+        out.print(Text(f"{output}: {written:,} records of {mixed.name}"), soft_wrap=True)
+        listing(("style", "candidates"), met.items(), empty="")
+        _say(notes)
+
+    value = {"file": str(output), "records": written, "name": mixed.name, "candidates": dict(met), "notes": notes}
+    common.emit(value | {"styled": mixed.extra[STYLED]}, show)
+
+
+def _shares(texts: Sequence[str]) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    for text in texts:
+        style, _, share = text.partition("=")
+        if style in shares:
+            raise UserError(f"{style} has two shares", where="--mix", try_this="one share each")
+        try:
+            shares[style] = float(share)
+        except ValueError:
+            raise UserError(f"{text!r} is no share of a style", where="--mix", try_this="--mix informal=0.5") from None
+    return shares
+
+
+@app.command("style-export", offline=True)
+def style_export(
+    reference: options.DataReference,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in SARK's layout of tests.")],
+    common: Common,
+    passages: Annotated[int | None, typer.Option(min=1, help="Only the first candidates of each question (default: all)")] = None,
+    setting: options.SettingOption = None,
+    limit: options.LimitOption = None,
+    seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
+    overwrite: Overwrite = False,
+    config: options.ConfigOption = None,
+    settings: options.DatasetSetOption = None,
+    device: options.DeviceOption = None,
+) -> None:
+    """Write a benchmark's questions with their candidates, in the style that they have, as a file that dataset `sark` reads."""
+    _free(output, overwrite)
+    given, services = given_options(config, settings), common.services(device, seed)
+    benchmark = common.load(reference, given, limit=limit, setting=setting, services=services)
+    if all(question.candidates is None for question in benchmark.questions):
+        raise UserError(
+            f"{benchmark.reference} gives its questions no list of candidates",
+            where="REF",
+            try_this='--setting "corpus(retriever=bm25,n=50)", or a layout with candidates',
+        )
+    chosen, notes = writable(benchmark, passages)
+    if not chosen.questions:
+        raise UserError("no question is left to write", where=reference, try_this="; ".join(notes))
+    written = write_sark(chosen, output, overwrite=overwrite)
+    count = sum(len(question.candidates or ()) for question in chosen.questions)
+
+    def show() -> None:
+        out.print(Text(f"{output}: {written:,} records of {benchmark.name}, {count:,} candidates"), soft_wrap=True)
+        _say(notes)
+
+    common.emit({"file": str(output), "records": written, "name": benchmark.name, "candidates": count, "notes": notes}, show)
+
+
+@app.command("style-pairs")
+def style_pairs(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parallel texts; or two files of SARK's, the formal one first.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file of pairs to write.")],
+    common: Common,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="STYLE=FIELD", help="Where a style stands, e.g. formal=styles.KJV; one of them is formal."),
+    ] = None,
+    style: Annotated[str | None, typer.Option(help="Two files in a layout of SARK's, row for row: the style of the second.")] = None,
+    identifier: Annotated[str | None, typer.Option("--id", help="Field of a record's id.")] = None,
+    title: Annotated[str | None, typer.Option(help="Field of the title.")] = None,
+    question: Annotated[str | None, typer.Option(help="Field of the question's id.")] = None,
+    by: Annotated[str, typer.Option(help="Who or what wrote the texts.")] = "people",
+    overwrite: Overwrite = False,
+) -> None:
+    """Import parallel texts, which others wrote, as a file of style pairs."""
+    if (style is None) == (not fields):
+        raise UserError(
+            "parallel texts need --field, SARK's layouts --style, and not both",
+            where="--field, --style",
+            try_this="--field formal=… --field informal=…; or two files and --style informal",
+        )
+    _free(output, overwrite)
+    if style is None:
+        pairs = list(import_parallel(files, _fields(fields or (), identifier, title, question), by=by))
+    elif len(files) == 2:
+        pairs = list(import_sark(files[0], files[1], style, by=by))
+    else:
+        raise UserError(f"{len(files)} files were named", where="FILE...", try_this="two: the formal texts, then the same rows restyled")
+    if not pairs:
+        raise UserError("these files hold no pair of texts", where=", ".join(map(str, files)))
+    made_from = ", ".join(f"{file.name} {file_sha256(file)[:16]}" for file in files)
+    written = write_pairs(output, pairs, rewriter=f"import by {by}", made_from=made_from, overwrite=overwrite)
+    met = Counter(one.style for one in pairs)
+
+    def show() -> None:
+        out.print(Text(f"{output}: {written:,} pairs"), soft_wrap=True)
+        listing(("style", "pairs"), met.items(), empty="")
+
+    common.emit({"file": str(output), "pairs": written, "styles": dict(met)}, show)
+
+
+def _fields(texts: Sequence[str], identifier: str | None, title: str | None, question: str | None) -> Fields:
+    paths = {}
+    for text in texts:
+        style, mark, path = text.partition("=")
+        if not (mark and style and path):
+            raise UserError(f"{text!r} names no field of a style", where="--field", try_this="--field formal=text")
+        paths[style] = path
+    try:
+        return Fields(paths, identifier, title, question)
+    except UserError as error:
+        raise UserError(error.what, where="--field", try_this="--field formal=… --field informal=…") from None
+
+
+@app.command("style-quality", offline=True)
+def style_quality(
+    pairs: Pairs,
+    common: Common,
+    benchmark: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REF", help="Whose questions the pairs are of: does a gold answer survive?", autocompletion=options.references
+        ),
+    ] = None,
+    strength: Annotated[str | None, typer.Option(metavar="JUDGE", help="style or rule_style: is a text informal?")] = None,
+    config: options.ConfigOption = None,
+    settings: Annotated[list[str] | None, options.set_option("An option of the judge; of the benchmark's dataset: data.KEY=VALUE")] = None,
+    bertscore: Annotated[str | None, typer.Option(metavar="MODEL", help="An encoder: BERTScore.")] = None,
+    layer: Annotated[int, typer.Option(min=1, help="The encoder's layer.")] = 12,
+    perplexity: Annotated[str | None, typer.Option(metavar="MODEL", help="A causal language model.")] = None,
+    device: options.DeviceOption = None,
+) -> None:
+    """Measure texts in another style: strength, content, fluency, sentiment, each with a 95 % interval."""
+    from judges.style import style_quality as measure
+    from judges.style import texts_of
+    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.rewriting import judge_measuring
+
+    services = common.services(device)
+    of_judge, of_data = data_apart(given_options(config, settings))
+    judge = None
+    if strength is not None:
+        judge = judge_measuring("informal", strength, of_judge, "--strength")
+    elif of_judge:
+        raise UserError("options of no judge", where="--set", try_this="--strength style, or rule_style")
+    restyled = load_pairs(pairs)
+    asked = None if benchmark is None else common.load(benchmark, of_data)
+    if asked is not None:
+        named = {one.question for one in restyled} - {ANY}
+        if named and named.isdisjoint(question.id for question in asked.questions):
+            raise UserError(
+                f"none of the pairs is of a question of {asked.name}",
+                where=f"{pairs}, --benchmark",
+                try_this="the benchmark, split and options that they were made from",
+            )
+    if judge is not None:
+        judge.config.reach(common.store.cache)
+    with common.status("measuring"):
+        try:
+            report = measure(
+                texts_of(restyled, asked),
+                strength=judge.build(services) if judge else None,
+                bertscore=bertscore,
+                layer=layer,
+                perplexity=perplexity,
+                failed=restyled.failed,
+                device=device,
+            )
+        except KeyboardInterrupt:
+            raise Interrupted(_AGAIN) from None
+    rows = [row for one in report for row in _estimated(one, restyled)]
+
+    def number(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f}"
+
+    def show() -> None:
+        for one in report:
+            out.print(Text(f"{one.style}: {one.pairs:,} pairs, {one.failed:,} given up"))
+        lines = []
+        for row in rows:
+            mean, interval = number(row["value"]) + ("†" if row["doubt"] else ""), f"{number(row['low'])} … {number(row['high'])}"
+            lines.append((row["style"], row["measure"], mean, interval, row["n"], row["missing"]))
+        listing(("style", "measure", "mean", "95 % interval", "n", "without"), lines, empty="there is no pair to measure")
+        if any(row["doubt"] for row in rows):
+            out.print(Text("† too few values, or too lopsided, for an interval to cover as stated; --json says why", style="dim"))
+
+    styles = [{"style": one.style, "pairs": one.pairs, "given_up": one.failed} for one in report]
+    common.emit({"file": str(pairs), "by": dict(restyled.by), "styles": styles, "measures": rows}, show)
+
+
+def _estimated(one: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
+    """Rows of measures with intervals; pairs of one passage stand together, for they are one text."""
+    import numpy as np
+
+    from results.statistics.intervals import estimates
+    from results.tables import plain
+
+    if not one.measures:
+        return []
+    passages = [pair.formal.id for pair in pairs if pair.style == one.style]
+    rows = estimates(np.stack([measured.values for measured in one.measures.values()]), clusters=passages)
+    return [
+        {"style": one.style, "measure": name, "value": plain(row.value), "low": plain(row.low), "high": plain(row.high)}
+        | {"n": row.n, "missing": row.unscorable, "passages": row.units, "sd": measured.sd, "doubt": row.doubt}
+        for (name, measured), row in zip(one.measures.items(), rows, strict=True)
+    ]

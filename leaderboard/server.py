@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from results.queries import UserError
+from results.queries import MissingPackage, UserError
 from results.redaction import variable_is_secret
 from results.submission.card import LIMITS, MIB
 
@@ -246,9 +246,7 @@ def serve(
     """
     for package in ("streamlit", "altair"):
         if importlib.util.find_spec(package) is None:
-            raise UserError(
-                f"the leaderboard needs the package {package!r}, which is not installed", try_this="pip install 'ragmeter[leaderboard]'"
-            )
+            raise MissingPackage(package, "leaderboard", "the leaderboard")
     require_free(host, port)
     child = subprocess.Popen(
         command(port, host, open_browser, uploads=submit is not None),

@@ -1,6 +1,6 @@
 """ragmeter from Python: run an experiment, load what a store holds, look at it as data frames (docs/api.md).
 
-Everything here is what the commands `run` and `table` do, without the printing: same checks, same store, same numbers.
+Everything here is what the commands `run` and `results` do, without the printing: same checks, same store, same numbers.
 `ragmeter.api` has `compare`, which is `ragmeter results compare` for one metric.
 """
 
@@ -26,7 +26,7 @@ from rich.console import Console
 from benchmarks.core.errors import MissingPackage, UserError, counted
 from methods.api import FAILED
 from ragmeter import experiment as experiments
-from ragmeter.console import show_battles, show_board
+from ragmeter.board_text import show_battles, show_board
 from ragmeter.experiment import Experiment
 from ragmeter.runner.experiment import How, carry_through
 from results import checkpoints, queries, store_folder
@@ -145,7 +145,7 @@ def frame(columns: Sequence[str], values: Any) -> DataFrame:
 
 
 def table_frame(boards: Sequence[Board]) -> DataFrame:
-    """One row for each run and metric, the columns of `ragmeter results --format csv` (`results.tables.CSV_COLUMNS`)."""
+    """One row for each run and metric, the columns of `ragmeter table --format csv` (`results.tables.CSV_COLUMNS`)."""
     return frame(CSV_COLUMNS, [line for board in boards for line in tidy(board)])
 
 
@@ -242,7 +242,7 @@ class Results:
     def table(self) -> DataFrame:
         """One row for each run and metric: value, 95 % interval, n, paired difference to the reference, p, cost.
 
-        Columns are those of `ragmeter results --format csv` (`results.tables.CSV_COLUMNS`); values are fractions.
+        Columns are those of `ragmeter table --format csv` (`results.tables.CSV_COLUMNS`); values are fractions.
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -277,7 +277,7 @@ class Results:
         text = io.StringIO()
         console = Console(file=text, width=TEXT_WIDTH, highlight=False, no_color=True, force_jupyter=False)
         for board in self.boards:
-            show_board(board, console)
+            show_board(board, console, verbose=True)
         for fought in self.battles:
             show_battles(fought, console)
         return text.getvalue()
@@ -344,7 +344,7 @@ def load_results(
     reference: str | None = None,
     every: bool = False,
 ) -> Results:
-    """What a store holds of an experiment (as `ragmeter results`).
+    """What a store holds of an experiment (as `ragmeter table`).
 
     Args:
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
@@ -518,7 +518,7 @@ class Compared:
 
 @speaking_python
 def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None) -> Compared:
-    """Is run b better than run a? The paired difference on one metric (as `ragmeter results compare A B`).
+    """Is run b better than run a? The paired difference on one metric (as `ragmeter diff A B`).
 
     Args:
         a, b: Runs: a blessed name, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
@@ -544,7 +544,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
         raise UserError(
             f"the two have no question with a value on {number.metric} in common",
             where=where,
-            try_this="ragmeter resume, or another metric",
+            try_this="ragmeter run --resume, or another metric",
         )
     return Compared(
         opened,
@@ -563,7 +563,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
     """The number that was asked for; without a name, the first that both runs have."""
     if not numbers:
-        raise UserError("neither run has been scored yet", where=where, try_this="ragmeter resume")
+        raise UserError("neither run has been scored yet", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:
         ids = ", ".join(one.metric for one in numbers)
         raise UserError(f"{metric!r} means {len(numbers)} metrics", where="metric", try_this=f"name one: {ids}")

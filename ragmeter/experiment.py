@@ -69,7 +69,7 @@ def read_setting(text: str, where: str | None) -> Setting:
     name = _retriever_of(setting)
     if name is not None and (entry := _named(name, where).entry).kind != "retriever":
         raise UserError(
-            f"{name!r} is a {entry.kind}, not a retriever", where=where, try_this="`ragmeter methods --kind retriever` lists what fits"
+            f"{name!r} is a {entry.kind}, not a retriever", where=where, try_this="`ragmeter list methods --kind retriever` lists what fits"
         )
     return setting
 
@@ -139,7 +139,7 @@ class BenchmarkSpec(_Part):
 class MethodSpec(_Part):
     """One method; a retriever is completed to a pipeline by a reader (and rerankers, a compressor)."""
 
-    id: str = Field(description="its registered name; `ragmeter methods` lists them")
+    id: str = Field(description="its registered name; `ragmeter list methods` lists them")
     name: str | None = Field(None, description="shown in tables; default: id, with the reader if it is not the default")
     config: dict[str, Any] = Field(default_factory=dict, description="the method's options; may name a `preset`")
     reader: str | ComponentSpec | None = Field(None, description="who answers; default: the extractive reader")
@@ -170,7 +170,7 @@ class ExperimentSpec(_Part):
     trainings: list[TrainingSpec] = Field(
         default_factory=list, description="trained before methods run; their options name them {checkpoint: NAME}"
     )
-    judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter judge list` lists them")
+    judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter list judges` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     profiles: dict[str, dict[str, Any]] = Field(
@@ -274,11 +274,11 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
         raise UserError(
             f"{what}, and an experiment is a YAML file or a shipped name",
             where=argument,
-            try_this="name the file; `ragmeter experiments` lists shipped ones",
+            try_this="name the file; `ragmeter list experiments` lists shipped ones",
         )
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
-        hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter experiments` lists shipped ones"
+        hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter list experiments` lists shipped ones"
         raise UserError("there is no such experiment file", where=argument, try_this=hint)
     raise unknown_name("experiment", argument, known)
 
@@ -433,7 +433,7 @@ def _part(spec: str | ComponentSpec, kind: str, at: tuple[str | int, ...], sourc
         raise UserError(
             f"{component.id!r} is a {component.entry.kind}, not a {kind}",
             where=source.where(at),
-            try_this=f"`ragmeter methods --kind {kind}` lists what fits",
+            try_this=f"`ragmeter list methods --kind {kind}` lists what fits",
         )
     return component
 

@@ -30,7 +30,7 @@ class TrainingSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str = Field(description="`ragmeter train` lists them")
+    id: str = Field(description="`ragmeter list trainings` lists them")
     name: str | None = Field(None, description="what methods call it; default: id")
     seeds: list[int] | None = Field(None, min_length=1, description="default: the experiment's own")
     config: dict[str, Any] = Field(default_factory=dict, description="its options; `preset` lays named ones below")
@@ -173,7 +173,7 @@ class Trainings:
             raise UserError(
                 f"the training {name!r} is not declared: there is no `trainings` in this file",
                 where=self._source.where(at),
-                try_this=f"add trainings: [{sample}] (`ragmeter train` lists what there is), or name the folder of a "
+                try_this=f"add trainings: [{sample}] (`ragmeter list trainings` lists what there is), or name the folder of a "
                 "checkpoint that is trained",
             )
         if name not in self._plans:

@@ -18,6 +18,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
+from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.schema import SENTENCE_MARK, Passage
 from results.redaction import shareable, without_secrets

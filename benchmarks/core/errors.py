@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,35 @@ class MissingPackage(UserError):
     """An optional package that this piece of work needs is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}, which is not installed", try_this=f"pip install 'ragmeter[{extra}]'")
+        super().__init__(f"{purpose} needs the package {package!r}, which is not installed", try_this=how_to_install(extra))
+
+
+HOME = Path(__file__).resolve().parents[2]
+"""Where our packages are: a clone of the repository, or the folder that they are installed in."""
+
+
+def how_to_install(extra: str) -> str:
+    """How an extra is installed: from the clone that this is, or else package by package, as no index has ragmeter."""
+    if (HOME / "pyproject.toml").is_file():
+        pinned = " -c constraints.txt" if (HOME / "constraints.txt").is_file() else ""
+        return f"in {HOME}: pip install '.[{extra}]'{pinned}"
+    packages = _packages(extra)
+    return f"pip install {' '.join(map(repr, packages))}" if packages else f"from a clone: pip install '.[{extra}]'"
+
+
+def _packages(extra: str) -> list[str]:
+    """What an extra installs, by ragmeter's own metadata; extras that it names itself are followed."""
+    found: list[str] = []
+    try:
+        lines = requires("ragmeter") or []
+    except PackageNotFoundError:
+        return found
+    for line in lines:
+        what, _, marker = line.partition(";")
+        if re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
+            inner = re.fullmatch(r"ragmeter\[([\w,-]+)\]", what.strip())
+            found += [one for name in inner[1].split(",") for one in _packages(name)] if inner else [what.strip()]
+    return list(dict.fromkeys(found))
 
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})

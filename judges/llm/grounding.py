@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from benchmarks.core.errors import Broke, MissingPackage
+from benchmarks.core.errors import Broke, MissingPackage, how_to_install
 from benchmarks.schema import Question
 from benchmarks.text import f1, is_abstention, normalise, sentences
 from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
@@ -257,7 +257,7 @@ class Prompts:
         except ImportError as error:
             raise Broke(
                 f"the grounding judge's package ragas is installed, but cannot be imported: {error}",
-                try_this="pip install 'ragmeter[grounding]', which pins the versions that ragas works with",
+                try_this=f"{how_to_install('grounding')}, which pins the versions that ragas works with",
             ) from error
         self._levels = {"atomicity": atomicity, "coverage": coverage}
         self._correctness, self._faith = correctness, faith

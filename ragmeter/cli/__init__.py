@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ragmeter.cli.errors import BROKE, FINE, ended, tolerant
 from ragmeter.cli.options import Commands
@@ -139,11 +140,10 @@ class _Root(Commands):
                 formatter.write_dl(list(groups.items()), col_max=14)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete names without importing what they name."""
-        (item, *_) = super(typer.core.TyperGroup, self).shell_complete(ctx, "--help") or [None]
-        names = [name for name in NAMES if name.startswith(incomplete)]
-        options = super(typer.core.TyperGroup, self).shell_complete(ctx, incomplete) if incomplete.startswith("-") else []
-        return options or [type(item)(name) for name in names]
+        """Complete names by the lines of the help page: none of them is imported for that."""
+        lines = [TyperCommand(name, help=line) for groups in GROUPS.values() for name, line in groups.items()]
+        page = TyperGroup(name=self.name, commands=lines, params=self.params)
+        return page.shell_complete(typer.Context(page), incomplete)
 
 
 app = typer.Typer(

@@ -1,18 +1,59 @@
-"""The bare nouns `methods`, `metrics`, `experiments`, `published`, and the command `report`."""
+"""`ragmeter list`: what is registered, what ships and what a store holds, by kind; with a name, one of them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
+from benchmarks.core.errors import unknown_name
 from ragmeter.cli import options
-from ragmeter.cli.options import JsonOption, QuietOption, StoredExperiment, StoreOption, VerboseOption
+from ragmeter.cli.options import App, Common
+from ragmeter.console import PROSE, WHOLE, listing, out
+
+if TYPE_CHECKING:
+    from judges.metric import MetricEntry
+
+app = App(default="overview", help="List datasets, methods, metrics, experiments, runs, judges, checkpoints, trainings.")
 
 
+@app.command()
+def overview(common: Common) -> None:
+    """Say how many there are of each kind."""
+    from ragmeter.experiments import shipped_files
+    from results import checkpoints, queries
+
+    store = common.store
+    runs, stored, kept = [], [], []
+    if store.database.exists:
+        runs, stored, kept = queries.runs(store), queries.experiments(store), checkpoints.checkpoints(store)
+    value = {f"{noun}s": len(options.ids(noun)) for noun in ("dataset", "method", "metric", "judge", "training")}
+    value |= {"experiments": len(list(shipped_files())), "experiments in the store": len(stored)}
+    value |= {"runs": len({row.run for row in runs}), "checkpoints": len(kept)}
+    common.emit(value, lambda: listing(("ragmeter list …", ""), value.items(), empty=""))
+
+
+@app.command()
+def datasets(
+    common: Common,
+    reference: Annotated[
+        str | None, typer.Argument(metavar="REF", help="Show this one: name[/subset].", autocompletion=options.references)
+    ] = None,
+) -> None:
+    """List datasets, or show one with its options."""
+    from ragmeter.cli.data import list_datasets, show_dataset
+
+    if reference is None:
+        list_datasets(common)
+    else:
+        show_dataset(reference, common)
+
+
+@app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show this method with its options.", autocompletion=options.methods)] = None,
+    common: Common,
+    name: Annotated[str | None, typer.Argument(help="Show this one.", autocompletion=options.methods)] = None,
     kind: Annotated[
         str | None,
         typer.Option(
@@ -20,70 +61,157 @@ def methods(
             autocompletion=options.words("retriever", "reranker", "compressor", "reader", "method", "control"),
         ),
     ] = None,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
-    """List methods, or show one."""
-    from ragmeter.cli.commands import list
-
-    list.methods(name, kind, as_json)
+    """List methods, or show one with its options."""
+    list_methods(name, kind, common)
 
 
+def list_methods(name: str | None, kind: str | None, common: Common) -> None:
+    """List methods, or show one with its options; `ragmeter method` does so, too."""
+    from methods.registry import METHODS
+
+    if name is not None:
+        entry = METHODS.get(name)
+        facts = {"kind": entry.kind, "version": entry.version, "paper": entry.paper or "–"}
+        facts |= {"presets": ", ".join(entry.presets) or "–", "trained on": ", ".join(entry.training_data) or "–"}
+        value = entry.card() | {"options": options.option_rows(entry.config)}
+        common.emit(value, lambda: options.print_card(entry.id, entry.summary, facts, entry.config))
+        return
+    kinds = {entry.kind for entry in METHODS}
+    if kind is not None and kind not in kinds:
+        raise unknown_name("kind of method", kind, kinds, where="--kind")
+    chosen = [entry for entry in METHODS if kind in (None, entry.kind)]
+    rows = [(entry.id, entry.kind, entry.summary) for entry in chosen]
+    common.emit([entry.card() for entry in chosen], lambda: listing(("method", "kind", "summary"), rows, empty="none"))
+
+
+@app.command()
 def metrics(
-    name: Annotated[str | None, typer.Argument(help="Show this metric's definition.", autocompletion=options.metrics)] = None,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    common: Common, name: Annotated[str | None, typer.Argument(help="Show its definition.", autocompletion=options.metrics)] = None
 ) -> None:
-    """List metrics, or show one."""
-    from ragmeter.cli.commands import list
+    """List metrics with definition, range and source, or show one."""
+    from judges.metric import METRICS
 
-    list.metrics(name, as_json)
+    if name is not None:
+        entry = METRICS.get(name.partition("@")[0].partition("(")[0].partition("#")[0])
+        common.emit(_metric_json(entry), lambda: _print_metric(entry))
+        return
+    entries = sorted(METRICS, key=lambda entry: (entry.group, entry.id))
+    rows = [(_signature(one), _range(one), one.definition.partition(". ")[0].rstrip("."), one.source) for one in entries]
+    common.emit(
+        [_metric_json(entry) for entry in METRICS], lambda: listing(("metric", "range", "definition", "source"), rows, empty="none")
+    )
 
 
-def experiments(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """List experiments: those shipped with ragmeter and those in the store."""
-    from ragmeter.cli.commands import list
+def _signature(entry: MetricEntry) -> str:
+    at = "@k" if any(one.name == "k" for one in entry.parameters) else ""
+    named = ",".join(one.name for one in entry.parameters if one.name != "k" and not one.quiet)
+    return f"{entry.id}{at}{f'({named})' if named else ''}#v{entry.version}"
 
-    list.experiments(store, as_json)
+
+def _range(entry: MetricEntry) -> str:
+    low, high = "−∞" if entry.low is None else f"{entry.low:g}", "∞" if entry.high is None else f"{entry.high:g}"
+    return f"{low}–{high}"
 
 
-def published(
-    paper: Annotated[
-        str | None,
-        typer.Argument(help="ark, clara, gpr or sark (default: list them)", autocompletion=options.words("ark", "clara", "gpr", "sark")),
+def _metric_json(entry: MetricEntry) -> dict[str, Any]:
+    names = ("id", "version", "definition", "low", "high", "higher_is_better", "needs", "source", "group", "missing", "exact", "unit")
+    shown = ("name", "default", "choices", "help", "quiet")
+    parameters = [{name: getattr(one, name) for name in shown} | {"type": one.kind.__name__} for one in entry.parameters]
+    return {name: getattr(entry, name) for name in names} | {"parameters": parameters}
+
+
+def _print_metric(entry: MetricEntry) -> None:
+    from judges.metric import NEEDS, written
+
+    out.print(Text(_signature(entry), style="bold"))
+    out.print(Text(entry.definition))
+    missing = {"empty": "as an empty answer", "unscorable": "nothing: it is left out and counted"}
+    facts = {
+        "range": f"{_range(entry)}, {'more' if entry.higher_is_better else 'less'} is better",
+        "stored": "as a fraction, × 100 on tables" if entry.unit == "fraction" else "as it is",
+        "needs": "; ".join(f"{need} ({NEEDS[need]})" for need in entry.needs),
+        "source": entry.source,
+        "a missing prediction scores": missing.get(str(entry.missing)) or f"{entry.missing:g}",
+    }
+    listing(("", ""), facts.items(), empty="")
+    rows = [
+        (
+            one.name,
+            one.kind.__name__,
+            "required" if one.default is None else written(one.default),
+            " | ".join(map(written, one.choices)),
+            one.help + (" (in ids only where not the default)" if one.quiet else ""),
+        )
+        for one in entry.parameters
+    ]
+    listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters", below=PROSE)
+
+
+@app.command()
+def experiments(common: Common) -> None:
+    """List experiments: those that ship with ragmeter and those in the store."""
+    from ragmeter.experiments import descriptions
+    from results import queries
+
+    store = common.store
+    stored = queries.experiments(store) if store.database.exists else []
+    # By what `run` takes: the name in the store may be another.
+    rows = [(name, "shipped", text) for name, text in descriptions().items()]
+    value = {
+        "shipped": [{"name": name, "description": text} for name, _, text in rows],
+        "stored": [{"name": row.name, "runs": row.runs, "updated_at": row.updated_at.isoformat()} for row in stored],
+    }
+    rows += [(row.name, "stored", f"{row.runs} runs, {row.updated_at:%Y-%m-%d %H:%M} UTC") for row in stored]
+    common.emit(value, lambda: listing(("experiment", "where", ""), rows, empty="none"))
+
+
+@app.command()
+def runs(
+    common: Common,
+    experiment: Annotated[
+        str | None, typer.Argument(help="Only those of this experiment.", autocompletion=options.stored_experiments)
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Only this table, by its number.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Only this method: the paper's name of it, or our id.", autocompletion=options.methods)
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only this dataset.", autocompletion=options.datasets)] = None,
-    slips: Annotated[bool, typer.Option("--slips", help="Only figures that cannot be right as printed.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
-    """List the figures that a paper prints; `ragmeter table --published` sets ours beside them."""
-    from ragmeter.cli.commands import list
+    """List the runs in the store."""
+    from results import queries
 
-    if paper is None:
-        list.papers(as_json)
-    else:
-        list.published(paper, table, method, dataset, slips, as_json)
+    if experiment is not None:
+        queries.experiment(common.store, experiment)
+    rows = queries.runs(common.store, experiment)
+    heads = ("run", "status", "answered", "failed", "started (UTC)", "path")
+    lines = [
+        (row.run[:8], row.status, f"{row.done}/{row.questions}", row.failed or "", f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
+        for row in rows
+    ]
+    empty = "the store holds no run yet: ragmeter demo"
+    common.emit([row.to_json() for row in rows], lambda: listing(heads, lines, empty=empty, below=WHOLE))
 
 
-# -- The command `report` --
-
-
-def report(
-    experiment: StoredExperiment = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
-    board: Annotated[Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+@app.command()
+def judges(
+    common: Common, name: Annotated[str | None, typer.Argument(help="Show this one.", autocompletion=options.judges)] = None
 ) -> None:
-    """Write the leaderboard of an experiment as one HTML file that needs no server."""
-    from ragmeter.cli.commands import results
+    """List judges, or show one with its options."""
+    from ragmeter.cli.judge import list_judges
 
-    results.report(experiment, output, board, store, as_json)
+    list_judges(name, common)
+
+
+@app.command()
+def checkpoints(common: Common) -> None:
+    """List the store's checkpoints, and folders in it that could be added."""
+    from ragmeter.cli.train import list_checkpoints
+
+    list_checkpoints(common)
+
+
+@app.command()
+def trainings(
+    common: Common,
+    name: Annotated[str | None, typer.Argument(help="Show the options of this one.", autocompletion=options.trainings)] = None,
+) -> None:
+    """List what can be trained, or the options of one training."""
+    from ragmeter.cli.train import list_trainings
+
+    list_trainings(name, common)

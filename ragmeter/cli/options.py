@@ -50,7 +50,18 @@ _REGISTRIES = {
 """By what is registered: the package, the decorator, and where the registry is."""
 
 
-# -- what is registered --------------------------------------------------------------------------------------------
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _offer(source: Callable[[typer.Context], Iterable[str]]) -> Complete:
+    """Completes one of the names of a source."""
+    return lambda ctx, incomplete: _beginning(incomplete, source(ctx))
+
+
+def words(*names: str) -> Complete:
+    """Completes one of these words."""
+    return _offer(lambda ctx: names)
 
 
 @cache
@@ -65,7 +76,8 @@ def _registry(noun: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _ids(noun: str) -> list[str]:
+def ids(noun: str) -> list[str]:
+    """Of everything of a kind that is registered."""
     from benchmarks.core.plugins import has_plugins
 
     if has_plugins(f"ragmeter.{_REGISTRIES[noun][0]}"):
@@ -75,41 +87,13 @@ def _ids(noun: str) -> list[str]:
 
 def _entry(noun: str, identifier: str) -> Any:
     """An entry; of our own ones its module alone is imported."""
-    module = _written(noun).get(identifier)
-    if module is not None:
+    if module := _written(noun).get(identifier):
         import_module(module)
     return _registry(noun).get(identifier)
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
-
-
-def words(*names: str) -> Complete:
-    """Completes one of these words."""
-
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        return _beginning(incomplete, names)
-
-    return complete
-
-
-def several(one: Complete) -> Complete:
-    """Completes the last of names with commas between them."""
-
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        *before, last = incomplete.split(",")
-        prefix = "".join(f"{name}," for name in before)
-        return [prefix + name for name in one(ctx, last) if name not in before]
-
-    return complete
-
-
 def _registered(noun: str) -> Complete:
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        return _beginning(incomplete, _ids(noun))
-
-    return complete
+    return _offer(lambda ctx: ids(noun))
 
 
 datasets, methods, trainings = _registered("dataset"), _registered("method"), _registered("training")
@@ -124,7 +108,7 @@ def references(ctx: typer.Context, incomplete: str) -> list[str]:
     whole, colon, splits = incomplete.partition(":")
     name, slash, _ = whole.partition("/")
     if not slash and not colon:
-        names = _beginning(incomplete, _ids("dataset"))
+        names = _beginning(incomplete, ids("dataset"))
         if len(names) != 1:
             return names
         entry = _entry("dataset", names[0])
@@ -144,54 +128,45 @@ def _splits(entry: Any, whole: str) -> list[str]:
     return [f"{whole}:{split}" for split in entry.card.splits_of(subset)]
 
 
-def presets(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes the presets of the training that stands before."""
-    return _beginning(incomplete, _entry("training", _before(ctx, "name")).presets)
-
-
-def stages(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes the stages of the training that stands before."""
-    return _beginning(incomplete, _entry("training", _before(ctx, "name")).stages)
-
-
 def _before(ctx: typer.Context, argument: str) -> str:
     """The first argument of the command; an option still without its value keeps the parser from taking it."""
     return str(ctx.params.get(argument) or ctx.args[0])
 
 
-# -- experiments ---------------------------------------------------------------------------------------------------
+# Of the training that stands before.
+presets = _offer(lambda ctx: _entry("training", _before(ctx, "name")).presets)
+stages = _offer(lambda ctx: _entry("training", _before(ctx, "name")).stages)
 
 
 def experiments(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes experiments that can be run: those that ship, and YAML files."""
+    """Completes experiments that can be run, those that ship and YAML files; with --resume, those of the store."""
+    if ctx.params.get("resume"):
+        return stored_experiments(ctx, incomplete)
     files = [file for end in (".yaml", ".yml") for file in sorted(glob.glob(f"{glob.escape(incomplete)}*{end}"))]
     return [*_beginning(incomplete, (name for name, _ in shipped_files())), *files]
 
 
-def profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes the profiles of the experiment that stands before."""
+def _profiles(ctx: typer.Context) -> Iterable[str]:
     import yaml
 
     named = _before(ctx, "experiment")
     file = Path(named)
     text = (file if file.is_file() else dict(shipped_files())[named]).read_text("utf-8-sig")
-    return _beginning(incomplete, yaml.safe_load(text).get("profiles", ()))
+    return yaml.safe_load(text).get("profiles", ())
 
 
-# -- what a store holds --------------------------------------------------------------------------------------------
+profiles = _offer(_profiles)
 
 
 def _stored(ctx: typer.Context, query: str) -> list[Any]:
     """Rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
+    import duckdb
+
     from results.database import FILE, WANTED, busy
 
     path = store_folder(ctx.params.get("store")) / FILE
-    if not path.is_file():
-        return []
-    import duckdb
-
     # Not by `results.Store`, which waits for its turn: somebody has pressed Tab.
-    for _ in range(25):
+    for _ in range(25 if path.is_file() else 0):
         try:
             with closing(duckdb.connect(str(path), read_only=True)) as connection:
                 return connection.execute(query).fetchall()
@@ -211,10 +186,7 @@ FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY m.experiment NULLS 
 
 
 def _column(query: str) -> Complete:
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        return _beginning(incomplete, (str(row[0]) for row in _stored(ctx, query)))
-
-    return complete
+    return _offer(lambda ctx: (str(row[0]) for row in _stored(ctx, query)))
 
 
 stored_experiments = _column("SELECT name FROM experiments ORDER BY updated_at DESC")
@@ -232,49 +204,56 @@ def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes a run: a blessed name or a path; where neither begins so, the rest of a path or a fingerprint."""
+    """Completes a run: a tag or a path; where neither begins so, the rest of a path or a fingerprint."""
     rows = [tuple(map(str, row)) for row in _stored(ctx, _RUNS)]
     found = blessed(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
     return found or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
 
 
 def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes a checkpoint of the store: a blessed name, a folder's name, or the beginning of its hash."""
+    """Completes a checkpoint of the store: a tag, a folder's name, or the beginning of its hash."""
     rows = _stored(ctx, "SELECT path, sha256 FROM checkpoints ORDER BY added_at DESC")
-    names = [Path(path).name for path, _ in rows]
-    return blessed(ctx, incomplete) + (
-        _beginning(incomplete, names) or _beginning(incomplete, (sha256 for _, sha256 in rows if incomplete))
-    )
+    folders = _beginning(incomplete, (Path(path).name for path, _ in rows))
+    return blessed(ctx, incomplete) + (folders or _beginning(incomplete, (sha256 for _, sha256 in rows if incomplete)))
 
 
 def runs_or_checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes what a blessed name may point to."""
+    """Completes what a tag may point to."""
     return list(dict.fromkeys([*runs(ctx, incomplete), *checkpoints(ctx, incomplete)]))
 
 
 # -- Arguments and options that name something, declared once for all commands; the Tab key completes them --
 
 
-RunArgument = Annotated[
-    str, typer.Argument(help="Tag, fingerprint prefix, or experiment/method/dataset/setting/seed.", autocompletion=runs)
+RunArgument = Annotated[str, typer.Argument(help="Tag, fingerprint, or experiment/method/dataset/setting/seed.", autocompletion=runs)]
+RunsArgument = Annotated[
+    list[str] | None, typer.Argument(help="Runs, as `ragmeter list runs` names them (default: --experiment)", autocompletion=runs)
+]
+ExperimentArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE|NAME", help="An experiment file, or a shipped name; with --resume, a stored one.", autocompletion=experiments
+    ),
 ]
 StoredExperiment = Annotated[
-    str | None, typer.Argument(help="Name of an experiment in the store (default: the newest)", autocompletion=stored_experiments)
+    str | None, typer.Argument(help="Experiment in the store (default: the newest)", autocompletion=stored_experiments)
 ]
-Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.", autocompletion=experiments)]
+OfExperiment = Annotated[
+    str | None, typer.Option("--experiment", help="All runs of this experiment (default: newest)", autocompletion=stored_experiments)
+]
 ProfileOption = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.", autocompletion=profiles)]
 MetricOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--metric", help="Only this metric, by name or id; may be repeated (default: those usually shown)", autocompletion=stored_metrics
-    ),
+    typer.Option("--metric", help="Only this one, by name or id; may be repeated (default: the usual)", autocompletion=stored_metrics),
 ]
 ReferenceOption = Annotated[
     str | None, typer.Option(help="Method that differences are taken to (default: the experiment's).", autocompletion=stored_methods)
 ]
-
-
+OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
 DataReference = Annotated[str, typer.Argument(metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=references)]
+SettingOption = Annotated[
+    str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
+]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE.yaml", help="A file of options.")]
 
 
@@ -290,16 +269,6 @@ OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="The f
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Of whatever is drawn.")]
-SettingOption = Annotated[
-    str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
-]
-OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
-RunsArgument = Annotated[
-    list[str] | None, typer.Argument(help="Runs, as `ragmeter list runs` names them (default: --experiment)", autocompletion=runs)
-]
-OfExperiment = Annotated[
-    str | None, typer.Option("--experiment", help="All runs of this experiment (default: newest)", autocompletion=stored_experiments)
-]
 
 
 # -- Groups: which command one does when it is called alone, and how they are listed --
@@ -307,64 +276,47 @@ OfExperiment = Annotated[
 _WHOLE = 500
 
 
-def _misspelled(word: str, commands: Iterable[str]) -> bool:
-    """Whether a word was meant as a command's name; a file's name was not, nor one that is a little alike (`content`, `score`)."""
-    return word.replace("-", "").isalpha() and bool(get_close_matches(word, list(commands), cutoff=0.7))
-
-
 class Commands(TyperGroup):
     """A group of commands. One of them may be its default, which is meant where no command of the group is named."""
 
     default: str | None = None
 
+    @property
+    def _takes(self) -> Any:
+        """The first argument of the default command; None where it takes none."""
+        params = self.commands[self.default].params if self.default else ()
+        return next((one for one in params if one.param_type_name == "argument"), None)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default before arguments that name no command, as far as they are not a misspelled one."""
-        if self.default and not {"-h", "--help"} & set(args[:1]):
-            # A shell that completes the first word is offered commands too.
-            first = args[0] if args else "-"
-            known = first in self.commands or moved(ctx.command_path, first) or self._misspelled(ctx, first)
-            if not known and not (ctx.resilient_parsing and not args):
-                args = [self.default, *args]
+        first = args[0] if args else "-"
+        known = first in ("-h", "--help", *self.commands) or moved(ctx.command_path, first) or self._misspelled(ctx, first)
+        # A shell that completes the first word is offered commands too.
+        if self.default and not known and (args or not ctx.resilient_parsing) and (first.startswith("-") or self._takes):
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
     def _misspelled(self, ctx: Any, word: str) -> bool:
-        """Whether a word was meant as a command's name; what the default command takes (`styled`, `restyle`) was not."""
-        return _misspelled(word, self.commands) and word not in {one.value for one in self._of_default(ctx, word)}
-
-    def _of_default(self, ctx: Any, incomplete: str) -> list[Any]:
-        """What completes the first argument of the default command."""
-        inner = self.commands[self.default or ""]
-        parameter = next((one for one in inner.params if one.param_type_name == "argument"), None)
-        return [] if parameter is None else list(parameter.shell_complete(ctx, incomplete))
+        """Whether a word was meant as a command's name: no file's name is, nor what the default command takes (`restyle`)."""
+        close = word.replace("-", "").isalpha() and get_close_matches(word, list(self.commands), cutoff=0.7)
+        return bool(close) and not (self._takes and word in {one.value for one in self._takes.shell_complete(ctx, word)})
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what `--help` lists; no line is cut off."""
-        rows = []
-        for name in self.list_commands(ctx):
-            command = self.commands[name]
-            alone = " (what the group does alone)" if name == self.default else ""
-            if not command.hidden:
-                rows.append((name, command.get_short_help_str(limit=_WHOLE) + alone))
+        alone = {self.default: " (what the group does alone)"}
+        listed = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(limit=_WHOLE) + alone.get(name, "")) for name, one in listed if not one.hidden]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete commands, and what the default one takes."""
         found = super().shell_complete(ctx, incomplete)
-        if self.default and not incomplete.startswith("-"):
-            found += self._of_default(ctx, incomplete)
-        return found
+        takes = not incomplete.startswith("-") and self._takes
+        return found + (takes.shell_complete(ctx, incomplete) if takes else [])
 
 
 # -- Options of every command: `common` in a command's signature stands for all of them --
-
-
-StoreOption = Annotated[
-    Path | None, typer.Option("--store", envvar="RAGMETER_STORE", help=f"Store folder (default: ./{DEFAULT_STORE})", show_default=False)
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Results only, no progress.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="More detail, tracebacks included.")]
 
 
 def _go_offline(offline: bool) -> bool:
@@ -375,16 +327,20 @@ def _go_offline(offline: bool) -> bool:
     return offline
 
 
-OfflineOption = Annotated[
-    bool, typer.Option("--offline", callback=_go_offline, is_eager=True, help="Use what is in the hub's cache; never the network.")
-]
-_COMMON = {
-    "offline": (OfflineOption, False),
-    "store": (StoreOption, None),
-    "json": (JsonOption, False),
-    "quiet": (QuietOption, False),
-    "verbose": (VerboseOption, False),
-}
+def _option(name: str, kind: Any, default: Any, *short: str, **how: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, typer.Option(f"--{name}", *short, **how)]
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+_FOLDER = f"Store folder (default: ./{DEFAULT_STORE})"
+_HUB = "Use what is in the hub's cache; never the network."
+_COMMON = (
+    _option("offline", bool, False, callback=_go_offline, is_eager=True, help=_HUB),
+    _option("store", Path | None, None, envvar="RAGMETER_STORE", help=_FOLDER, show_default=False),
+    _option("json", bool, False, help="Print JSON for programs."),
+    _option("quiet", bool, False, "-q", help="Results only, no progress."),
+    _option("verbose", bool, False, "-v", help="More detail, tracebacks included."),
+)
 """In the order of `--help`."""
 
 
@@ -495,13 +451,7 @@ class App(typer.Typer):
         super().__init__(cls=group, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, **options)
 
     def command(self, name: str | None = None, *, offline: bool = False, **options: Any) -> Callable[[Any], Any]:
-        """As typer's.
-
-        Args:
-            name: The command's, where it is not the function's.
-            offline: Whether it takes --offline as well.
-            options: As typer takes them.
-        """
+        """As typer's; with `offline` the command takes --offline as well."""
         register = super().command(name, **options)
 
         def registered(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -514,17 +464,14 @@ class App(typer.Typer):
 def _with_common(function: Callable[..., int | None], offline: bool) -> Callable[..., None]:
     signature = inspect.signature(function, eval_str=True)
     parameters = [one for name, one in signature.parameters.items() if name != "common"]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    added = [inspect.Parameter(n, kind, default=d, annotation=a) for n, (a, d) in _COMMON.items() if offline or n != "offline"]
 
     @wraps(function)
     def command(**values: Any) -> None:
-        said = {name: values.pop(name) for name in _COMMON if name in values}
-        common = Common(said["store"], said["json"], said["quiet"], said["verbose"])
-        if code := function(**values, common=common):
+        _, *shared = [values.pop(option.name, None) for option in _COMMON]
+        if code := function(**values, common=Common(*shared)):
             raise typer.Exit(code)
 
-    command.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
+    command.__signature__ = signature.replace(parameters=[*parameters, *_COMMON[not offline :]])  # type: ignore[attr-defined]
     return command
 
 
@@ -552,18 +499,6 @@ def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
     return word
 
 
-def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:
-    """Print what is known of an entry, and its options."""
-    from rich.text import Text
-
-    from ragmeter.console import listing, out
-
-    out.print(Text(name, style="bold") + Text("  " + summary))
-    listing(("", ""), facts.items(), empty="")
-    out.print()
-    show_options(option_rows(config))
-
-
 def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
     """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML.
 
@@ -575,30 +510,28 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
     from ragmeter import yaml_source
     from results.redaction import echoed
 
-    given: dict[str, Any] = {}
+    options: Any = {}
     if config is not None:
         try:
-            text = config.read_text("utf-8-sig")
+            options = yaml_source.read(config.read_text("utf-8-sig"), str(config)).value
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"this file cannot be read: {error}", where=f"--config {config}") from None
-        value = yaml_source.read(text, str(config)).value
-        if not isinstance(value, Mapping):
+        if not isinstance(options, Mapping):
             raise UserError("a file of options is a mapping of keys", where=f"{config}:1", try_this="key: value, a line each")
-        given = dict(value)
-    for text in settings or ():
-        path, mark, said = text.partition("=")
+    options = dict(options)
+    for setting in settings or ():
+        path, mark, text = setting.partition("=")
         if not mark or not path.strip():
-            raise UserError(f"{echoed(text)} sets nothing", where="--set", try_this="--set key=value")
-        *parents, last = path.strip().split(".")
-        inner = given
+            raise UserError(f"{echoed(setting)} sets nothing", where="--set", try_this="--set key=value")
+        inner, (*parents, last) = options, path.strip().split(".")
         for parent in parents:
             inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}
             inner = inner[parent]
         try:
-            inner[last] = yaml.safe_load(said) if said else ""
+            inner[last] = yaml.safe_load(text) if text else ""
         except yaml.YAMLError:
-            inner[last] = said
-    return given
+            inner[last] = text
+    return options
 
 
 def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
@@ -635,3 +568,15 @@ def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
 
     lines = [(row["name"], row["type"], json.dumps(row["default"]), row["description"]) for row in rows]
     listing(("option", "type", "default", ""), lines, empty="it has no options", below=PROSE)
+
+
+def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:
+    """Print what is known of an entry, and its options."""
+    from rich.text import Text
+
+    from ragmeter.console import listing, out
+
+    out.print(Text(name, style="bold") + Text("  " + summary))
+    listing(("", ""), facts.items(), empty="")
+    out.print()
+    show_options(option_rows(config))

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, unwritable
-from methods.models.reply_cache import ResponseCache, export_tape, import_tape
-from methods.readers.chat import CALL
 from ragmeter.cli import options
 from ragmeter.cli.options import App, Common
 from ragmeter.console import listing, out
-from results import checkpoints, exchange, queries
-from results.database import FILE, now
-from results.queries import RunRow
-from results.store import CACHE, Store
+
+if TYPE_CHECKING:
+    from methods.models.reply_cache import ResponseCache
+    from results.queries import RunRow
+    from results.store import Store
+
+# The store and numpy with it are imported by the commands: `--help` takes none of them.
 
 app = App(default="show", help="What a store holds: export, import, delete runs and model replies.")
 replies_app = App(default="show", help="Model replies that the store keeps, so that equal calls are made once.")
@@ -38,6 +39,10 @@ def _bytes_of(path: Path) -> int:
 @app.command()
 def show(common: Common) -> None:
     """Say what the store holds and how much room it takes."""
+    from results import queries
+    from results.database import FILE
+    from results.store import CACHE
+
     store = common.store
     runs = queries.runs(store) if store.database.exists else []
     parts = {"database": FILE, "replies": CACHE, "artifacts": "artifacts", "checkpoints": "checkpoints"}
@@ -59,6 +64,8 @@ def export(
     runs: RunsToTake = None,
 ) -> None:
     """Write runs, with their data and cards, as Parquet."""
+    from results import checkpoints, exchange
+
     chosen = [checkpoints.find_run(common.store, text).run for text in runs or ()] or None
     rows = exchange.export(common.store, output, chosen)
     shown = {table: count for table, count in rows.items() if count}
@@ -71,6 +78,8 @@ def import_runs(
     sources: Annotated[list[Path], typer.Argument(help="Store folders, or folders that `ragmeter store export` wrote.")], common: Common
 ) -> None:
     """Import the runs of other stores; what is here already stays as it is."""
+    from results import exchange
+
     found = [{"source": str(source), **asdict(exchange.merge(common.store, source))} for source in sources]
     keys = ("source", "new_runs", "completed_runs", "questions")
     lines = [[one[key] for key in keys] for one in found]
@@ -90,6 +99,8 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the command only says what would go.")] = False,
 ) -> None:
     """Delete runs and what only they needed, and give the room back to the disk; without a choice, say what could go."""
+    from results import exchange
+
     store = common.store
     chosen = _chosen(store, runs or [], experiment, orphans or not (runs or experiment or artifacts), older_than)
     gone = exchange.prune(store, [row.run for row in chosen], artefacts=artifacts) if yes else None
@@ -113,6 +124,9 @@ def prune(
 
 
 def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool, older_than: int | None) -> list[RunRow]:
+    from results import checkpoints, exchange, queries
+    from results.database import now
+
     every = {row.run: row for row in queries.runs(store)}
     chosen = {checkpoints.find_run(store, text).run for text in runs}
     if experiment is not None:
@@ -134,6 +148,9 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
 @replies_app.command("show")
 def show_replies(common: Common) -> None:
     """Say how many replies are kept and how much room they take."""
+    from methods.models.reply_cache import ResponseCache
+    from results.store import CACHE
+
     path = common.store.folder / CACHE
     count, size = (len(ResponseCache(path)), path.stat().st_size) if path.exists() else (0, 0)
     value = {"path": str(path), "replies": count, "bytes": size}
@@ -147,6 +164,10 @@ def export_replies(
     run: Annotated[str | None, typer.Option(help="Only the replies of this run (default: all).", autocompletion=options.runs)] = None,
 ) -> None:
     """Write replies to a file, with which a run is repeated elsewhere without a call."""
+    from methods.models.reply_cache import export_tape
+    from methods.readers.chat import CALL
+    from results import checkpoints
+
     keys = None
     if run is not None:
         answers = common.store.predictions(checkpoints.find_run(common.store, run).run)
@@ -165,6 +186,9 @@ def import_replies(
     file: Annotated[Path, typer.Argument(help="A file that `ragmeter store replies export` wrote.")], common: Common
 ) -> None:
     """Add a file's replies to the store; those that are kept stay as they are."""
+    from methods.models.reply_cache import ResponseCache, import_tape
+    from results.store import CACHE
+
     if not file.is_file():
         raise UserError("there is no such file", where=str(file), try_this="ragmeter store replies export -o FILE writes one")
     common.store.folder.mkdir(parents=True, exist_ok=True)
@@ -192,6 +216,9 @@ def prune_replies(
 
 
 def _replies(store: Store) -> ResponseCache:
+    from methods.models.reply_cache import ResponseCache
+    from results.store import CACHE
+
     if not (store.folder / CACHE).exists():
         raise UserError("this store keeps no replies", where=str(store.folder), try_this="--store FOLDER")
     return ResponseCache(store.folder / CACHE)

@@ -14,6 +14,14 @@ def shipped() -> dict[str, str]:
     return {name: file.read_text("utf-8") for name, file in shipped_files()}
 
 
+def descriptions() -> dict[str, str]:
+    """What each of them is about, in its own words; none of them is validated."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return {name: yaml.load(text, loader).get("description", "") for name, text in shipped().items()}
+
+
 def shipped_files() -> Iterator[tuple[str, Any]]:
     """Names and files of these experiments, none of them read."""
 

@@ -75,7 +75,7 @@ class DeviceClass:
     """A kind of GPU.
 
     Attributes:
-        name: As in `--device-class`.
+        name: As in `--gpu`.
         half: Peak operations a second in 16 bits, dense.
         single: In float32, without tensor cores.
         bandwidth: Bytes a second from memory.
@@ -133,10 +133,10 @@ class Assumptions:
         """
         name = DEFAULT_DEVICE if device is None else device
         if name not in DEVICES:
-            raise unknown_name("device class", name, DEVICES, where="--device-class")
+            raise unknown_name("GPU", name, DEVICES, where="--gpu")
         share = UTILISATION if utilisation is None else utilisation
         if not 0 < share <= 1:
-            raise UserError(f"{share:g} is no share of a peak", where="--utilisation", try_this="a number above 0, at most 1")
+            raise UserError(f"{share:g} is no share of a peak", where="--utilization", try_this="a number above 0, at most 1")
         return cls(DEVICES[name], share)
 
     def __str__(self) -> str:

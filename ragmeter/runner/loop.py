@@ -43,7 +43,7 @@ class Interrupted(Exception):
     exit_code = 130
     """As shells have it of a command that Ctrl-C ended."""
 
-    def __init__(self, how: str = "`ragmeter resume` continues") -> None:
+    def __init__(self, how: str = "`ragmeter run --resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
 
 

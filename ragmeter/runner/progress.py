@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -12,9 +13,12 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from ragmeter.console import err, in_words
+from ragmeter.board_text import in_words
+from ragmeter.console import err
 from ragmeter.runner.tasks import Task
 
+LOG_S = 60.0
+"""In a file there is a line of progress so often at most."""
 _WIDE = 110
 """From so many columns on the bar is long."""
 _BESIDE = 1 + 13 + 7 + 7 + 5
@@ -31,9 +35,11 @@ def _described(width: int) -> Column:
 
 
 class _Display:
-    """Bars on standard error while its block lasts."""
+    """Bars on standard error while its block lasts; a line now and then where that is a file."""
 
     def __init__(self, quiet: bool) -> None:
+        self._in_file = not quiet and not err.is_terminal
+        self._next_line = 0.0
         self._live = RichProgress(
             SpinnerColumn(),
             TextColumn("{task.description}", table_column=_described(err.width)),
@@ -42,7 +48,7 @@ class _Display:
             TimeElapsedColumn(table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=err,
-            disable=quiet,
+            disable=quiet or self._in_file,
             transient=True,
         )
 
@@ -52,6 +58,17 @@ class _Display:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._live.stop()
+
+    def _log(self) -> None:
+        """In a file, say how far it is; called behind every report."""
+        if self._in_file and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LOG_S
+            shown = [
+                Text.from_markup(task.description) + (f" {task.completed:,.0f} of {task.total:,.0f}" if task.total else "")
+                for task in self._live.tasks
+                if task.visible
+            ]
+            err.print(Text("; ").join(shown), soft_wrap=True)
 
 
 class RunProgress(_Display):
@@ -70,12 +87,15 @@ class RunProgress(_Display):
 
     def begin(self, task: Task, done: int) -> None:
         self._live.reset(self._one, total=task.run.questions, completed=done, visible=True, description=_name(task))
+        self._log()
 
     def stage(self, task: Task, name: str) -> None:
         self._live.update(self._one, description=f"{escape(name)}: {_name(task)}")
+        self._log()
 
     def advance(self, task: Task, questions: int) -> None:
         self._live.advance(self._one, questions)
+        self._log()
 
     def end(self, task: Task, status: str, message: str | None) -> None:
         self._live.advance(self._all)
@@ -101,9 +121,11 @@ class JudgingProgress(_Display):
         self._live.update(self._all, completed=self._begun)
         self._begun += 1
         self._live.reset(self._one, total=total, completed=done, visible=True, description=escape(name))
+        self._log()
 
     def advance(self, questions: int) -> None:
         self._live.advance(self._one, questions)
+        self._log()
 
 
 class TrainingProgress(_Display):
@@ -117,22 +139,20 @@ class TrainingProgress(_Display):
         super().__init__(quiet)
         self._one = self._live.add_task("training", total=None)
         self._what = "training"
-        self._told = "" if not quiet and not err.is_terminal else None
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
         self._what = escape(what)
         self._live.reset(self._one, total=total, completed=done, description=self._what)
-        # Where no bar is drawn a line says what goes on; the bars of a step's parts are not told one by one.
-        if self._told is not None and what != self._told:
-            self._told = what
-            err.print(Text(f"training: {what}" if total is None else f"  {what} ({total:,})"), soft_wrap=True)
+        self._log()
 
     def advance(self, steps: int = 1) -> None:
         self._live.advance(self._one, steps)
+        self._log()
 
     def log(self, figures: Mapping[str, float]) -> None:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
         self._live.update(self._one, description=f"{self._what}  {escape(shown)}")
+        self._log()
 
 
 class CountingProgress(_Display):
@@ -149,6 +169,7 @@ class CountingProgress(_Display):
 
     def reached(self, done: int, total: int) -> None:
         self._live.update(self._one, completed=done, total=total)
+        self._log()
 
 
 def _name(task: Task) -> str:

@@ -87,7 +87,7 @@ def test_missing_streamlit_is_named_with_its_remedy(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(server.importlib.util, "find_spec", lambda name: None if name == "streamlit" else real(name))
     with pytest.raises(UserError, match="streamlit") as caught:
         serve(tmp_path)
-    assert "ragmeter[leaderboard]" in str(caught.value.try_this)
+    assert "[leaderboard]" in str(caught.value.try_this)
 
 
 def test_nothing_phones_home_and_nothing_is_uploaded() -> None:

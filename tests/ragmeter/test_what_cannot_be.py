@@ -17,9 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchmarks.core.errors import Broke, UserError, in_words, make_folder, require_writable, told_of, unwritable
 from methods.sark.config import LabelsConfig
 from methods.training import Silent
-from ragmeter.cli import errors
-from ragmeter.cli.commands import doctor
-from ragmeter.cli.commands.run import PlanRequest, plan
+from ragmeter.cli import doctor, errors
 from ragmeter.runner.training import Job
 from results.store import Store
 
@@ -141,21 +139,21 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
     assert "ragmeter broke" in capsys.readouterr().err
 
 
-# -- tags ----------------------------------------------------------------------------------------------------------
+# -- tags -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
     assert ragmeter("results", "tag", "main", "bm25")[0] == 0
     assert ragmeter("results", "export", "main", "-o", str(tmp_path / "run.trec"))[0] == 0
-    assert ragmeter("results", "export", str(tmp_path / "out"), "main")[0] == 0
-    code, out, _ = ragmeter("results", "prune", "main", "--json")
+    assert ragmeter("store", "export", "main", "-o", str(tmp_path / "out"))[0] == 0
+    code, out, _ = ragmeter("store", "prune", "main", "--json")
     assert code == 0
     assert len(json.loads(out)["runs"]) == 1
     for line in (
         ("submit", "bundle", "main", "-o", str(tmp_path / "b.zip")),
         ("submit", "verify", "main"),
-        ("cache", "tape", str(tmp_path / "t.jsonl"), "--run", "main"),
+        ("store", "replies", "export", "-o", str(tmp_path / "t.jsonl"), "--run", "main"),
     ):
         code, _, said = ragmeter(*line)
         assert code == 2
@@ -179,13 +177,13 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
 # -- plan ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment_text: str) -> None:
+def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, call: Command, experiment_text: str) -> None:
     (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
-    assert plan(PlanRequest(str(tmp_path / "x.yaml")), tmp_path / "store", as_json=False) == 0
-    said = capsys.readouterr().out
-    assert "1 task, 8 questions to answer" in said
-    assert "GPU" not in said
-    assert "utilisation" not in said
+    code, out, _ = call("run", str(tmp_path / "x.yaml"), "--dry-run", "--store", str(tmp_path / "store"))
+    assert code == 0
+    assert "1 task, 8 questions to answer" in out
+    assert "GPU" not in out
+    assert "utilization" not in out
 
 
 # -- values --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed
-from ragmeter.console import RANKS, show_battles
+from ragmeter.board_text import RANKS, show_battles
 from results import judgements
 from results.battles import BattleBoard, Pairing, battle_boards
 from results.judgements import Match

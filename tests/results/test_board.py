@@ -160,7 +160,7 @@ def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: St
 def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store, fill: Fill) -> None:
     from rich.console import Console
 
-    from ragmeter.console import show_board
+    from ragmeter.board_text import show_board
 
     fill(store, [None] * 4)
     store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v1": np.array([0.5, 1.0])})

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import METRICS, register
-from ragmeter.console import show_board
+from ragmeter.board_text import show_board
 from results import judgements
 from results.board import add_columns, boards, wrongly_ranked
 from results.store import Store

@@ -13,7 +13,7 @@ from rich.console import Console
 from judges.metric import METRICS, register
 from methods.api import Services
 from ragmeter import experiment
-from ragmeter.console import show_board
+from ragmeter.board_text import show_board
 from ragmeter.runner.loop import execute
 from ragmeter.runner.tasks import states, tasks_of
 from results.board import boards

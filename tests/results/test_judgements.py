@@ -14,7 +14,7 @@ from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import Prediction
-from ragmeter.console import show_board
+from ragmeter.board_text import show_board
 from results import judgements, queries
 from results.board import add_columns, boards, with_failures
 from results.judgements import ONE, OTHER, Match

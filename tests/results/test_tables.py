@@ -178,7 +178,7 @@ def test_latex_compiles(board: Board, typeset: Callable[[str, Path], int], tmp_p
 def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) -> None:
     from rich.console import Console
 
-    from ragmeter.console import show_board
+    from ragmeter.board_text import show_board
     from results.tables import doubts
 
     cells = [cell for row in board.rows for cell in row.cells.values()]
@@ -191,7 +191,7 @@ def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) 
     assert len(set(reasons)) == len(reasons)
     assert not any("; " in line for line in reasons), "a line a reason"
     console = Console(width=200, record=True, file=io.StringIO())
-    show_board(board, console)
+    show_board(board, console, verbose=True)
     shown = console.export_text()
     assert all(shown.count(line) == 1 for line in lines)
     assert "†" in shown.partition(lines[0])[0]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.text import Text
-from typer.testing import CliRunner
 
 from benchmarks.core.errors import UserError
 from methods.registry import METHODS
 from ragmeter import experiment as experiments
-from ragmeter.cli import app
-from ragmeter.cli.commands import demo
-from ragmeter.cli.commands.demo import PARTS
+from ragmeter.board_text import in_words
+from ragmeter.cli import demo
+from ragmeter.cli.demo import PARTS
 from ragmeter.console import Folding
 
 
@@ -53,41 +52,58 @@ def test_every_part_compares_with_a_method_that_is_not_trained(tmp_path: Path) -
         assert METHODS.get(reference.composition.method.id).kind != "control"
 
 
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with its parts left out."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(demo, "run_and_show", lambda *_: (0, {}))
+    monkeypatch.setattr(demo, "BEHIND", {})
+    monkeypatch.setattr(demo, "show_approaches", lambda parts, *_, **__: print("last table", len(parts)))
+    return lambda *words: call("demo", "--store", str(tmp_path / "store"), *words)
+
+
 def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_the_rest_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: Callable[..., Any]
 ) -> None:
     (tmp_path / "data" / "musique").mkdir(parents=True)
     (tmp_path / "data" / "musique" / "musique_ans_v1.0_train.jsonl").write_text("{}\n")
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(demo, "PARTS", {"demo": ("f1",)})
-    asked: dict[str, list[str]] = {}
+    references: dict[str, list[str]] = {}
 
-    def carry(experiment: experiments.Experiment, *_: Any) -> tuple[int, dict[str, Any]]:
-        asked[experiment.name] = [str(one.reference) for one in experiment.benchmarks]
+    def run(experiment: experiments.Experiment, *_: Any) -> tuple[int, dict[str, Any]]:
+        references[experiment.name] = [str(one.reference) for one in experiment.benchmarks]
         if experiment.name == "demo-real":
             raise UserError("this record cannot be read")
         return 1, {}
 
-    monkeypatch.setattr(demo, "carry_and_show", carry)
-    monkeypatch.setattr(demo, "show_approaches", lambda parts, *_, **__: print("last table", len(parts)))
-    done = CliRunner().invoke(app, ["demo", "--store", str(tmp_path / "store")])
-    assert asked["demo-real"] == ["musique/ans:train"]
-    assert "hotpotqa/distractor:train, 2wikimultihopqa:dev" in done.stderr
-    assert "this record cannot be read" in done.stderr
-    assert "last table 1" in done.stdout
-    assert "leaderboard: " in done.stdout
-    assert done.exit_code == 1  # of 1 and 2, as docs/cli.md has it
+    monkeypatch.setattr(demo, "run_and_show", run)
+    done = called()
+    assert references["demo-real"] == ["musique/ans:train"]
+    assert "hotpotqa/distractor:train, 2wikimultihopqa:dev" in done.err
+    assert "this record cannot be read" in done.err
+    assert done.out.startswith("last table 1\nstored in ")
+    assert " leaderboard --open --store " in done.out
+    assert done.code == 1  # of 1 and 2, as docs/cli.md has it
 
 
-def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: Callable[..., Any]) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(demo, "PARTS", {})
-    monkeypatch.setattr(demo, "carry_and_show", lambda *_: pytest.fail("nothing is there to be asked"))
-    done = CliRunner().invoke(app, ["demo", "--store", str(tmp_path / "store")])
-    assert done.exit_code == 0
-    assert "leaderboard: " in done.stdout
+    monkeypatch.setattr(demo, "run_and_show", lambda *_: pytest.fail("nothing is there to be run"))
+    assert called().code == 0
+
+
+@pytest.mark.slow
+def test_it_says_what_comes_and_how_far_it_is(monkeypatch: pytest.MonkeyPatch, called: Callable[..., Any]) -> None:
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    said = " ".join(called().err.split())
+    assert "4 parts: demo, demo-graph, demo-styles, demo-compression; seven to eight minutes on two cores" in said
+    assert [f"{n} of 4: {name}" in said for n, name in enumerate(PARTS, start=1)] == [True] * 4
+    # A smaller one promises no time, and a quiet one says nothing.
+    assert "minutes" not in called("--limit", "2").err
+    assert called("--quiet").err == ""
 
 
 @pytest.mark.parametrize(
@@ -100,7 +116,7 @@ def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypat
     ],
 )
 def test_the_last_table_names_datasets_briefly(dataset: str, expected: str) -> None:
-    assert demo.in_words(dataset) == expected
+    assert in_words(dataset) == expected
 
 
 ROWS = [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,32 +74,24 @@ def test_preflight_checks_the_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_cache_shows_tapes_loads_and_prunes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from ragmeter.cli.commands import run as running
-    from ragmeter.cli.commands import store as caching
+def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Callable[..., Any]) -> None:
+    file, tape = tmp_path / "x.yaml", tmp_path / "replies.jsonl"
 
-    store, other, tape = tmp_path / "a", tmp_path / "b", tmp_path / "tape.jsonl"
-
-    def said() -> dict[str, object]:
-        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+    def ragmeter(store: str, *words: str) -> Any:
+        done = call(*words, "--json", "--store", str(tmp_path / store))
+        assert done.code == 0, done.err
+        return json.loads(done.out)
 
     server = WorldTruth.of("worlds/multihop:test").server()
     with server.running() as url:
-        file = tmp_path / "x.yaml"
         file.write_text(file_for(url).replace("  - {id: bm25}\n", ""))
-        assert running.run(running.RunRequest(str(file)), store, as_json=True, quiet=True, verbose=False) == 0
-        run = next(row["run"] for row in said()["boards"][0]["rows"] if "chat" in row["method"])  # type: ignore[index]
-        caching.show(store, as_json=True)
-        assert said()["replies"] == 5
-        caching.tape(tape, run, store, as_json=True)
-        assert said()["replies"] == 5
-        caching.load(tape, other, as_json=True)
-        assert said()["new"] == 5
-        asked = server.calls
-        assert running.run(running.RunRequest(str(file)), other, as_json=True, quiet=True, verbose=False) == 0
-        assert server.calls == asked
-    capsys.readouterr()
-    with pytest.raises(UserError, match="nothing was named"):
-        caching.prune_replies(None, None, None, False, store, as_json=True)
-    caching.prune_replies(None, None, None, True, store, as_json=True)
-    assert said()["deleted"] == 5
+        rows = ragmeter("a", "run", str(file))["boards"][0]["rows"]
+        run = next(row["run"] for row in rows if "chat" in row["method"])
+        assert ragmeter("a", "store", "replies")["replies"] == 5
+        assert ragmeter("a", "store", "replies", "export", "-o", str(tape), "--run", run)["replies"] == 5
+        assert ragmeter("b", "store", "replies", "import", str(tape))["new"] == 5
+        calls = server.calls
+        ragmeter("b", "run", str(file))
+        assert server.calls == calls
+    assert "nothing was named" in call("store", "replies", "prune", "--store", str(tmp_path / "a")).err
+    assert ragmeter("a", "store", "replies", "prune", "--all")["deleted"] == 5

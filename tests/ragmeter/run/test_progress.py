@@ -1,4 +1,4 @@
-"""Progress on standard error: in a terminal of 80 columns bar, count and times stay; elsewhere plain lines."""
+"""Progress on standard error: in a terminal of 80 columns bar, count and times stay; in a file a line a minute."""
 
 from __future__ import annotations
 
@@ -29,16 +29,19 @@ def test_a_long_description_leaves_bar_count_and_times(width: int, monkeypatch: 
     assert line.rstrip().endswith("-:--:--")
 
 
-def test_without_a_terminal_each_training_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = io.StringIO()
+def test_in_a_file_there_is_a_line_a_minute_and_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, now = io.StringIO(), 1000.0
     monkeypatch.setattr(progress, "err", Console(file=text, width=80))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with progress.TrainingProgress() as shown:
-        shown.begin("ark, seed 0")
-        shown.begin("training stage1", 64)
-        shown.begin("training stage1", 64)
-        shown.log({"loss": 1.0})
-    assert text.getvalue().split("\n")[:2] == ["training: ark, seed 0", "  training stage1 (64)"]
-    assert text.getvalue().count("stage1") == 1
+        shown.begin("ark [seed 0]", 64)
+        for _ in range(64):
+            shown.advance()
+            shown.log({"loss": 1.0})
+            now += 2.0
+        shown.begin("next")
+    lines = text.getvalue().splitlines()
+    assert lines == ["ark [seed 0] 0 of 64", "ark [seed 0]  loss 1 31 of 64", "ark [seed 0]  loss 1 61 of 64"]
     text.truncate(0)
     with progress.TrainingProgress(quiet=True) as silent:
         silent.begin("ark, seed 0")

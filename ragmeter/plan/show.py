@@ -1,58 +1,23 @@
-"""`run`, `resume`: from an experiment file to its tables; `plan`: what that takes, and what must be there before."""
+"""A plan for people and for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from benchmarks.core.errors import Broke, UserError, counted
-from ragmeter import experiment as experiments
-from ragmeter.cli.commands.results import beside_json, show_beside
-from ragmeter.console import emit, err, fitted, folded, listing, out, show_battles, show_board, widest
+from benchmarks.core.errors import counted
+from ragmeter.console import fitted, folded, listing, out, widest
 from ragmeter.experiment import Experiment
-from ragmeter.plan.cost import Assumptions, Cost
-from ragmeter.plan.plan import WAITING, Plan, TaskRow, plan_of
+from ragmeter.plan.cost import Cost
+from ragmeter.plan.plan import WAITING, Plan, TaskRow
 from ragmeter.plan.training import TrainingRow
-from ragmeter.runner.experiment import How, carry_through, limited
-from ragmeter.runner.loop import Outcome
-from results import queries, store_folder
-from results.battles import battle_boards
-from results.board import boards, stem
-from results.store import FAILED_RUN, Store
-
-LACKING = 2
-"""Exit code of `--check` where something is missing."""
+from results.store import Store
 
 
-@dataclass(frozen=True)
-class PlanRequest:
-    """What is to be planned, and for which GPU."""
-
-    experiment: str
-    profile: str | None = None
-    limit: int | None = None
-    check: bool = False
-    device_class: str | None = None
-    utilisation: float | None = None
-
-
-def plan(request: PlanRequest, folder: Path | None, as_json: bool) -> int:
-    """Show what `run` would do; returns the exit code."""
-    store = Store(store_folder(folder))
-    assume = Assumptions.of(request.device_class, request.utilisation)
-    loaded = experiments.load(request.experiment, profile=request.profile, store=folder)
-    experiment = limited(loaded, request.limit)
-    planned = plan_of(experiment, store, assume)
-    emit(to_json(planned, experiment, store), as_json, lambda: _show(planned, request, store))
-    return LACKING if request.check and planned.missing else 0
-
-
-def to_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, Any]:
+def plan_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, Any]:
     """A plan as a JSON object."""
     trainings = [
         {
@@ -89,7 +54,14 @@ def to_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, An
 Column = tuple[str, Callable[[Cost], str]]
 
 
-def _show(planned: Plan, request: PlanRequest, store: Store) -> None:
+def show_plan(planned: Plan, store: Store, name: str) -> None:
+    """Print a plan.
+
+    Args:
+        planned: What to print.
+        store: For which it was made.
+        name: What `ragmeter run` was told.
+    """
     _trainings(planned.stages)
     _tasks(planned.tasks)
     _judges(planned)
@@ -100,7 +72,7 @@ def _show(planned: Plan, request: PlanRequest, store: Store) -> None:
     later = f", {waiting} of them after training" if waiting else ""
     left = f"{counted(len(planned.tasks), 'task')}{later}, {counted(pending, 'question')} to answer"
     out.print(Text(f"{left}; store: {store.folder}"))
-    _footnotes(planned, request)
+    _footnotes(planned, name)
     _missing(planned)
 
 
@@ -197,7 +169,7 @@ def _judges(planned: Plan) -> None:
         return
     columns = _columns([row.cost for row in planned.judges])
     _table(
-        ("judge", "judgements ≤", *(name for name, _ in columns), ""),
+        ("judge", "judgments ≤", *(name for name, _ in columns), ""),
         [(row.judge, f"{row.asked:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges],
     )
     out.print()
@@ -219,10 +191,10 @@ def _published(planned: Plan) -> None:
         return
     names = ", ".join(row.method for row in planned.published)
     paper = planned.published[0].paper
-    out.print(Text(f"published figures alone (ragmeter published {paper}): {names}"))
+    out.print(Text(f"published figures alone (ragmeter results paper {paper}): {names}"))
 
 
-def _footnotes(planned: Plan, request: PlanRequest) -> None:
+def _footnotes(planned: Plan, name: str) -> None:
     """What the numbers rest on."""
     if planned.samples:
         few = ", ".join(f"{one.reference} ({one.here:,} of about {short(one.stated)})" for one in planned.samples)
@@ -236,39 +208,38 @@ def _footnotes(planned: Plan, request: PlanRequest) -> None:
         out.print(Text(str(model)))
     if planned.scratch:
         out.print(Text(f"while it trains, up to {size(planned.scratch)} of disk more"))
-    dim = "dim"
     timed = any(cost.gpu_hours or cost.served_hours for cost in _costs(planned))
     if timed:
         assume = planned.assumptions
-        out.print(Text(f"GPU hours: {assume}", style=dim))
+        out.print(Text(f"GPU hours: {assume}", style="dim"))
         half, twice = assume.utilisation / 2, min(1.0, assume.utilisation * 1.5)
         out.print(
             Text(
                 f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
                 f"{assume.utilisation / twice:.0%}",
-                style=dim,
+                style="dim",
             )
         )
     out.print(
         Text(
             "in and out are of language models (those of encoders: --json); tokens written, rows and disk are at most; "
             "tokens are characters / 4 where no tokenizer is here",
-            style=dim,
+            style="dim",
         )
     )
     if any(row.origin != "counted" for row in planned.tasks):
         out.print(
             Text(
                 "lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's card and typical lengths",
-                style=dim,
+                style="dim",
             )
         )
     if timed:
         out.print(
             Text(
-                f"to calibrate: ragmeter run {request.experiment} --limit 20 --store FOLDER, then compare its seconds and "
-                "tokens with ragmeter plan at the same limit, and set --utilisation",
-                style=dim,
+                f"to calibrate: ragmeter run {name} --limit 20 --store FOLDER, then compare its seconds and tokens with "
+                "those of --dry-run at the same limit, and set --utilization",
+                style="dim",
             )
         )
 
@@ -310,80 +281,3 @@ def size(number: float) -> str:
         if number >= scale:
             return f"{number / scale:.3g}{unit}"
     return f"{number:.0f}B"
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What a command was asked to run, and how."""
-
-    experiment: str
-    profile: str | None = None
-    limit: int | None = None
-    fresh: bool = False
-    retry_failed: bool = False
-    fail_fast: bool = False
-    device: str | None = None
-
-    @property
-    def how(self) -> How:
-        return How(self.limit, self.fresh, self.retry_failed, self.fail_fast, self.device)
-
-
-def run(request: RunRequest, store: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
-    """Run an experiment; returns the exit code."""
-    experiment = experiments.load(request.experiment, profile=request.profile, store=store)
-    code, value = carry_and_show(experiment, request.how, Store(store_folder(store)), as_json, quiet, verbose)
-    emit(value, as_json, lambda: None)
-    return code
-
-
-def resume(name: str | None, retry_failed: bool, device: str | None, folder: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
-    """Continue an experiment from the text in the store; returns the exit code."""
-    store = Store(store_folder(folder))
-    row = queries.experiment(store, name)
-    experiment = experiments.parse(row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile, store=folder)
-    how = How(row.limit, retry_failed=retry_failed, device=device)
-    code, value = carry_and_show(experiment, how, store, as_json, quiet, verbose)
-    emit(value, as_json, lambda: None)
-    return code
-
-
-def carry_and_show(experiment: Experiment, how: How, store: Store, as_json: bool, quiet: bool, verbose: bool) -> tuple[int, dict[str, Any]]:
-    """Do it, show the tables to people; returns the exit code and what programs are told."""
-    outcomes = carry_through(experiment, store, how, talk=not (quiet or as_json))
-    seeded = any(stem(method.name) != method.name for method in experiment.methods)
-    result = boards(store, experiment.name)
-    chosen = queries.runs(store, experiment.name)
-    battles = battle_boards(store, chosen, experiment.reference)
-    if not as_json:
-        for board in boards(store, experiment.name, over_seeds=True) if seeded else result:
-            show_board(board, out)
-        if seeded:
-            out.print(Text("rows of several seeds; `ragmeter table` shows each", style="dim"))
-        show_beside(result)
-        for fought in battles:
-            show_battles(fought, out, {row.method for row in chosen if row.kind == "control"})
-    value = {
-        "experiment": experiment.name,
-        "boards": [board.to_json() for board in result],
-        "battles": [fought.to_json() for fought in battles],
-        "published": beside_json(result),
-    }
-    return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), verbose), value
-
-
-def _conclude(outcomes: list[Outcome], planned: int, verbose: bool) -> int:
-    broken = [outcome for outcome in outcomes if outcome.status == FAILED_RUN]
-    if not broken:
-        return 0
-    err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
-    for outcome in broken:
-        error = outcome.error
-        lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {error}"]
-        err.print(Text(f"{outcome.task.method.name} on {outcome.task.run.dataset}: " + "\n".join(lines)))
-        if verbose and error is not None and not isinstance(error, UserError):
-            import traceback
-
-            err.print(Text("".join(traceback.format_exception(error))))
-    # Also where a user's mistake broke it: it had begun, and 2 says that nothing was spent.
-    return Broke.exit_code

@@ -1,0 +1,147 @@
+"""`ragmeter run`: from an experiment file to its tables; the same again from the store; and what it would take."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from benchmarks.core.errors import Broke, UserError
+from ragmeter.cli.errors import WRONG
+from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption
+from ragmeter.console import err, listing, out
+
+if TYPE_CHECKING:
+    from ragmeter.experiment import Experiment
+    from ragmeter.runner.experiment import How
+    from ragmeter.runner.loop import Outcome
+
+app = App(help="Run an experiment, continue one, or say with --dry-run what it would take.")
+
+
+@app.command(offline=True)
+def run(
+    common: Common,
+    experiment: ExperimentArgument = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the store's newest experiment, or the one named.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would take, and end with 2 where something is missing; run nothing.")
+    ] = False,
+    profile: ProfileOption = None,
+    limit: LimitOption = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the store holds of these tasks and begin again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Answer questions that failed again.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first task that breaks.")] = False,
+    device: DeviceOption = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="With --dry-run: hours of h100 (default), h200, a100, l40s, l4, 4090 or v100.")
+    ] = None,
+    utilization: Annotated[
+        float | None, typer.Option(help="With --dry-run: share of its peak that training and reading reach (default: 0.4).")
+    ] = None,
+) -> int:
+    """Run an experiment, continue one, or say with --dry-run what it would take."""
+    if experiment is None and not resume:
+        return _list(common)
+    if not dry_run and (gpu or utilization is not None):
+        raise UserError("this is for --dry-run alone", where="--gpu" if gpu else "--utilization", try_this="add --dry-run")
+
+    from ragmeter import experiment as experiments
+    from ragmeter.runner.experiment import How, limited
+    from results import queries
+
+    if resume:
+        for option, value in {"--profile": profile, "--limit": limit, "--fresh": fresh}.items():
+            if value:
+                raise UserError("--resume continues an experiment as it was begun", where=option, try_this="leave it out")
+        row = queries.experiment(common.store, experiment)
+        name, limit = row.path or f"{row.name} (stored)", row.limit
+        chosen = experiments.parse(row.source, name, path=row.path, profile=row.profile, store=common.folder)
+    else:
+        name = str(experiment)
+        chosen = experiments.load(name, profile=profile, store=common.folder)
+    if dry_run:
+        from ragmeter.plan.cost import Assumptions
+        from ragmeter.plan.plan import plan_of
+        from ragmeter.plan.show import plan_json, show_plan
+
+        chosen = limited(chosen, limit)
+        planned = plan_of(chosen, common.store, Assumptions.of(gpu, utilization))
+        common.emit(plan_json(planned, chosen, common.store), lambda: show_plan(planned, common.store, name))
+        return WRONG if planned.missing else 0
+    code, value = run_and_show(chosen, How(limit, fresh, retry_failed, fail_fast, device), common)
+    common.emit(value, lambda: show_where(common))
+    return code
+
+
+def _list(common: Common) -> int:
+    from ragmeter.experiments import descriptions
+
+    known = descriptions()
+    value = [{"name": name, "description": text} for name, text in known.items()]
+    common.emit(value, lambda: listing(("ragmeter run …", ""), known.items(), empty=""))
+    return 0
+
+
+def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
+    """Run an experiment and show people its tables; returns the exit code and what programs are told."""
+    from ragmeter.board_text import conclusion, in_words, show_battles, show_board
+    from ragmeter.cli.results import comparison_json, show_comparison
+    from ragmeter.runner.experiment import carry_through
+    from results import queries
+    from results.battles import battle_boards
+    from results.board import boards, stem
+
+    store = common.store
+    outcomes = carry_through(experiment, store, how, talk=common.talk)
+    runs, found = queries.runs(store, experiment.name), boards(store, experiment.name)
+    battles = battle_boards(store, runs, experiment.reference) if common.json or common.verbose else []
+    value: dict[str, Any] = {}
+    if common.json:
+        value = {"experiment": experiment.name, "boards": [board.to_json() for board in found]}
+        value |= {"battles": [one.to_json() for one in battles], "published": comparison_json(found)}
+    else:
+        seeded = any(stem(row.method) != row.method for row in runs)
+        shown = boards(store, experiment.name, over_seeds=True) if seeded else found
+        for board in shown:
+            show_board(board, out, verbose=common.verbose)
+        if common.verbose:
+            if seeded:
+                out.print(Text("rows of several seeds; `ragmeter results` shows each", style="dim"))
+            show_comparison(found)
+            for one in battles:
+                show_battles(one, out, {row.method for row in runs if row.kind == "control"})
+        known = queries.definitions(store)
+        for board in shown:
+            better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
+            on = f"{in_words(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
+            out.print(Text(on + conclusion(board, higher_is_better=better)))
+    return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose), value
+
+
+def show_where(common: Common) -> None:
+    """Say where the rows are, and what shows them as pages."""
+    folder = str(common.store.folder)
+    # As this command was called: outside an activated environment the bare name would not be found.
+    pages = shlex.join([sys.argv[0], "leaderboard", "--open", "--store", folder])
+    out.print(Text(f"stored in {folder}\nleaderboard: {pages}"), soft_wrap=True)
+
+
+def _conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
+    """Say what failed; returns the exit code."""
+    broken = [outcome for outcome in outcomes if outcome.error is not None]
+    if broken:
+        err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
+    for outcome in broken:
+        error = outcome.error
+        lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {error}"]
+        err.print(Text(f"{outcome.task.method.name} on {outcome.task.run.dataset}: " + "\n".join(lines)))
+        if verbose and not isinstance(error, UserError):
+            err.print(Text("".join(traceback.format_exception(error))))
+    # Also where a user's mistake broke it: it had begun, and 2 says that nothing was spent.
+    return Broke.exit_code if broken else 0

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from rich.text import Text
 
-from ragmeter.console import listing, out, shown_share
+from ragmeter.board_text import shown_share
+from ragmeter.console import listing, out
 from results.judge_card import Corrected, JudgeCard
 from results.statistics.judges import Agreement
 

@@ -20,6 +20,7 @@ from judges.judge import JUDGES, Judge
 from judges.metric import parse as parse_metric
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
+from ragmeter.board_text import show_battles
 from ragmeter.cli import options
 from ragmeter.cli.options import (
     App,
@@ -34,7 +35,7 @@ from ragmeter.cli.options import (
     option_rows,
     show_options,
 )
-from ragmeter.console import err, listing, out, show_battles
+from ragmeter.console import err, listing, out
 from ragmeter.experiment import JudgePlan
 from ragmeter.judge_text import agreement_row, show_judge_card
 from ragmeter.runner import judging

@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name, unwritable
+from ragmeter.board_text import show_board
 from ragmeter.cli import options, results_style
 from ragmeter.cli.options import App, Common, MetricOption, OutputOption, OverSeedsOption, ReferenceOption, RunArgument, StoredExperiment
-from ragmeter.console import WHOLE, err, listing, offering_score, out, show_board
+from ragmeter.console import WHOLE, err, listing, offering_score, out
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
 from results.compare import Apart, Diff, Number

@@ -56,15 +56,15 @@ def run(
     from results import queries
 
     if resume:
-        for option, value in {"--profile": profile, "--limit": limit, "--fresh": fresh}.items():
-            if value:
+        for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh}.items():
+            if typed:
                 raise UserError("--resume continues an experiment as it was begun", where=option, try_this="leave it out")
         row = queries.experiment(common.store, experiment)
-        name, limit = row.path or f"{row.name} (stored)", row.limit
-        chosen = experiments.parse(row.source, name, path=row.path, profile=row.profile, store=common.folder)
+        source, limit = row.path or f"{row.name} (stored)", row.limit
+        chosen = experiments.parse(row.source, source, path=row.path, profile=row.profile, store=common.folder)
     else:
-        name = str(experiment)
-        chosen = experiments.load(name, profile=profile, store=common.folder)
+        source = str(experiment)
+        chosen = experiments.load(source, profile=profile, store=common.folder)
     if dry_run:
         from ragmeter.plan.cost import Assumptions
         from ragmeter.plan.plan import plan_of
@@ -72,7 +72,7 @@ def run(
 
         chosen = limited(chosen, limit)
         planned = plan_of(chosen, common.store, Assumptions.of(gpu, utilization))
-        common.emit(plan_json(planned, chosen, common.store), lambda: show_plan(planned, common.store, name))
+        common.emit(plan_json(planned, chosen, common.store), lambda: show_plan(planned, common.store, source))
         return WRONG if planned.missing else 0
     code, value = run_and_show(chosen, How(limit, fresh, retry_failed, fail_fast, device), common)
     common.emit(value, lambda: show_where(common))

@@ -14,6 +14,7 @@ from rich.text import Text
 from benchmarks import registry
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.settings import Setting
+from ragmeter.board_text import show_board
 from ragmeter.cli import options
 from ragmeter.cli.options import (
     App,
@@ -27,7 +28,7 @@ from ragmeter.cli.options import (
     SettingOption,
     given_options,
 )
-from ragmeter.console import err, listing, out, show_board
+from ragmeter.console import err, listing, out
 from ragmeter.runner.provenance import environment
 from ragmeter.runner.rewriting import refusal
 from ragmeter.submissions import FORMATS, Checked, Checker, read_card, require_same, target_of

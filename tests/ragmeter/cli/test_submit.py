@@ -162,9 +162,7 @@ def test_check_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(
-    submitted: Path, ragmeter: Ragmeter, tmp_path: Path
-) -> None:
+def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml")
     seen = fine(ragmeter(*arguments, "--json", "--known-boards"))["preview"]
     (board,) = boards(Store(tmp_path / "store"))

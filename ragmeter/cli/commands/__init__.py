@@ -1,1 +1,0 @@
-"""The commands' bodies, one file per kind of work; the files of `ragmeter/cli` name them."""

@@ -61,9 +61,9 @@ class IdIndex:
         id_at: The id at a place.
     """
 
-    def __init__(self, keys: Keys, places: NDArray[np.integer], id_at: Callable[[int], str]) -> None:
+    def __init__(self, keys: Keys, positions: NDArray[np.integer], id_at: Callable[[int], str]) -> None:
         self._keys = keys
-        self._places = places
+        self._places = positions
         self._id_at = id_at
 
     @classmethod
@@ -76,8 +76,8 @@ class IdIndex:
     def open(cls, stem: Path, id_at: Callable[[int], str]) -> IdIndex:
         """Memory-map what `save` wrote."""
         # As plain arrays: every operation on a `memmap` pays for its being a subclass.
-        keys, places = (np.asarray(np.load(_part(stem, name), mmap_mode="r")) for name in ("keys", "places"))
-        return cls(keys, places, id_at)
+        keys, positions = (np.asarray(np.load(_part(stem, name), mmap_mode="r")) for name in ("keys", "places"))
+        return cls(keys, positions, id_at)
 
     def save(self, stem: Path) -> None:
         """Write `STEM.keys.npy` and `STEM.places.npy`; each appears whole or not at all."""
@@ -92,9 +92,9 @@ class IdIndex:
         wanted = key(identifier)
         at = int(self._keys.searchsorted(np.uint64(wanted)))
         while at < len(self._keys) and int(self._keys[at]) == wanted:
-            place = int(self._places[at])
-            if self._id_at(place) == identifier:
-                return place
+            position = int(self._places[at])
+            if self._id_at(position) == identifier:
+                return position
             at += 1
         return None
 
@@ -103,7 +103,7 @@ class IdIndex:
         return self._places[np.searchsorted(self._keys, keys)]
 
     def repeated(self) -> NDArray[np.integer]:
-        """Pairs of places whose keys are equal, neighbours in the order of places: shape (pairs, 2)."""
+        """Pairs of places whose keys are equal, neighbors in the order of places: shape (pairs, 2)."""
         same = np.flatnonzero(self._keys[1:] == self._keys[:-1])
         return np.stack([self._places[same], self._places[same + 1]], axis=1)
 
@@ -141,9 +141,9 @@ class KeySet:
         held = np.zeros(len(keys), dtype=np.bool_)
         for run in self._runs:
             if len(run):
-                place = np.searchsorted(run, keys)
-                place[place == len(run)] = 0
-                held |= run[place] == keys
+                position = np.searchsorted(run, keys)
+                position[position == len(run)] = 0
+                held |= run[position] == keys
         return held
 
 
@@ -285,8 +285,8 @@ class Corpus(Sequence[Passage]):
         if self._natives is None:
             return None
         cells, index = self._natives
-        place = index.find(native_id)
-        return None if place is None else self._id(cells.row(place)[1])
+        position = index.find(native_id)
+        return None if position is None else self._id(cells.row(position)[1])
 
     def full_texts(self) -> Iterator[str]:
         """Title and text of every passage, in row order (`Passage.full_text`)."""
@@ -327,8 +327,8 @@ class _Cells:
 
     def row(self, row: int) -> list[Any]:
         batch = bisect_right(self._starts, row) - 1
-        place = row - self._starts[batch]
-        return [column[place].as_py() for column in self._columns[batch]]
+        position = row - self._starts[batch]
+        return [column[position].as_py() for column in self._columns[batch]]
 
     def first(self, row: int) -> str:
         """The row's first cell."""
@@ -351,7 +351,7 @@ class Ids(Sequence[str]):
     def __getitem__(self, row: slice) -> tuple[str, ...]: ...
     def __getitem__(self, row: int | slice) -> str | tuple[str, ...]:
         rows = range(len(self))[row]
-        return self._corpus._id(rows) if isinstance(rows, int) else tuple(self._corpus._id(one) for one in rows)
+        return self._corpus._id(rows) if isinstance(rows, int) else tuple(self._corpus._id(row) for row in rows)
 
     def __iter__(self) -> Iterator[str]:
         for batch in self._corpus._table.select(["id"]).to_batches(max_chunksize=BATCH_ROWS):
@@ -415,8 +415,8 @@ class CorpusBuilder:
         self._size += table.nbytes
         if self._size > SPILL_BYTES:
             self._spilled, self._keys = self._spilled or _TemporaryTable(), None
-            for one in self._tables:
-                self._spilled.write(one)
+            for item in self._tables:
+                self._spilled.write(item)
             # Once spilled, every further table goes straight to the file.
             self._tables, self._size = [], SPILL_BYTES
 

@@ -125,10 +125,10 @@ def dump_files(source: Path) -> list[Path]:
         if not source.exists():
             raise UserError("there is no such file or folder", where=str(source))
         return [source]
-    found = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
-    if not found:
+    results = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
+    if not results:
         raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
-    return found
+    return results
 
 
 def read(path: Path, layout: str, skip: int = 0) -> Iterator[Read]:
@@ -152,12 +152,12 @@ def _dpr(path: Path, skip: int) -> Iterator[Read]:
             _require_columns(raw, path)
         entry: Entry | BadRecord | None
         try:
-            found = fields(raw, _DPR)
-            header = _record_columns(found) if number == 1 else None
+            result = fields(raw, _DPR)
+            header = _record_columns(result) if number == 1 else None
             if header is not None:
                 order, entry = header, None
             else:
-                native, text, title = (found[column] for column in order)
+                native, text, title = (result[column] for column in order)
                 entry = Entry(native, title, text)
         except ValueError as error:
             entry = _bad(path, f"line {number}", f"{error}{cut_off(raw)}")
@@ -268,8 +268,8 @@ def _damage(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _bad(path: Path, place: str, what: str) -> BadRecord:
-    return BadRecord(what, where=f"{path}, {place}", try_this=_REPAIR)
+def _bad(path: Path, position: str, what: str) -> BadRecord:
+    return BadRecord(what, where=f"{path}, {position}", try_this=_REPAIR)
 
 
 LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {"dpr": _dpr, "atlas": _atlas, "jsonl": _json_lines, "parquet": _parquet}
@@ -480,10 +480,10 @@ class _Build:
         paths = shard_path(self._target, self._shards), self._work / f"natives-{self._shards:05}.arrow"
         with _Writer(paths[0], SCHEMA) as passages, _Writer(paths[1], _WAITING) as natives:
             for batch in (first, *islice(batches, SHARD_RECORDS // BATCH_ROWS - 1)):
-                entries = [one.entry for one in batch if isinstance(one.entry, Entry)]
-                found = [Passage(passage_id(title, text), title, text) for _, title, text in entries]
-                keys = keys_of([passage.id for passage in found])
-                new = [found[place] for place in np.flatnonzero(self._seen.add(keys))]
+                entries = [item.entry for item in batch if isinstance(item.entry, Entry)]
+                results = [Passage(passage_id(title, text), title, text) for _, title, text in entries]
+                keys = keys_of([passage.id for passage in results])
+                new = [results[position] for position in np.flatnonzero(self._seen.add(keys))]
                 passages.write(table_of(new))
                 natives.write(_waiting(entries, keys))
                 self._advance(batch, entries, len(new))
@@ -502,16 +502,16 @@ class _Build:
 
     def _advance(self, batch: list[Read], entries: list[Entry], new: int) -> None:
         state = self._state
-        for one in batch:
-            if isinstance(one.entry, BadRecord):
+        for item in batch:
+            if isinstance(item.entry, BadRecord):
                 if not self._skip_bad:
-                    raise one.entry
+                    raise item.entry
                 state.bad += 1
                 if len(state.listed) < _LISTED:
-                    place = (one.entry.where or "").removeprefix(f"{self._files[state.file].parent}{os.sep}")
-                    state.listed.append(f"{place}: {one.entry.what}")
+                    position = (item.entry.where or "").removeprefix(f"{self._files[state.file].parent}{os.sep}")
+                    state.listed.append(f"{position}: {item.entry.what}")
         state.place = batch[-1].place
-        state.read += sum(one.size for one in batch)
+        state.read += sum(item.size for item in batch)
         state.records += len(entries)
         state.passages += new
         state.natives = state.natives or any(entry.native_id is not None for entry in entries)
@@ -539,13 +539,13 @@ class _Build:
                     keys.append(keys_of(batch.column("native_id").to_pylist()))
         table = mapped(path)
         names, rows = table.column("native_id"), table.column("row")
-        natives = IdIndex.of(np.concatenate(keys), lambda place: "")
-        for one, other in natives.repeated():
-            if names[one] == names[other] and rows[one] != rows[other]:
+        natives = IdIndex.of(np.concatenate(keys), lambda position: "")
+        for item, other in natives.repeated():
+            if names[item] == names[other] and rows[item] != rows[other]:
                 path.unlink()
                 raise UserError(
-                    f"the id {names[one].as_py()!r} stands for two different passages",
-                    where=f"{self._files[0]}, passages {one + 1:,} and {other + 1:,} with an id",
+                    f"the id {names[item].as_py()!r} stands for two different passages",
+                    where=f"{self._files[0]}, passages {item + 1:,} and {other + 1:,} with an id",
                     try_this="give one of them another id: gold passages are found by these ids",
                 )
         natives.save(self._target / "natives")
@@ -553,8 +553,8 @@ class _Build:
 
 def _waiting(entries: Sequence[Entry], keys: Keys) -> pa.Table:
     """Native ids with the keys of their passages, until rows are known."""
-    held = [place for place, entry in enumerate(entries) if entry.native_id is not None]
-    return pa.table([pa.array([entries[place].native_id for place in held], pa.string()), keys[held]], schema=_WAITING)
+    held = [position for position, entry in enumerate(entries) if entry.native_id is not None]
+    return pa.table([pa.array([entries[position].native_id for position in held], pa.string()), keys[held]], schema=_WAITING)
 
 
 def _columns(path: Path, name: str) -> Iterator[list[str]]:

@@ -102,8 +102,8 @@ class Graph(_Rows[Triple]):
 
     __slots__ = ()
 
-    def _some(self, places: slice) -> list[Triple]:
-        return self.triples.take(self.rows[places])
+    def _some(self, positions: slice) -> list[Triple]:
+        return self.triples.take(self.rows[positions])
 
     @property
     def ids(self) -> TripleIds:
@@ -116,8 +116,8 @@ class TripleIds(_Rows[str]):
 
     __slots__ = ()
 
-    def _some(self, places: slice) -> list[str]:
-        return self.triples.ids(self.rows[places])
+    def _some(self, positions: slice) -> list[str]:
+        return self.triples.ids(self.rows[positions])
 
 
 class Graphs(Mapping[str, Graph]):
@@ -166,10 +166,10 @@ class TripleCorpus(Corpus):
         place: The folder of a `graph_writer.GraphWriter` that both are mapped from; None: they are in memory.
     """
 
-    def __init__(self, table: pa.Table, triples: Triples, place: Path | None = None) -> None:
+    def __init__(self, table: pa.Table, triples: Triples, position: Path | None = None) -> None:
         super().__init__(table)
         self.triples = triples
-        self.place = place
+        self.place = position
 
     @classmethod
     def mapped(cls, folder: Path) -> TripleCorpus:
@@ -270,9 +270,9 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
     if beside is None:
         return TripleCorpus.of_triples(triple for part in parts for triple in part.triples)
     folder = beside.with_name(f"union-{fingerprint([part.fingerprint for part in parts])}")
-    with made_once(folder) as place:
-        if place is not None:
-            with GraphWriter(place) as writer:
+    with made_once(folder) as position:
+        if position is not None:
+            with GraphWriter(position) as writer:
                 for part in parts:
                     for start in range(0, len(part), BATCH):
                         writer.add(part.triples[start : start + BATCH])
@@ -307,8 +307,8 @@ class GraphWriter:
         """Append a question's graph, in which no triple stands twice."""
         columns = tuple(zip(*graph, strict=True)) or ((), (), ())
         numbers = np.empty((len(columns[0]), 3), "<i4")
-        for place, known in enumerate((self._entities, self._relations, self._entities)):
-            numbers[:, place] = [known[text] for text in columns[place]]
+        for position, known in enumerate((self._entities, self._relations, self._entities)):
+            numbers[:, position] = [known[text] for text in columns[position]]
         numbers.tofile(self._spool)
         self._lengths.append(len(numbers))
 
@@ -370,14 +370,14 @@ def _chunks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 def _distinct(parts: Iterable[Packed]) -> Packed:
     """The sorted distinct values of an array that comes in parts."""
-    found = np.empty(0, np.uint64)
+    results = np.empty(0, np.uint64)
     waiting: list[Packed] = []
     for part in parts:
         waiting.append(_once(part))
         # Joining only what has grown as large as what is known keeps the sorting linear in the number of parts.
-        if sum(map(len, waiting)) >= len(found):
-            found, waiting = _once(np.concatenate([found, *waiting])), []
-    return _once(np.concatenate([found, *waiting]))
+        if sum(map(len, waiting)) >= len(results):
+            results, waiting = _once(np.concatenate([results, *waiting])), []
+    return _once(np.concatenate([results, *waiting]))
 
 
 def _once(values: Packed) -> Packed:

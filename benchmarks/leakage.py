@@ -6,7 +6,7 @@
 | its gold answers | every 13 consecutive words; shorter answers are not looked for: "yes" stands in every file |
 | its contexts, on request | the same, in its positive passages, or where it names none in its document or candidates |
 
-Words are those of the squad normalisation (lower case, no punctuation, no articles). The training files are streamed;
+Words are those of the squad normalization (lower case, no punctuation, no articles). The training files are streamed;
 memory holds the evaluation side alone.
 """
 
@@ -33,7 +33,7 @@ from benchmarks.io.files import archive_of, open_bytes
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
-from benchmarks.text_batch import normalise_all
+from benchmarks.text_batch import normalize_all
 
 # -- Which word sequences of some texts occur in a stream of other texts: exact, in bounded memory --
 # Words are numbered; a sequence's key is a polynomial of its words' random numbers modulo 2⁶⁴, so that the keys of all
@@ -238,20 +238,20 @@ class Text(NamedTuple):
     joined: bool
 
 
-def training_files(given: Path) -> list[Path]:
+def training_files(value: Path) -> list[Path]:
     """A file itself, or the training files in a folder and its folders, by name.
 
     Raises:
         UserError: There is no such file or folder, or none in it.
     """
-    if not given.is_dir():
-        if archive_of(given) is None and not given.exists():
-            raise UserError("there is no such training file or folder", where=str(given))
-        return [given]
-    found = sorted(f for f in given.rglob("*") if f.is_file() and f.name.lower().removesuffix(".gz").endswith(SUFFIXES))
-    if not found:
-        raise UserError("this folder holds no training file", where=str(given), try_this=f"files that end in {', '.join(SUFFIXES)}")
-    return found
+    if not value.is_dir():
+        if archive_of(value) is None and not value.exists():
+            raise UserError("there is no such training file or folder", where=str(value))
+        return [value]
+    results = sorted(f for f in value.rglob("*") if f.is_file() and f.name.lower().removesuffix(".gz").endswith(SUFFIXES))
+    if not results:
+        raise UserError("this folder holds no training file", where=str(value), try_this=f"files that end in {', '.join(SUFFIXES)}")
+    return results
 
 
 def unit(path: Path) -> str:
@@ -317,9 +317,9 @@ def _strings(value: Any, number: int, joined: bool = False) -> Iterator[Text]:
         for inner in value.values():
             yield from _strings(inner, number)
     elif isinstance(value, list):
-        for place, inner in enumerate(value):
+        for position, inner in enumerate(value):
             # Sentences of a paragraph are one text.
-            yield from _strings(inner, number, joined=place > 0 and isinstance(inner, str))
+            yield from _strings(inner, number, joined=position > 0 and isinstance(inner, str))
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Text]:
@@ -335,7 +335,7 @@ def _table(path: Path, delimiter: str) -> Iterator[Text]:
             raise UserError(f"this is no table: {error}", where=f"{path}, line {reader.line_num}") from error
 
 
-# -- How much of an evaluation set stands in training files: overlap of 13-grams of normalised words, by question --
+# -- How much of an evaluation set stands in training files: overlap of 13-grams of normalized words, by question --
 
 
 N = 13
@@ -357,7 +357,7 @@ class Overlap:
         reference: Of which evaluation set.
         question_id: Its id.
         text: Its text.
-        words: Its normalised words.
+        words: Its normalized words.
         found, grams: By part, how many of its grams were met, and how many it has.
         first: `file:number` of the line, record or row where the first of them was met; None where none was.
     """
@@ -405,7 +405,7 @@ class Report:
     Attributes:
         overlaps: One of each question, in the order of the sets.
         files: Training files by name, with the number of texts in each.
-        words: Normalised words read.
+        words: Normalized words read.
         seconds: Time spent on reading and comparing.
         skipped: Places of records that could not be read.
     """
@@ -419,17 +419,17 @@ class Report:
     def summary(self) -> dict[str, Any]:
         """What was read, and by evaluation set how many questions were met."""
         by_set: dict[str, list[Overlap]] = {}
-        for one in self.overlaps:
-            by_set.setdefault(one.reference, []).append(one)
+        for overlap in self.overlaps:
+            by_set.setdefault(overlap.reference, []).append(overlap)
         sets = [
             {
                 "reference": reference,
                 "questions": len(overlaps),
-                "touched": sum(one.share > 0 for one in overlaps),
-                "question_touched": sum(bool(one.share_of(QUESTION)) for one in overlaps),
-                "question_half": sum((one.share_of(QUESTION) or 0) >= 0.5 for one in overlaps),
-                "question_all": sum(one.share_of(QUESTION) == 1 for one in overlaps),
-                "looked_for_whole": sum(one.whole for one in overlaps),
+                "touched": sum(overlap.share > 0 for overlap in overlaps),
+                "question_touched": sum(bool(overlap.share_of(QUESTION)) for overlap in overlaps),
+                "question_half": sum((overlap.share_of(QUESTION) or 0) >= 0.5 for overlap in overlaps),
+                "question_all": sum(overlap.share_of(QUESTION) == 1 for overlap in overlaps),
+                "looked_for_whole": sum(overlap.whole for overlap in overlaps),
             }
             for reference, overlaps in by_set.items()
         ]
@@ -441,7 +441,7 @@ class Report:
         Raises:
             UserError: The file cannot be written.
         """
-        rows, text = [one.to_json() for one in self.overlaps], io.StringIO()
+        rows, text = [overlap.to_json() for overlap in self.overlaps], io.StringIO()
         if path.suffix == ".csv":
             writer = csv.DictWriter(text, Overlap("", "", "", 0, {}, {}, None).to_json(), lineterminator="\n")
             writer.writeheader()
@@ -471,10 +471,10 @@ class _Units:
         return len(self.texts) - 1
 
     def words(self) -> Iterator[list[str]]:
-        """The normalised words of each; none of one that is too short to be looked for."""
+        """The normalized words of each; none of one that is too short to be looked for."""
         for start in range(0, len(self.texts), _BATCH_TEXTS):
             some = [text if isinstance(text, str) else text() for text in self.texts[start : start + _BATCH_TEXTS]]
-            for normal, least in zip(normalise_all(some), self.least[start:], strict=False):
+            for normal, least in zip(normalize_all(some), self.least[start:], strict=False):
                 words = normal.split()
                 self.lengths.append(len(words))
                 yield words if len(words) >= least else []
@@ -501,7 +501,7 @@ def contamination(
         UserError: A training file cannot be read.
     """
     units = _Units()
-    asked = [
+    queries = [
         (benchmark, question, _parts(question, benchmark, units, contexts)) for benchmark in benchmarks for question in benchmark.questions
     ]
     index = NgramIndex(units.words(), N)
@@ -511,7 +511,7 @@ def contamination(
     read: dict[str, int] = {}
     for number, file in enumerate(files):
         read[str(file)] = scan.file(number, texts(file, skip_bad=skip_bad, skipped=skipped), file, progress)
-    found, total, first = index.counts()
+    result, total, first = index.counts()
     named = [unit(file) for file in files]
     overlaps = tuple(
         Overlap(
@@ -519,11 +519,11 @@ def contamination(
             question.id,
             question.text,
             units.lengths[parts[QUESTION][0]],
-            {part: int(found[places].sum()) for part, places in parts.items()},
-            {part: int(total[places].sum()) for part, places in parts.items()},
-            _place(first, [place for places in parts.values() for place in places], files, named),
+            {part: int(result[positions].sum()) for part, positions in parts.items()},
+            {part: int(total[positions].sum()) for part, positions in parts.items()},
+            _place(first, [position for part in parts.values() for position in part], files, named),
         )
-        for benchmark, question, parts in asked
+        for benchmark, question, parts in queries
     )
     return Report(overlaps, read, scan.words, time.perf_counter() - started, tuple(skipped))
 
@@ -537,26 +537,26 @@ def _parts(question: Question, benchmark: Benchmark, units: _Units, contexts: bo
 
 
 def _contexts(question: Question, benchmark: Benchmark) -> Iterable[str]:
-    given: Iterable[str] = question.evidence
-    if not given and question.document_id is not None:
-        given = benchmark.corpus.by_document.get(question.document_id, ())
-    elif not given:
-        given = question.candidates or ()
-    return (identifier for identifier in given if identifier in benchmark.corpus)
+    options: Iterable[str] = question.evidence
+    if not options and question.document_id is not None:
+        options = benchmark.corpus.by_document.get(question.document_id, ())
+    elif not options:
+        options = question.candidates or ()
+    return (identifier for identifier in options if identifier in benchmark.corpus)
 
 
 def _passage(identifier: str, benchmark: Benchmark, units: _Units) -> int:
     # Questions share passages; an id is a hash of the content, the same in every set.
-    place = units.of_passage.get(identifier)
-    if place is None:
+    position = units.of_passage.get(identifier)
+    if position is None:
         # Read when it is its turn: a corpus may lie on disk.
-        place = units.add(lambda: benchmark.corpus.get([identifier])[0].text, N)
-        units.of_passage[identifier] = place
-    return place
+        position = units.add(lambda: benchmark.corpus.get([identifier])[0].text, N)
+        units.of_passage[identifier] = position
+    return position
 
 
-def _place(first: Places, places: Sequence[int], files: Sequence[Path], named: Sequence[str]) -> str | None:
-    code = int(first[places].min())
+def _place(first: Places, positions: Sequence[int], files: Sequence[Path], named: Sequence[str]) -> str | None:
+    code = int(first[positions].min())
     if code == NOWHERE:
         return None
     file, number = divmod(code, _LINES)
@@ -582,7 +582,7 @@ class _Scan:
         count = 0
         while some := list(islice(read, _BATCH_TEXTS)):
             count += len(some)
-            for text, normal in zip(some, normalise_all([one.text for one in some]), strict=True):
+            for text, normal in zip(some, normalize_all([item.text for item in some]), strict=True):
                 self._add(normal.split(), number * _LINES + text.number, text.joined)
                 if len(self._batch) >= BATCH_WORDS:
                     self._flush()
@@ -592,29 +592,29 @@ class _Scan:
         self._clear()
         return count
 
-    def _add(self, words: list[str], place: int, joined: bool) -> None:
+    def _add(self, words: list[str], position: int, joined: bool) -> None:
         if not joined:
             self._batch.append(0)
         self._starts.append(len(self._batch))
-        self._places.append(place)
+        self._places.append(position)
         self._batch.extend(self._index.numbered(words))
         self.words += len(words)
 
     def _flush(self) -> None:
         """Look at the batch, and keep its end: the next text may go on there."""
         words = np.array(self._batch, dtype=np.int32)
-        starts, places = np.array(self._starts, dtype=np.int64), np.array(self._places, dtype=np.int64)
-        self._index.meet(words, lambda at: places[np.searchsorted(starts, at, side="right") - 1])
+        starts, positions = np.array(self._starts, dtype=np.int64), np.array(self._places, dtype=np.int64)
+        self._index.meet(words, lambda at: positions[np.searchsorted(starts, at, side="right") - 1])
         kept = max(0, len(words) - self._longest + 1)
         begins = np.searchsorted(starts, kept, side="right") - 1 if len(starts) else 0
         self._clear()
         self._batch.extend(words[kept:].tolist())
         self._starts.extend(np.maximum(starts[max(0, begins) :] - kept, 0).tolist())
-        self._places.extend(places[max(0, begins) :].tolist())
+        self._places.extend(positions[max(0, begins) :].tolist())
 
 
 # -- Questions that say nearly the same, found exactly: every pair above a threshold, and no other --
-# Two questions are as similar as the words that they share: the weighted Jaccard index of their sets of normalised words,
+# Two questions are as similar as the words that they share: the weighted Jaccard index of their sets of normalized words,
 # each weighed by how rare it is (log of n over the number of questions that hold it, plus one), so that "who directed X"
 # and "who directed Y" are far apart. The order of words does not count.
 #
@@ -641,30 +641,30 @@ def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: floa
     of each, and only texts that do are compared.
 
     Args:
-        first, second: Texts; those that normalise to nothing are like no other.
+        first, second: Texts; those that normalize to nothing are like no other.
         threshold: Least similarity, above 0 and at most 1.
 
     Returns:
         The pairs, by their places.
     """
-    left, right = (list(map(_words, normalise_all(texts))) for texts in (first, second))
+    left, right = (list(map(_words, normalize_all(texts))) for texts in (first, second))
     weights = word_weights([*left, *right])
     order = {word: rank for rank, word in enumerate(sorted(weights, key=lambda word: (-weights[word], word)))}
     index: dict[str, list[int]] = {}
     totals = [_weight(words, weights) for words in left]
-    for place, words in enumerate(left):
-        for word in _rarest(words, order, weights, totals[place], threshold):
-            index.setdefault(word, []).append(place)
-    found = []
-    for place, words in enumerate(right):
+    for position, words in enumerate(left):
+        for word in _rarest(words, order, weights, totals[position], threshold):
+            index.setdefault(word, []).append(position)
+    results = []
+    for position, words in enumerate(right):
         total = _weight(words, weights)
         rarest = _rarest(words, order, weights, total, threshold)
         for other in sorted({candidate for word in rarest for candidate in index.get(word, ())}):
             shared = _weight(words & left[other], weights)
             similarity = shared / (total + totals[other] - shared)
             if similarity >= threshold - _ROUNDING:
-                found.append(Alike(other, place, similarity))
-    return sorted(found, key=lambda pair: (pair.first, pair.second))
+                results.append(Alike(other, position, similarity))
+    return sorted(results, key=lambda pair: (pair.first, pair.second))
 
 
 def word_weights(texts: Sequence[frozenset[str]]) -> Mapping[str, float]:

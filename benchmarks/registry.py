@@ -36,7 +36,7 @@ class DatasetCard(BaseModel):
     description: str
     hub_id: str | None = Field(description="repository on the hub, None if there is none")
     revision: str | None = Field(description="pinned revision of that repository, None if not pinned yet")
-    licence: str
+    license: str
     citation: str
     languages: tuple[str, ...]
     splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
@@ -102,10 +102,10 @@ class DataReference:
             )
         return cls(*match.groups())
 
-    def options_in(self, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def options_in(self, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Its options among those of several datasets: those of its name, and over them those of `name/subset`."""
-        subset = given.get(f"{self.name}/{self.subset}", {}) if self.subset else {}
-        return {**given.get(self.name, {}), **subset}
+        subset = options.get(f"{self.name}/{self.subset}", {}) if self.subset else {}
+        return {**options.get(self.name, {}), **subset}
 
     @classmethod
     def of_name(cls, name: str) -> DataReference:
@@ -315,17 +315,17 @@ def _sourced(benchmark: Benchmark, fetched: Sequence[hub.Fetched]) -> Benchmark:
     return replace(benchmark, extra={**benchmark.extra, "notes": notes, "source": hub.source(fetched)})
 
 
-def options_of(entry: DatasetEntry, given: Mapping[str, Any]) -> DatasetConfig:
+def options_of(entry: DatasetEntry, options: Mapping[str, Any]) -> DatasetConfig:
     """A dataset's options, checked.
 
     Raises:
         UserError: There is no such option, or a value is not right.
     """
-    for name in given:
+    for name in options:
         if name not in entry.config.model_fields:
             raise unknown_name(f"option of {entry.id}", name, entry.config.model_fields)
     try:
-        return entry.config.model_validate(dict(given))
+        return entry.config.model_validate(dict(options))
     except ValidationError as error:
         first = first_error(error)
         option = ".".join(map(str, first["loc"]))
@@ -389,13 +389,13 @@ def held(reference: DataReference, other: DataReference | None = None) -> frozen
         return frozenset()
     entry = DATASETS.get(reference.name)
     named = () if reference.split is None else reference.split.split("+")
-    found: set[str] = set()
+    results: set[str] = set()
     for subset in _subsets(entry, reference, other or reference):
         for split in entry.card.splits_of(subset):
             if not named or split in named:
-                found.add(str(DataReference(entry.id, subset, split)))
-                found.update(entry.card.same_questions.get(f"{subset or ''}:{split}", ()))
-    return frozenset(found)
+                results.add(str(DataReference(entry.id, subset, split)))
+                results.update(entry.card.same_questions.get(f"{subset or ''}:{split}", ()))
+    return frozenset(results)
 
 
 def _subsets(entry: DatasetEntry, reference: DataReference, other: DataReference) -> set[str | None]:

@@ -156,17 +156,17 @@ class TupleView(Sequence[T]):
     __slots__ = ()
 
     @abstractmethod
-    def _some(self, places: slice) -> Sequence[T]:
+    def _some(self, positions: slice) -> Sequence[T]:
         """The items at these places."""
 
     @overload
-    def __getitem__(self, place: int) -> T: ...
+    def __getitem__(self, position: int) -> T: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
-        if isinstance(place, slice):
-            return tuple(self._some(place))
-        start = range(len(self))[place]
+    def __getitem__(self, position: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, position: int | slice) -> T | tuple[T, ...]:
+        if isinstance(position, slice):
+            return tuple(self._some(position))
+        start = range(len(self))[position]
         return self._some(slice(start, start + 1))[0]
 
     def __iter__(self) -> Iterator[T]:
@@ -201,13 +201,13 @@ class PassageIds(TupleView[str]):
         digits = "".join([identifier[1:] for identifier in listed])
         self._packed = bytes.fromhex(digits)
         # fromhex also takes capitals and blanks, and knows nothing of where one id ends.
-        if self._packed.hex() != digits or any(len(one) != LENGTH + 1 or one[0] != _LETTER for one in listed):
+        if self._packed.hex() != digits or any(len(item) != LENGTH + 1 or item[0] != _LETTER for item in listed):
             raise ValueError(f"an id of a passage is {_LETTER} and {LENGTH} hex digits, not so in {listed[:3]} …")
 
-    def _some(self, places: slice) -> list[str]:
+    def _some(self, positions: slice) -> list[str]:
         packed = self._packed
-        if places != slice(None):
-            packed = b"".join([packed[_BYTES * at : _BYTES * (at + 1)] for at in range(len(self))[places]])
+        if positions != slice(None):
+            packed = b"".join([packed[_BYTES * at : _BYTES * (at + 1)] for at in range(len(self))[positions]])
         digits = packed.hex()
         return [_LETTER + digits[start : start + LENGTH] for start in range(0, len(digits), LENGTH)]
 

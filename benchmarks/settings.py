@@ -95,23 +95,23 @@ class Setting:
         name = _ALIASES.get(match[1], match[1])
         if name not in _PARAMETERS:
             raise unknown_name("setting", match[1], (*_PARAMETERS, *_ALIASES), where=where)
-        given = _arguments(name, match[2] or "", where)
+        value = _arguments(name, match[2] or "", where)
         if name == "corpus":
-            return cls._corpus(given, where)
+            return cls._corpus(value, where)
         if name == "oracle":
-            return cls._oracle(given, where)
+            return cls._oracle(value, where)
         if name == "graph":
-            scope = given.get("scope", SCOPES[0])
+            scope = value.get("scope", SCOPES[0])
             if scope not in SCOPES:
                 raise unknown_name("scope of graph", scope, SCOPES, where=where)
             return cls(name, scope=scope)
         return cls(name)
 
     @classmethod
-    def _corpus(cls, given: dict[str, str], where: str | None) -> Setting:
-        retriever = given.get("retriever")
+    def _corpus(cls, options: dict[str, str], where: str | None) -> Setting:
+        retriever = options.get("retriever")
         if retriever is None:
-            if "n" in given:
+            if "n" in options:
                 raise UserError(
                     "corpus takes n only with a retriever",
                     where=where,
@@ -120,18 +120,18 @@ class Setting:
             return cls("corpus")
         if not re.fullmatch(r"[\w.\[\]-]+", retriever):
             raise UserError(f"{retriever!r} is not the name of a retriever", where=where)
-        return cls("corpus", retriever=retriever, n=_count("corpus", given.get("n", str(DEFAULT_N)), where))
+        return cls("corpus", retriever=retriever, n=_count("corpus", options.get("n", str(DEFAULT_N)), where))
 
     @classmethod
-    def _oracle(cls, given: dict[str, str], where: str | None) -> Setting:
-        base = cls.parse(given.get("base", "distractor"), where=where)
+    def _oracle(cls, options: dict[str, str], where: str | None) -> Setting:
+        base = cls.parse(options.get("base", "distractor"), where=where)
         if base.name not in ("distractor", "corpus") or (base.name == "corpus" and base.retriever is None):
             raise UserError(
                 f"oracle cannot insert positives into {base}: it has no candidate list",
                 where=where,
                 try_this="base=distractor, or base=corpus(retriever=bm25,n=20)",
             )
-        n = _count("oracle", given["n"], where) if "n" in given else base.n
+        n = _count("oracle", options["n"], where) if "n" in options else base.n
         if n is not None and base.n is not None and n > base.n:
             raise UserError(
                 f"oracle wants {n} candidates, its base retrieves {base.n}",
@@ -143,7 +143,7 @@ class Setting:
 
 def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
     known = _PARAMETERS[name]
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for position, part in enumerate(_split(text, where)):
         key, separator, value = part.partition("=")
         # In `oracle(corpus(retriever=x))` the first = belongs to the nested setting.
@@ -154,12 +154,12 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
         key, value = key.strip(), value.strip()
         if key not in known:
             raise unknown_name(f"parameter of {name}", key, known, where=where)
-        if key in given:
+        if key in options:
             raise UserError(f"{key} is given twice to {name}", where=where)
         if not value:
             raise UserError(f"{key} of {name} lacks its value", where=where, try_this=f"{name}({key}=…)")
-        given[key] = value
-    return given
+        options[key] = value
+    return options
 
 
 def _split(text: str, where: str | None) -> list[str]:
@@ -262,8 +262,8 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     extra = dict(benchmark.extra)
     if counts:
         extra["counts"] = {**extra.get("counts", {}), **counts}
-        said = (_NOTES[key].format(n=number, setting=setting) for key, number in counts.items())
-        extra["notes"] = (*extra.get("notes", ()), *said)
+        responses = (_NOTES[key].format(n=number, setting=setting) for key, number in counts.items())
+        extra["notes"] = (*extra.get("notes", ()), *responses)
     return replace(benchmark, questions=questions, extra=extra)
 
 

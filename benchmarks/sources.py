@@ -76,8 +76,8 @@ def found_locally(
     wanted = key(reference)
     if config.path is not None:
         path = Path(config.path).expanduser()
-        place = archive_of(path)
-        if place is not None or (path.is_file() and not is_zip(path)):
+        position = archive_of(path)
+        if position is not None or (path.is_file() and not is_zip(path)):
             _check_name(path, reference, wanted, patterns)
             check_recorded([path])
             return (path,)
@@ -88,9 +88,9 @@ def found_locally(
         looked = _data_folders(reference, folders)
     names = tuple(dict.fromkeys((*patterns.get(wanted, ()), *hub.get(wanted, ()))))
     for name in names:
-        found = [file for folder in looked for file in matching(folder, name)]
-        if found:
-            files = _one_or_shards(reference, found, looked, sharded)
+        results = [file for folder in looked for file in matching(folder, name)]
+        if results:
+            files = _one_or_shards(reference, results, looked, sharded)
             check_recorded(files)
             return files
     raise NotThere(
@@ -120,18 +120,18 @@ def _data_folders(reference: DataReference, folders: Sequence[str]) -> list[Path
     return looked
 
 
-def _one_or_shards(reference: DataReference, found: Sequence[Path], looked: Sequence[Path], sharded: bool) -> tuple[Path, ...]:
-    names = [str(path) for path in found]
+def _one_or_shards(reference: DataReference, results: Sequence[Path], looked: Sequence[Path], sharded: bool) -> tuple[Path, ...]:
+    names = [str(path) for path in results]
     missing = missing_shards(names) if sharded else ""
     if missing:
         raise UserError(f"{reference} lacks {missing}", where=names[0], try_this="fetch them too")
-    if len(found) > 1 and not (sharded and is_sharded(names)):
+    if len(results) > 1 and not (sharded and is_sharded(names)):
         raise UserError(
-            f"several files could be {reference}: {', '.join(file.name for file in found)}",
+            f"several files could be {reference}: {', '.join(file.name for file in results)}",
             where=", ".join(map(str, looked)),
-            try_this=f"set path to the one that is meant, e.g. {found[0]}",
+            try_this=f"set path to the one that is meant, e.g. {results[0]}",
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def _check_name(path: Path, reference: DataReference, wanted: str, patterns: Mapping[str, Sequence[str]]) -> None:
@@ -150,8 +150,8 @@ def _check_name(path: Path, reference: DataReference, wanted: str, patterns: Map
 
 
 def _member_name(path: Path) -> str:
-    place = archive_of(path)
-    return path.name if place is None else Path(place[1]).name
+    position = archive_of(path)
+    return path.name if position is None else Path(position[1]).name
 
 
 def _alternatives(reference: DataReference, looked: Sequence[Path], patterns: Mapping[str, Sequence[str]]) -> str:
@@ -556,8 +556,8 @@ class Whereabouts:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        said = None if self.said is None or self.state == ABSENT else self.said.what
-        return {"state": self.state, "paths": list(map(str, self.paths)), "hub": self.repository, "said": said}
+        response = None if self.said is None or self.state == ABSENT else self.said.what
+        return {"state": self.state, "paths": list(map(str, self.paths)), "hub": self.repository, "said": response}
 
 
 def splits(entry: DatasetEntry) -> Iterator[DataReference]:
@@ -601,8 +601,8 @@ def whereabouts(reference: DataReference, options: Mapping[str, Any] | None = No
     missing: UserError | None = None
     if config.revision is None:
         try:
-            found = found_locally(reference, config, sought.folders, sought.patterns, sought.hub, sharded=True)
-            return Whereabouts(reference, LOCAL, found, repository)
+            result = found_locally(reference, config, sought.folders, sought.patterns, sought.hub, sharded=True)
+            return Whereabouts(reference, LOCAL, result, repository)
         except NotThere as error:
             missing = error
         except UserError as error:
@@ -632,7 +632,7 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
         raise UserError(f"{reference} is made here: there is nothing to fetch")
     names = sought.hub.get(key(reference), ())
     if repository is None or not names:
-        held = [str(one) for one in splits(entry) if key(one) in sought.hub] if repository else []
+        held = [str(split) for split in splits(entry) if key(split) in sought.hub] if repository else []
         raise UserError(
             f"{reference} is not on the hub",
             where=str(repository or reference),
@@ -649,9 +649,9 @@ class OwnFile(UserError):
         super().__init__(f"{reference} is read from a file of your own", try_this=hint)
 
 
-def _own(reference: DataReference, named: str | None, said: OwnFile) -> Whereabouts:
+def _own(reference: DataReference, named: str | None, response: OwnFile) -> Whereabouts:
     if named is None:
-        return Whereabouts(reference, OWN, said=said)
+        return Whereabouts(reference, OWN, said=response)
     path = Path(named).expanduser()
     if path.exists():
         return Whereabouts(reference, LOCAL, (path,))
@@ -663,8 +663,8 @@ def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str,
     shipped = DATASETS.source(entry.id).startswith("benchmarks.")
     path = (options.get("path") if shipped else None) or _NOWHERE
     config = options_of(entry, {**options, "path": path, "revision": None})
-    found = sought_by(lambda: entry.load(reference, config))
-    if not isinstance(found, Exception):
-        return found
-    opened = not isinstance(found, UserError) or _NOWHERE in str(found)
+    result = sought_by(lambda: entry.load(reference, config))
+    if not isinstance(result, Exception):
+        return result
+    opened = not isinstance(result, UserError) or _NOWHERE in str(result)
     return OwnFile(reference) if opened and not shipped else None

@@ -1,10 +1,10 @@
-"""Text primitives that labels and metrics share: normalise, tokens, em, f1, cover_em, has_answer, sentences.
+"""Text primitives that labels and metrics share: normalize, tokens, em, f1, cover_em, has_answer, sentences.
 
 Each primitive scores one prediction against its accepted strings; `benchmarks.text_batch` does the same for
 many pairs at once and is tested to agree. Rules are named by their owners:
 
 - **squad**: lower-case; delete ASCII punctuation; replace the whole words a, an, the by a space; collapse white
-  space; in that order. The evaluators of HotpotQA, 2Wiki, MuSiQue, LongBench and RoG normalise the very same way
+  space; in that order. The evaluators of HotpotQA, 2Wiki, MuSiQue, LongBench and RoG normalize the very same way
   (RoG also drops `<pad>`, which no longer exists once punctuation is gone); they differ in what they count.
 - **clara**: squad, after mapping the exact strings "True" and "False" to yes and no.
 - **dpr**: NFD; runs of letters, digits and marks are tokens, any other visible character is one; lower-case.
@@ -29,7 +29,7 @@ from benchmarks.core.errors import unknown_name
 _LONGEST_CACHED = 256
 """Longest text, in characters, whose normal form is kept: answers recur, passages are large."""
 
-# What normalising the squad way takes, for one text here and for many in `text_batch`.
+# What normalizing the squad way takes, for one text here and for many in `text_batch`.
 PUNCTUATION = string.punctuation.encode()
 FOLD = bytes(ord(" ") if chr(code).isspace() and code < 128 else ord(chr(code).lower()) if code < 128 else code for code in range(256))
 ARTICLES = re.compile(r"\b(?:an?|the)\b")
@@ -83,12 +83,12 @@ class Rules:
     """How one owner's evaluator reads answers.
 
     Attributes:
-        normalise: From a text to its normal form, tokens separated by single spaces.
+        normalize: From a text to its normal form, tokens separated by single spaces.
         verdict_words: Words that must match whole: where either side is one of them and the sides differ, F1 is 0.
-        both_empty: F1 of an empty prediction against a gold that normalises to nothing.
+        both_empty: F1 of an empty prediction against a gold that normalizes to nothing.
     """
 
-    normalise: Callable[[str], str]
+    normalize: Callable[[str], str]
     verdict_words: frozenset[str] = frozenset()
     both_empty: float = 0.0
 
@@ -118,20 +118,20 @@ def rules_named(name: str) -> Rules:
     try:
         return RULES[name]
     except KeyError:
-        raise unknown_name("normalisation rules", name, RULES) from None
+        raise unknown_name("normalization rules", name, RULES) from None
 
 
 @lru_cache(maxsize=1 << 15)
 def _kept(text: str, rules: str) -> str:
-    return rules_named(rules).normalise(text)
+    return rules_named(rules).normalize(text)
 
 
-def normalise(text: str, rules: str = "squad") -> str:
+def normalize(text: str, rules: str = "squad") -> str:
     """The normal form of a text.
 
     Args:
         text: Any text.
-        rules: Whose normalisation: a key of `RULES`.
+        rules: Whose normalization: a key of `RULES`.
 
     Returns:
         The text under those rules; under all but `strict` its tokens, separated by single spaces.
@@ -142,17 +142,17 @@ def normalise(text: str, rules: str = "squad") -> str:
     Source:
         The evaluation scripts of SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, RoG and CLaRa; DPR's `SimpleTokenizer`.
     """
-    return _kept(text, rules) if len(text) <= _LONGEST_CACHED else rules_named(rules).normalise(text)
+    return _kept(text, rules) if len(text) <= _LONGEST_CACHED else rules_named(rules).normalize(text)
 
 
 def tokens(text: str, rules: str = "squad") -> list[str]:
     """The tokens of a text's normal form."""
-    return normalise(text, rules).split()
+    return normalize(text, rules).split()
 
 
 def is_scorable_gold(gold: str, rules: str = "squad") -> bool:
-    """Whether something of a gold is left after normalisation; "A" or "The The" equals and lies in anything."""
-    return bool(normalise(gold, rules).strip())
+    """Whether something of a gold is left after normalization; "A" or "The The" equals and lies in anything."""
+    return bool(normalize(gold, rules).strip())
 
 
 _ABSTENTIONS = frozenset(
@@ -176,22 +176,22 @@ _ABSTENTIONS = frozenset(
 def is_abstention(text: str) -> bool:
     """Whether a prediction declines to answer: nothing is left of it, or it is one of a few set phrases.
 
-    The phrases must be the whole answer after squad normalisation: unanswerable, not answerable, no answer,
+    The phrases must be the whole answer after squad normalization: unanswerable, not answerable, no answer,
     noanswer, none, unknown, cannot be answered, cannot answer, I don't know, I do not know, not enough
     information, insufficient information.
     """
-    normal = normalise(text)
+    normal = normalize(text)
     return not normal or normal in _ABSTENTIONS
 
 
 def em(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
-    """Exact match: 1 if the prediction equals any gold after normalisation, else 0; 0 without golds.
+    """Exact match: 1 if the prediction equals any gold after normalization, else 0; 0 without golds.
 
     Source:
         SQuAD's `exact_match_score` under `metric_max_over_ground_truths`.
     """
-    normal = normalise(prediction, rules)
-    return float(any(normal == normalise(gold, rules) for gold in golds))
+    normal = normalize(prediction, rules)
+    return float(any(normal == normalize(gold, rules) for gold in golds))
 
 
 def overlap_scores(same: int, predicted: int, wanted: int, both_empty: float = 0.0) -> tuple[float, float, float]:
@@ -215,18 +215,18 @@ def precision_recall_f1(prediction: str, golds: Iterable[str], rules: str = "squ
     """Token precision, recall and F1, each the maximum over the golds (as 2Wiki's evaluator does); 0 without golds.
 
     Tokens are compared as multisets. Rules with verdict words (hotpotqa, clara) give 0 where prediction or gold
-    is "yes", "no" or "noanswer" and the two differ. Where both sides normalise to nothing the value is 1 under
+    is "yes", "no" or "noanswer" and the two differ. Where both sides normalize to nothing the value is 1 under
     musique and squad_v2 and 0 elsewhere.
 
     Source:
         `f1_score` of the SQuAD 1.1, SQuAD 2.0, HotpotQA, 2Wiki v1.1, MuSiQue and LongBench evaluators.
     """
     owner = rules_named(rules)
-    normal = normalise(prediction, rules)
+    normal = normalize(prediction, rules)
     predicted = normal.split()
     best = (0.0, 0.0, 0.0)
     for gold in golds:
-        wanted_normal = normalise(gold, rules)
+        wanted_normal = normalize(gold, rules)
         if normal != wanted_normal and (normal in owner.verdict_words or wanted_normal in owner.verdict_words):
             continue
         wanted = wanted_normal.split()
@@ -251,7 +251,7 @@ def f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
 
 
 def covers(prediction: str, gold: str, match: str) -> bool:
-    """Whether one normalised text contains another; a gold of no tokens is never contained.
+    """Whether one normalized text contains another; a gold of no tokens is never contained.
 
     Args:
         prediction, gold: Normal forms.
@@ -276,30 +276,30 @@ COVER_MATCHES = ("substring", "word", "tokens")
 
 
 def cover_em(prediction: str, golds: Iterable[str], match: str = "substring", rules: str = "squad") -> float:
-    """1 if the normalised prediction contains a normalised gold, else 0 (CLaRa's ACC); 0 without golds.
+    """1 if the normalized prediction contains a normalized gold, else 0 (CLaRa's ACC); 0 without golds.
 
     Args:
         prediction: Any text.
-        golds: Accepted strings; one that normalises to nothing lies in everything and therefore counts for nothing.
+        golds: Accepted strings; one that normalizes to nothing lies in everything and therefore counts for nothing.
         match: `substring` (CLaRa's wording, PISCO, BERGEN): anywhere, inside words too. `word`: as consecutive
             whole tokens. `tokens` (CLaRa's code): every token of the gold occurs, in any order and number.
-        rules: Whose normalisation.
+        rules: Whose normalization.
     """
-    normal = normalise(prediction, rules)
-    return float(any(covers(normal, normalise(gold, rules), match) for gold in golds))
+    normal = normalize(prediction, rules)
+    return float(any(covers(normal, normalize(gold, rules), match) for gold in golds))
 
 
 def has_answer(text: str, golds: Iterable[str]) -> bool:
     """Whether the tokens of any gold occur consecutively in a text (DPR's rule, uncased).
 
-    Text and golds are NFD-normalised, cut into tokens (`dpr` rules) and lower-cased. A gold without tokens occurs
+    Text and golds are NFD-normalized, cut into tokens (`dpr` rules) and lower-cased. A gold without tokens occurs
     nowhere; in DPR's own code it occurs everywhere.
 
     Source:
         `has_answer` with `match_type="string"` in DPR's `qa_validation.py`.
     """
-    padded = f" {normalise(text, 'dpr')} "
-    normal = (normalise(gold, "dpr") for gold in golds)
+    padded = f" {normalize(text, 'dpr')} "
+    normal = (normalize(gold, "dpr") for gold in golds)
     return any(f" {gold} " in padded for gold in normal if gold)
 
 
@@ -332,16 +332,16 @@ def sentences(text: str) -> list[str]:
     Returns:
         The sentences without surrounding white space, none of them empty.
     """
-    found: list[str] = []
+    results: list[str] = []
     start = 0
     for end in _SENTENCE_END.finditer(text):
         if end["mark"] == "." and _is_abbreviation(text, start, end):
             continue
         cut = end.start("gap") if end["mark"] else end.start()
-        found.append(text[start:cut])
+        results.append(text[start:cut])
         start = end.end()
-    found.append(text[start:])
-    return [stripped for piece in found if (stripped := piece.strip())]
+    results.append(text[start:])
+    return [stripped for piece in results if (stripped := piece.strip())]
 
 
 def _is_abbreviation(text: str, start: int, end: re.Match[str]) -> bool:
@@ -374,14 +374,14 @@ def answer_places(text: str, golds: Iterable[str], *, most: int = 200) -> list[t
         First character and the one after the last of each place, in order; places that overlap are one.
     """
     lowered = text.lower()
-    wanted = {normal for gold in golds if (normal := normalise(gold, "dpr")) and _possible(lowered, normal)}
+    wanted = {normal for gold in golds if (normal := normalize(gold, "dpr")) and _possible(lowered, normal)}
     if not wanted:
         return []
     tokens, starts, ends = _tokens(text)
     padded = f" {' '.join(tokens).lower()} "
-    found = sorted(place for gold in wanted for place in _token_places(padded, f" {gold} ", most))
+    results = sorted(position for gold in wanted for position in _token_places(padded, f" {gold} ", most))
     merged: list[tuple[int, int]] = []
-    for first, last in found:
+    for first, last in results:
         if merged and first < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
@@ -398,25 +398,29 @@ def _possible(lowered: str, gold: str) -> bool:
 def _token_places(padded: str, gold: str, most: int) -> list[tuple[int, int]]:
     """First token and the one after the last of each occurrence; both texts have a space before each of their tokens
     and one at the end."""
-    found: list[tuple[int, int]] = []
+    results: list[tuple[int, int]] = []
     length, token, seen = gold.count(" ") - 1, 0, 0
     at = padded.find(gold)
-    while at >= 0 and len(found) < most:
+    while at >= 0 and len(results) < most:
         token += padded.count(" ", seen, at)
         seen = at
-        found.append((token, token + length))
+        results.append((token, token + length))
         at = padded.find(gold, at + 1)
-    return found
+    return results
 
 
 def _tokens(text: str) -> tuple[list[str], list[int], list[int]]:
     """The tokens of the dpr rules, not lower-cased; where each starts in the text as it is, and where it ends."""
     if text.isascii():
-        found = list(ASCII_WORD.finditer(text))
-        return [match[0] for match in found], [match.start() for match in found], [match.end() for match in found]
+        results = list(ASCII_WORD.finditer(text))
+        return [match[0] for match in results], [match.start() for match in results], [match.end() for match in results]
     normal, origins = _decomposed(text)
-    found = list(dpr_word().finditer(normal))
-    return ([match[0] for match in found], [origins[match.start()] for match in found], [origins[match.end() - 1] + 1 for match in found])
+    results = list(dpr_word().finditer(normal))
+    return (
+        [match[0] for match in results],
+        [origins[match.start()] for match in results],
+        [origins[match.end() - 1] + 1 for match in results],
+    )
 
 
 def _decomposed(text: str) -> tuple[str, list[int]]:
@@ -431,6 +435,6 @@ def _decomposed(text: str) -> tuple[str, list[int]]:
             origins.extend(range(run.start(), run.end()))
             continue
         parts.append(unicodedata.normalize("NFD", piece))
-        for place, character in enumerate(piece, run.start()):
-            origins += [place] * len(unicodedata.normalize("NFD", character))
+        for position, character in enumerate(piece, run.start()):
+            origins += [position] * len(unicodedata.normalize("NFD", character))
     return "".join(parts), origins

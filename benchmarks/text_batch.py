@@ -1,6 +1,6 @@
 """The primitives of `benchmarks.text` for many (prediction, golds) pairs at once, equal to them and much faster.
 
-Normalising is what costs. Here texts are joined and folded as one string of bytes, and each text is normalised
+Normalizing is what costs. Here texts are joined and folded as one string of bytes, and each text is normalized
 once, however many scores are taken from it.
 """
 
@@ -25,7 +25,7 @@ from benchmarks.text import (
     common_tokens,
     covers,
     has_answer,
-    normalise,
+    normalize,
     rules_named,
 )
 
@@ -38,29 +38,29 @@ _MARK = "\0"
 """Joins texts while they are folded; where a text holds one itself, each is folded alone."""
 
 
-def normalise_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
-    """The normal forms of many texts; equal to `normalise` of each.
+def normalize_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
+    """The normal forms of many texts; equal to `normalize` of each.
 
     Raises:
         UserError: There are no such rules.
     """
     owner = rules_named(rules)
-    if owner.normalise is RULES["clara"].normalise:
+    if owner.normalize is RULES["clara"].normalize:
         texts = [{"True": "yes", "False": "no"}.get(text, text) for text in texts]
-    elif owner.normalise is not RULES["squad"].normalise:
-        return [owner.normalise(text) for text in texts]
-    found: list[str] = []
+    elif owner.normalize is not RULES["squad"].normalize:
+        return [owner.normalize(text) for text in texts]
+    results: list[str] = []
     for start in range(0, len(texts), _CHUNK):
-        found += _squad_chunk(texts[start : start + _CHUNK])
-    return found
+        results += _squad_chunk(texts[start : start + _CHUNK])
+    return results
 
 
 def _squad_chunk(texts: Sequence[str]) -> list[str]:
-    """`normalise` of each text: joined by marks, which are neither word, white space nor punctuation."""
+    """`normalize` of each text: joined by marks, which are neither word, white space nor punctuation."""
     plain = [text for text in texts if text.isascii()]
     joined = _MARK.join(plain).encode("ascii")
     if joined.translate(None, ORDINARY).strip(b"\0") or any(_MARK in text for text in texts):
-        return [normalise(text) for text in texts]
+        return [normalize(text) for text in texts]
     pieces = joined.translate(FOLD, PUNCTUATION).decode("ascii").split(_MARK)
     folded = [" ".join([word for word in piece.split() if word not in ARTICLE_WORDS]) for piece in pieces]
     if len(plain) == len(texts):
@@ -73,13 +73,13 @@ def _squad_chunk(texts: Sequence[str]) -> list[str]:
 
 
 class AnswerPairs:
-    """Predictions with their accepted strings, normalised once; each method scores all of them.
+    """Predictions with their accepted strings, normalized once; each method scores all of them.
 
     Args:
         predictions: One text a row.
         golds: The accepted strings of each row, any number.
-        rules: Whose normalisation.
-        drop_empty: Leave out golds that normalise to nothing, as the metrics do; the primitives keep them.
+        rules: Whose normalization.
+        drop_empty: Leave out golds that normalize to nothing, as the metrics do; the primitives keep them.
 
     Raises:
         ValueError: The two differ in length.
@@ -90,13 +90,13 @@ class AnswerPairs:
     ) -> None:
         if len(predictions) != len(golds):
             raise ValueError(f"{len(predictions)} predictions for {len(golds)} rows of golds")
-        self._normal = normalise_all(predictions, rules)
-        self._golds = normalise_all([gold for row in golds for gold in row], rules)
+        self._normal = normalize_all(predictions, rules)
+        self._golds = normalize_all([gold for row in golds for gold in row], rules)
         counts = np.fromiter(map(len, golds), dtype=np.int64, count=len(golds))
         rows = np.repeat(np.arange(len(golds)), counts)
         if drop_empty and not all(self._golds):
-            kept = [place for place, gold in enumerate(self._golds) if gold]
-            self._golds = [self._golds[place] for place in kept]
+            kept = [position for position, gold in enumerate(self._golds) if gold]
+            self._golds = [self._golds[position] for position in kept]
             rows = rows[kept]
             counts = np.bincount(rows, minlength=len(golds))
         self._counts, self._rows = counts, rows.tolist()
@@ -112,7 +112,7 @@ class AnswerPairs:
         return self._counts > 0
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Every gold with its row's prediction, both normalised."""
+        """Every gold with its row's prediction, both normalized."""
         if self._single:
             return zip(self._normal, self._golds, strict=True)
         return zip(map(self._normal.__getitem__, self._rows), self._golds, strict=True)
@@ -125,7 +125,7 @@ class AnswerPairs:
         """As `precision_recall_f1`, row by row. Three arrays of shape (rows,).
 
         Args:
-            rules: Whose way of counting; its normalisation must be the one these pairs were made with.
+            rules: Whose way of counting; its normalization must be the one these pairs were made with.
         """
         owner = rules_named(rules)
         same, predicted, wanted = self._overlaps()
@@ -151,12 +151,12 @@ class AnswerPairs:
             UserError: There is no such way of matching.
         """
         if match == "substring":
-            found = [gold in prediction and gold != "" for prediction, gold in self._pairs()]
+            results = [gold in prediction and gold != "" for prediction, gold in self._pairs()]
         elif match in COVER_MATCHES:
-            found = [covers(prediction, gold, match) for prediction, gold in self._pairs()]
+            results = [covers(prediction, gold, match) for prediction, gold in self._pairs()]
         else:
             raise unknown_name("match", match, COVER_MATCHES)
-        return self._best(np.array(found, dtype=np.float64))
+        return self._best(np.array(results, dtype=np.float64))
 
     def _overlaps(self) -> tuple[Floats, Floats, Floats]:
         """Per gold: tokens in common with the prediction, tokens of the prediction, tokens of the gold."""

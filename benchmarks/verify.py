@@ -1,7 +1,7 @@
 """Does a dataset hold what its card says, and what of it should a reader of scores know?
 
 Every question about it becomes a `Finding`. Red: it is not what it claims to be. Yellow: it may be used, and more than
-one question in twenty is touched by an oddity, or records are missing. Notes and what is fine do not change the colour.
+one question in twenty is touched by an oddity, or records are missing. Notes and what is fine do not change the color.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.sources import MADE, Whereabouts
 from benchmarks.text import is_scorable_gold
-from benchmarks.text_batch import normalise_all
+from benchmarks.text_batch import normalize_all
 
 # -- What a dataset consists of: how many, how long, how many each --
 
@@ -105,7 +105,7 @@ class Statistics:
     def to_json(self) -> dict[str, Any]:
         """Everything, for programs."""
         measured = {"words": self.words, "characters": self.characters, "per_question": self.each}
-        of_each = {name: {key: one.to_json() for key, one in distributions.items()} for name, distributions in measured.items()}
+        of_each = {name: {key: item.to_json() for key, item in distributions.items()} for name, distributions in measured.items()}
         return {"counts": self.counts, "types": self.types, **of_each}
 
 
@@ -200,10 +200,10 @@ class Finding:
     examples: tuple[str, ...] = ()
 
 
-def colour(findings: Iterable[Finding]) -> str:
-    """The colour of a whole: the worst of its findings'."""
-    found = {finding.status for finding in findings}
-    return RED if RED in found else YELLOW if YELLOW in found else GREEN
+def color(findings: Iterable[Finding]) -> str:
+    """The color of a whole: the worst of its findings'."""
+    results = {finding.status for finding in findings}
+    return RED if RED in results else YELLOW if YELLOW in results else GREEN
 
 
 def examine(benchmark: Benchmark, *, partial: bool = False) -> list[Finding]:
@@ -241,16 +241,16 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
     return Finding(name, RED, f"{held:,}, the card says {expected:,}{hint}")
 
 
-def vouched(benchmark: Benchmark, place: Whereabouts) -> Finding:
+def vouched(benchmark: Benchmark, position: Whereabouts) -> Finding:
     """Whether somebody vouches for the files: the hub at a pinned commit, or a SHA256SUMS beside them."""
     name, source = "files are those that somebody vouches for", benchmark.extra.get("source")
     if source:
         # The hub's client has compared every file with what the hub states of it.
         unpinned = "" if source["pinned"] else ", not pinned"
         return Finding(name, NOTE if unpinned else GREEN, f"{source['hub']} at {source['revision']}{unpinned}")
-    if place.state == MADE:
+    if position.state == MADE:
         return Finding(name, GREEN, "generated")
-    files = [path if (archive := archive_of(path)) is None else archive[0] for path in place.paths]
+    files = [path if (archive := archive_of(path)) is None else archive[0] for path in position.paths]
     # Files that differ from what it records are refused when they are found.
     listed = bool(files) and all(file.name in recorded(file.parent) for file in files)
     return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "no SHA256SUMS beside them")
@@ -258,10 +258,10 @@ def vouched(benchmark: Benchmark, place: Whereabouts) -> Finding:
 
 def skipped(benchmark: Benchmark) -> Finding:
     """Records that `skip_bad` left out."""
-    places = tuple(f"{one.where}: {one.reason}" for one in benchmark.skipped[:EXAMPLES])
+    positions = tuple(f"{item.where}: {item.reason}" for item in benchmark.skipped[:EXAMPLES])
     if not benchmark.skipped:
         return Finding("no record was left out", GREEN)
-    return Finding("no record was left out", YELLOW, f"{len(benchmark.skipped):,} were (skip_bad)", places)
+    return Finding("no record was left out", YELLOW, f"{len(benchmark.skipped):,} were (skip_bad)", positions)
 
 
 def unique_ids(questions: Sequence[Question]) -> Finding:
@@ -275,8 +275,8 @@ def unique_ids(questions: Sequence[Question]) -> Finding:
 
 
 def repeated(questions: Sequence[Question]) -> Finding:
-    """Questions that say the same as an earlier one once normalised, about the same document or passages."""
-    normal = normalise_all([question.text for question in questions])
+    """Questions that say the same as an earlier one once normalized, about the same document or passages."""
+    normal = normalize_all([question.text for question in questions])
     earlier: dict[tuple[str, str | None], list[Question]] = {}
     again = []
     for question, text in zip(questions, normal, strict=True):
@@ -298,8 +298,8 @@ def missing_golds(questions: Sequence[Question]) -> Finding:
 
 
 def empty_golds(questions: Sequence[Question]) -> Finding:
-    """Golds that normalise to nothing ("A", "The The"): they equal and lie in anything, so nothing scores them."""
-    name = "gold answers say something once normalised"
+    """Golds that normalize to nothing ("A", "The The"): they equal and lie in anything, so nothing scores them."""
+    name = "gold answers say something once normalized"
     some = [q.id for q in questions if q.golds and not all(map(is_scorable_gold, q.golds))]
     none = [q.id for q in questions if q.golds and not any(map(is_scorable_gold, q.golds))]
     what = "have one that does not" + (f" ({len(none):,} have no other and cannot be scored)" if none else "")
@@ -318,7 +318,7 @@ def absent_evidence(benchmark: Benchmark) -> Finding:
 
 def between(first: Benchmark, second: Benchmark, threshold: float = THRESHOLD) -> Finding:
     """Questions of one split that are nearly those of another (`leakage.py`)."""
-    mine, others = ([question.text for question in one.questions] for one in (first, second))
+    mine, others = ([question.text for question in item.questions] for item in (first, second))
     pairs = near_duplicates(mine, others, threshold)
     touched = {pair.second for pair in pairs}
     closest = sorted(pairs, key=lambda pair: -pair.similarity)[:EXAMPLES]
@@ -352,7 +352,7 @@ def record(benchmark: Benchmark, paths: Sequence[Path]) -> Recorded:
     """What there is to record of a split that was loaded from files."""
     source = benchmark.extra.get("source")
     archives = [archive_of(path) for path in paths]
-    files = [path if place is None else place[0] for path, place in zip(paths, archives, strict=True)]
+    files = [path if position is None else position[0] for path, position in zip(paths, archives, strict=True)]
     hashes = dict(source["files"]) if source else {file.name: file_sha256(file) for file in files}
     return Recorded(hashes, len(benchmark.questions), len(benchmark.corpus), benchmark.fingerprint)
 
@@ -364,7 +364,7 @@ def write_records(path: Path, records: Mapping[str, Recorded]) -> None:
         UserError: The file is there and holds something else, or cannot be written.
     """
     kept = read_records(path) if path.exists() else {}
-    united = {name: asdict(one) for name, one in sorted({**kept, **records}.items())}
+    united = {name: asdict(item) for name, item in sorted({**kept, **records}.items())}
     try:
         partial = path.with_name(f"{path.name}.part")
         partial.write_text(json.dumps(united, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -381,7 +381,7 @@ def read_records(path: Path) -> dict[str, Recorded]:
     """
     try:
         value: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-        return {name: Recorded(**one) for name, one in value.items()}
+        return {name: Recorded(**item) for name, item in value.items()}
     except OSError as error:
         raise UserError(f"this file cannot be read: {error.strerror}", where=str(path)) from error
     except (ValueError, TypeError, AttributeError) as error:
@@ -390,17 +390,17 @@ def read_records(path: Path) -> dict[str, Recorded]:
         ) from error
 
 
-def against(found: Recorded, wanted: Recorded | None) -> Finding:
+def against(result: Recorded, wanted: Recorded | None) -> Finding:
     """A split against what was recorded of it."""
     name = "files and content are those recorded"
     if wanted is None:
         return Finding(name, YELLOW, "nothing is recorded of it")
     for label, now, then in (
-        *((file, found.files.get(file), sha) for file, sha in wanted.files.items()),
-        *((file, sha, wanted.files.get(file)) for file, sha in found.files.items()),
-        ("questions", found.questions, wanted.questions),
-        ("passages", found.passages, wanted.passages),
-        ("fingerprint", found.fingerprint, wanted.fingerprint),
+        *((file, result.files.get(file), sha) for file, sha in wanted.files.items()),
+        *((file, sha, wanted.files.get(file)) for file, sha in result.files.items()),
+        ("questions", result.questions, wanted.questions),
+        ("passages", result.passages, wanted.passages),
+        ("fingerprint", result.fingerprint, wanted.fingerprint),
     ):
         if now != then:
             return Finding(name, RED, f"{label}: it is {_shown(now)}, recorded is {_shown(then)}")
@@ -456,9 +456,9 @@ def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
     """
     words = [_words(file) for file in files]
     every = [(config, split) for config, splits in sizes.items() for split in splits]
-    found = [(config, split) for config, split in every if words and all(split in of_one for of_one in words)]
-    by_name = [(config, split) for config, split in found if all(config in of_one for of_one in words)]
-    unnamed = [(config, split) for config, split in found if config == _UNNAMED or len(sizes) == 1]
+    results = [(config, split) for config, split in every if words and all(split in of_one for of_one in words)]
+    by_name = [(config, split) for config, split in results if all(config in of_one for of_one in words)]
+    unnamed = [(config, split) for config, split in results if config == _UNNAMED or len(sizes) == 1]
     for plain in (by_name, unnamed):
         if len(plain) == 1:
             config, split = plain[0]

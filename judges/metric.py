@@ -1,7 +1,7 @@
 """What a metric is: a parameterised, versioned value that scores a batch of predictions, one number a question.
 
 A metric is a pure function of (questions, predictions). It returns one float per question; NaN says that the
-question is unscorable for this metric (its gold normalises to nothing, it has no positives, …) and is never used
+question is unscorable for this metric (its gold normalizes to nothing, it has no positives, …) and is never used
 for a bad answer: a missing or failed answer scores what `missing` declares, 0 unless stated.
 """
 
@@ -102,7 +102,7 @@ class Batch:
         memo: What `once` keeps.
         graphs: The questions' graphs, None where it is not known whether they have any.
 
-    Work that several metrics need (which ranks hold positives, normalised texts, a model's reading) is done once per
+    Work that several metrics need (which ranks hold positives, normalized texts, a model's reading) is done once per
     batch: see `once`.
     """
 
@@ -119,8 +119,8 @@ class Batch:
         """What `make` returns, made by the first metric that asks under this key and kept for the others."""
         if key not in self.memo:
             self.memo[key] = make()
-        found: T = self.memo[key]
-        return found
+        result: T = self.memo[key]
+        return result
 
     @cached_property
     def answers(self) -> list[str]:
@@ -169,7 +169,7 @@ class MetricEntry:
     Attributes:
         id: The bare name.
         version: Part of every printed id; a changed definition is a new version.
-        definition: One paragraph: normalisation, aggregation over golds, what is unscorable.
+        definition: One paragraph: normalization, aggregation over golds, what is unscorable.
         compute: From a batch and the parameters to scores.
         parameters: In the order in which they print.
         low, high: The declared range; None is unbounded.
@@ -267,8 +267,8 @@ def register(
     """
     unknown = [need for need in needs if need not in NEEDS]
     if unknown or not needs:
-        said = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
-        raise ValueError(f"metric {identifier!r} {said}; known: {', '.join(NEEDS)}")
+        response = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
+        raise ValueError(f"metric {identifier!r} {response}; known: {', '.join(NEEDS)}")
 
     def decorate(compute: F) -> F:
         definition = " ".join((compute.__doc__ or "").split())
@@ -316,19 +316,19 @@ def parse(text: str, *, where: str | None = None) -> Metric:
             where=where,
             try_this=f"{entry.id}#v{entry.version}, or the ragmeter release that had version {match['version']}",
         )
-    given: dict[str, str] = {"k": match["k"]} if match["k"] else {}
+    options: dict[str, str] = {"k": match["k"]} if match["k"] else {}
     for part in filter(None, (match["parameters"] or "").split(",")):
         name, separator, value = map(str.strip, part.partition("="))
         if not separator:
             raise UserError(f"{part!r} in {text!r} lacks its value", where=where, try_this="write param=value")
-        if name in given:
+        if name in options:
             raise UserError(f"{text!r} gives {name} twice", where=where, try_this="write each parameter once")
-        given[name] = value
+        options[name] = value
     known = {parameter.name: parameter for parameter in entry.parameters}
-    for name in given:
+    for name in options:
         if name not in known:
             raise unknown_name(f"parameter of {entry.id}", name, known, where=where)
-    return Metric(entry, {p.name: _value(entry, p, given.get(p.name), where) for p in entry.parameters})
+    return Metric(entry, {p.name: _value(entry, p, options.get(p.name), where) for p in entry.parameters})
 
 
 def _value(entry: MetricEntry, parameter: Parameter, raw: str | None, where: str | None) -> Any:

@@ -101,7 +101,7 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
       has_answer@1; rog_accuracy and rog_recall.
     - What cannot exceed another does not: recall (also that of answer entities), hit, all, mrr, map, has_answer
       and has_answer_mrr their own values at a larger k; all, recall and hit one another in this order, and so on
-      (`_NEVER_ABOVE`); em the values of f1, answer_precision, answer_recall and cover_em under rules that normalise
+      (`_NEVER_ABOVE`); em the values of f1, answer_precision, answer_recall and cover_em under rules that normalize
       alike; cover_em of whole words its other readings; rougeL rouge1.
     - Metrics that are compared so leave the same questions unscored.
     - A reported value is the mean of the values of the questions.
@@ -113,26 +113,26 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
     Returns:
         One sentence per violation, with the number of questions and the first of them; empty where all is well.
     """
-    found: list[str] = []
+    results: list[str] = []
     for metric, values in scores.items():
         low, high = metric.entry.low, metric.entry.high
         if low is not None:
-            _note(found, values < low - TOLERANCE, f"{metric} is below its lowest value {low:g}")
+            _note(results, values < low - TOLERANCE, f"{metric} is below its lowest value {low:g}")
         if high is not None:
-            _note(found, values > high + TOLERANCE, f"{metric} is above its highest value {high:g}")
-        _note(found, np.isinf(values), f"{metric} is infinite")
+            _note(results, values > high + TOLERANCE, f"{metric} is above its highest value {high:g}")
+        _note(results, np.isinf(values), f"{metric} is infinite")
     for smaller, larger in _ordered(list(scores)):
-        _note(found, scores[smaller] > scores[larger] + TOLERANCE, f"{smaller} is greater than {larger}")
-        _same_scorable(found, smaller, larger, scores)
+        _note(results, scores[smaller] > scores[larger] + TOLERANCE, f"{smaller} is greater than {larger}")
+        _same_scorable(results, smaller, larger, scores)
     for same in _EQUAL:
         for left, right in pairwise(metric for metric in scores if _bare(metric) in same):
-            _note(found, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")
-            _same_scorable(found, left, right, scores)
+            _note(results, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")
+            _same_scorable(results, left, right, scores)
     for metric, value in (reported or {}).items():
         mean = mean_of(scores[metric])
         if not np.isclose(value, mean, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-            found.append(f"{metric} is reported as {value:g}, and the mean of its questions is {mean:g}")
-    return found
+            results.append(f"{metric} is reported as {value:g}, and the mean of its questions is {mean:g}")
+    return results
 
 
 def mean_of(values: Scores) -> float:
@@ -169,7 +169,7 @@ _NEVER_ABOVE = frozenset(
 _GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "has_answer_mrr", "answer_entity_recall")
 _OVERLAPS = ("f1", "answer_precision", "answer_recall")
 _SAME_GOLD = {"squad": ("squad", "hotpotqa", "musique", "longbench"), "squad_v2": ("squad_v2",), "clara": ("clara",)}
-"""Rules of em, and the rules of f1 that normalise the same way and score the same questions."""
+"""Rules of em, and the rules of f1 that normalize the same way and score the same questions."""
 
 
 def _bare(metric: Metric) -> str:
@@ -185,33 +185,33 @@ def _ordered(metrics: Sequence[Metric]) -> list[tuple[Metric, Metric]]:
     return pairs
 
 
-def _never_above(one: Metric, other: Metric) -> bool:
-    names = one.entry.id, other.entry.id
+def _never_above(item: Metric, other: Metric) -> bool:
+    names = item.entry.id, other.entry.id
     if names in _NEVER_ABOVE:
-        return _agree(one, other)
+        return _agree(item, other)
     if names[0] == "em" and names[1] in _OVERLAPS:
-        return _agree(one, other, "rules") and other.values["rules"] in _SAME_GOLD.get(one.values["rules"], ())
+        return _agree(item, other, "rules") and other.values["rules"] in _SAME_GOLD.get(item.values["rules"], ())
     if names == ("em", "cover_em"):
-        return _agree(one, other, "rules") and one.values["rules"] == "squad"
+        return _agree(item, other, "rules") and item.values["rules"] == "squad"
     if names == ("cover_em", "cover_em"):
-        return _agree(one, other, "match") and one.values["match"] == "word"
+        return _agree(item, other, "match") and item.values["match"] == "word"
     if names == ("rouge", "rouge"):
-        return _agree(one, other, "type") and (one.values["type"], other.values["type"]) == ("rougeL", "rouge1")
+        return _agree(item, other, "type") and (item.values["type"], other.values["type"]) == ("rougeL", "rouge1")
     return False
 
 
-def _agree(one: Metric, other: Metric, but: str = "") -> bool:
+def _agree(item: Metric, other: Metric, but: str = "") -> bool:
     """Whether the parameters that both have are the same, but for one."""
-    return all(one.values[name] == other.values[name] for name in one.values.keys() & other.values.keys() - {but})
+    return all(item.values[name] == other.values[name] for name in item.values.keys() & other.values.keys() - {but})
 
 
-def _same_scorable(found: list[str], one: Metric, other: Metric, scores: Mapping[Metric, Scores]) -> None:
-    differ = np.isnan(scores[one]) != np.isnan(scores[other])
-    _note(found, differ, f"{one} and {other} differ in what is unscorable")
+def _same_scorable(results: list[str], item: Metric, other: Metric, scores: Mapping[Metric, Scores]) -> None:
+    differ = np.isnan(scores[item]) != np.isnan(scores[other])
+    _note(results, differ, f"{item} and {other} differ in what is unscorable")
 
 
-def _note(found: list[str], violated: np.ndarray, what: str) -> None:
+def _note(results: list[str], violated: np.ndarray, what: str) -> None:
     rows = np.flatnonzero(violated)
     if rows.size:
         noun = "question" if rows.size == 1 else "questions"
-        found.append(f"{what} for {rows.size} {noun}, first in row {rows[0]}")
+        results.append(f"{what} for {rows.size} {noun}, first in row {rows[0]}")

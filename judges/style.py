@@ -45,8 +45,8 @@ adorable adore adored affection affectionate amazing amused amusing applause ard
 better blessed bless bliss brave bright brilliant celebrate celebrated charm charming cheer cheerful cherish cherished
 comfort cool dear dearest delight delighted delightful devoted devotedly dream dreaming eager easy elegant embrace
 embraced enchant enchanted enchanting enchants enjoy enjoyed enjoys excellent excited exciting fabulous famous fantastic
-favourite favorite fine fond fondly friend friendly fun funny gallant gentle gently glad glorious glory good gorgeous
-grace graceful grand grateful great grinning happily happy heart hearts heartfelt hero honour honor hope hopeful
+favorite favorite fine fond fondly friend friendly fun funny gallant gentle gently glad glorious glory good gorgeous
+grace graceful grand grateful great grinning happily happy heart hearts heartfelt hero honor honor hope hopeful
 impressive incredible joy joyful kind kindly kiss laugh laughed laughter love loved lovely lover lovers loves loving
 lovingly lucky magic magical magnificent marvellous marvelous merry nice passion passionate peace perfect pleasant
 pleased pleasure praise praised precious pretty prize promise proud rapture remarkable rich romance romantic rose roses
@@ -141,10 +141,10 @@ class StyleValidator:
         """By a registered judge."""
         return cls(_texts(judge, services), str(judge), styles)
 
-    def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
+    def objections(self, sources: Sequence[str], styled: Sequence[str], style: str) -> list[str | None]:
         if style not in self._styles:
-            return [None] * len(told)
-        return [_objection("style", calls, INFORMAL) for calls in self._judge.ask_texts(list(told))]
+            return [None] * len(styled)
+        return [_objection("style", calls, INFORMAL) for calls in self._judge.ask_texts(list(styled))]
 
 
 class ContentValidator:
@@ -164,9 +164,9 @@ class ContentValidator:
         """By a registered judge."""
         return cls(_texts(judge, services), str(judge))
 
-    def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
-        asked = self._judge.ask_texts(list(zip(sources, told, strict=True)))
-        return [_objection("content", calls, KEPT) for calls in asked]
+    def objections(self, sources: Sequence[str], styled: Sequence[str], style: str) -> list[str | None]:
+        queries = self._judge.ask_texts(list(zip(sources, styled, strict=True)))
+        return [_objection("content", calls, KEPT) for calls in queries]
 
 
 class EntityValidator:
@@ -182,8 +182,8 @@ class EntityValidator:
         self._least = least
         self._extractor = extractor
 
-    def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
-        kept = entity_preservation_of_pairs(sources, told, self._extractor)
+    def objections(self, sources: Sequence[str], styled: Sequence[str], style: str) -> list[str | None]:
+        kept = entity_preservation_of_pairs(sources, styled, self._extractor)
         return [None if share >= self._least else f"entities: {share:.0%} of the names and numbers are kept" for share in kept.tolist()]
 
 
@@ -192,20 +192,20 @@ def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
     return [str(call.parsed.value["verdict"]) for call in calls if call.parsed.value is not None]
 
 
-def share_of(verdict: str, asked: Sequence[Sequence[JudgeCall]]) -> Scores:
+def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:
     """For each text the share of its verdicts that are this one. Shape (texts,), NaN where none could be read."""
-    found = [verdicts(calls) for calls in asked]
-    return np.array([row.count(verdict) / len(row) if row else np.nan for row in found], dtype=np.float64)
+    results = [verdicts(calls) for calls in queries]
+    return np.array([row.count(verdict) / len(row) if row else np.nan for row in results], dtype=np.float64)
 
 
 def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None:
     """Half of the verdicts and more must be the one wanted; a text that nobody judged has not passed."""
-    found = verdicts(calls)
-    if not found:
+    results = verdicts(calls)
+    if not results:
         reason = next((call.parsed.unscored for call in calls if call.parsed.unscored), "nothing to judge")
         return f"{what} not judged: {reason}"
-    other = [verdict for verdict in found if verdict != wanted]
-    return f"{what}: judged {other[0]}, not {wanted}" if len(other) * 2 > len(found) else None
+    other = [verdict for verdict in results if verdict != wanted]
+    return f"{what}: judged {other[0]}, not {wanted}" if len(other) * 2 > len(results) else None
 
 
 def _texts(judge: Judge, services: Services) -> Any:
@@ -292,7 +292,11 @@ class StyleQuality:
 def texts_of(rewritings: Iterable[Rewriting], benchmark: Benchmark | None = None) -> list[StyleText]:
     """Pairs as texts, with the gold answers of their questions where the benchmark is given; failed ones left out."""
     golds = {question.id: question.golds for question in benchmark.questions} if benchmark else {}
-    return [StyleText(one.style, one.formal.text, one.told.text, golds.get(one.question, ())) for one in rewritings if one.told is not None]
+    return [
+        StyleText(rewriting.style, rewriting.formal.text, rewriting.told.text, golds.get(rewriting.question, ()))
+        for rewriting in rewritings
+        if rewriting.told is not None
+    ]
 
 
 def style_quality(
@@ -332,17 +336,17 @@ def style_quality(
     measured = work.measured()
     styles = np.array([text.style for text in texts], dtype=object)
     given_up = dict(failed or {})
-    found = []
+    results = []
     for style in dict.fromkeys([*(text.style for text in texts), *given_up]):
         rows = styles == style
         values = {name: Measured(column[rows]) for name, column in measured.items()} if rows.any() else {}
-        found.append(StyleQuality(style, int(rows.sum()), given_up.get(style, 0), values))
-    return found
+        results.append(StyleQuality(style, int(rows.sum()), given_up.get(style, 0), values))
+    return results
 
 
 def rows(report: Iterable[StyleQuality]) -> list[dict[str, Any]]:
     """The report as rows of a table: style, measure, n, missing, mean, sd."""
-    return [{"style": one.style, "measure": name, **measured.to_json()} for one in report for name, measured in one.measures.items()]
+    return [{"style": item.style, "measure": name, **measured.to_json()} for item in report for name, measured in item.measures.items()]
 
 
 @dataclass(frozen=True)
@@ -360,41 +364,41 @@ class _Work:
 
     def measured(self) -> dict[str, Scores]:
         """Values by measure, each of shape (pairs,)."""
-        sources, told = [text.source for text in self.texts], [text.told for text in self.texts]
-        found: dict[str, Scores] = {}
+        sources, styled = [text.source for text in self.texts], [text.told for text in self.texts]
+        results: dict[str, Scores] = {}
         judge = self.strength
         if judge is not None:
-            found |= self._both("informal", sources, told, lambda some: share_of(INFORMAL, judge.ask_texts(some)))
+            results |= self._both("informal", sources, styled, lambda some: share_of(INFORMAL, judge.ask_texts(some)))
         if self.bertscore is not None:
-            found["bertscore"] = _once_per_pair(told, sources, self._bertscore)
-        found["entities"] = _once_per_pair(sources, told, lambda one, other: entity_preservation_of_pairs(one, other, self.extractor))
-        found["numbers"] = _numbers_kept(sources, told)
-        found["answer_kept"] = _answers_kept(self.texts)
-        found["unchanged"] = _floats(one.split() == other.split() for one, other in zip(sources, told, strict=True))
-        found["words"] = _floats(map(_length_ratio, sources, told))
+            results["bertscore"] = _once_per_pair(styled, sources, self._bertscore)
+        results["entities"] = _once_per_pair(sources, styled, lambda item, other: entity_preservation_of_pairs(item, other, self.extractor))
+        results["numbers"] = _numbers_kept(sources, styled)
+        results["answer_kept"] = _answers_kept(self.texts)
+        results["unchanged"] = _floats(item.split() == other.split() for item, other in zip(sources, styled, strict=True))
+        results["words"] = _floats(map(_length_ratio, sources, styled))
         model = self.perplexity
         if model is not None:
-            found |= self._both("perplexity", sources, told, lambda some: perplexity_of_texts(some, model, device=self.device))
+            results |= self._both("perplexity", sources, styled, lambda some: perplexity_of_texts(some, model, device=self.device))
         if self.sentiment is not None:
-            found |= self._both("sentiment", sources, told, self.sentiment)
-            found["sentiment_shift"] = found["sentiment"] - found["sentiment_source"]
-        return found
+            results |= self._both("sentiment", sources, styled, self.sentiment)
+            results["sentiment_shift"] = results["sentiment"] - results["sentiment_source"]
+        return results
 
-    def _bertscore(self, told: Sequence[str], sources: Sequence[str]) -> Scores:
+    def _bertscore(self, styled: Sequence[str], sources: Sequence[str]) -> Scores:
         assert self.bertscore is not None
-        return bertscore_of_pairs(told, sources, self.bertscore, layer=self.layer, device=self.device)
+        return bertscore_of_pairs(styled, sources, self.bertscore, layer=self.layer, device=self.device)
 
     @staticmethod
-    def _both(name: str, sources: Sequence[str], told: Sequence[str], measure: Callable[[Sequence[str]], Scores]) -> dict[str, Scores]:
+    def _both(name: str, sources: Sequence[str], styled: Sequence[str], measure: Callable[[Sequence[str]], Scores]) -> dict[str, Scores]:
         """A measure of single texts, of the rewritings and of their sources; each text is measured once."""
-        distinct = list(dict.fromkeys([*told, *sources]))
+        distinct = list(dict.fromkeys([*styled, *sources]))
         measured = np.asarray(measure(distinct) if distinct else (), np.float64)
         values = dict(zip(distinct, measured.tolist(), strict=True))
-        return {name: _floats(map(values.get, told)), f"{name}_source": _floats(map(values.get, sources))}
+        return {name: _floats(map(values.get, styled)), f"{name}_source": _floats(map(values.get, sources))}
 
 
-def _once_per_pair(one: Sequence[str], other: Sequence[str], measure: Callable[[Sequence[str], Sequence[str]], Scores]) -> Scores:
-    pairs = list(zip(one, other, strict=True))
+def _once_per_pair(item: Sequence[str], other: Sequence[str], measure: Callable[[Sequence[str], Sequence[str]], Scores]) -> Scores:
+    pairs = list(zip(item, other, strict=True))
     distinct = list(dict.fromkeys(pairs))
     if not distinct:
         return _floats(())
@@ -402,12 +406,12 @@ def _once_per_pair(one: Sequence[str], other: Sequence[str], measure: Callable[[
     return _floats(values[pair] for pair in pairs)
 
 
-def _numbers_kept(sources: Sequence[str], told: Sequence[str]) -> Scores:
+def _numbers_kept(sources: Sequence[str], styled: Sequence[str]) -> Scores:
     def kept(source: str, text: str) -> float:
         wanted = set(_NUMBER.findall(source))
         return len(wanted.intersection(_NUMBER.findall(text))) / len(wanted) if wanted else math.nan
 
-    return _floats(map(kept, sources, told))
+    return _floats(map(kept, sources, styled))
 
 
 def _answers_kept(texts: Sequence[StyleText]) -> Scores:
@@ -417,9 +421,9 @@ def _answers_kept(texts: Sequence[StyleText]) -> Scores:
     return np.where(had, has.astype(np.float64), np.nan)
 
 
-def _length_ratio(source: str, told: str) -> float:
+def _length_ratio(source: str, styled: str) -> float:
     words = len(source.split())
-    return len(told.split()) / words if words else math.nan
+    return len(styled.split()) / words if words else math.nan
 
 
 def _floats(values: Iterable[Any]) -> Scores:

@@ -17,10 +17,10 @@ from leaderboard.matrix.exports import closest_printed
 from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, settings_of, wanted_of
 from results import battles as battle_board
 from results import board as boards
-from results import checkpoints, compare, invariants, judgements, provenance, queries, style
+from results import checkpoints, compare, invariants, judgments, provenance, queries, style
 from results import contestants as column_figures
 from results import judge_card as judge_cards
-from results import judgements as judged
+from results import judgments as judged
 from results import provenance as attributions
 from results import style as curves_of
 from results import style as drops_of
@@ -30,7 +30,7 @@ from results.checkpoints import Checkpoint, Checkpoints
 from results.compare import Comparison
 from results.contestants import Contestant, Figures, contestants
 from results.judge_card import JudgeCard
-from results.judgements import Conversation, Verdict
+from results.judgments import Conversation, Verdict
 from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.provenance import Attribution, DatasetFacts, Sample
 from results.published import Comparison as PublishedComparison
@@ -63,10 +63,10 @@ def source() -> Source:
     stamp: list[int] = []
     for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
         try:
-            found = path.stat()
+            result = path.stat()
         except OSError:
             continue
-        stamp += [found.st_mtime_ns, found.st_size]
+        stamp += [result.st_mtime_ns, result.st_size]
     return Source(str(store.folder), tuple(stamp))
 
 
@@ -125,7 +125,7 @@ def _column(at: Source, experiment: str | None, group: int, reference: str | Non
         run_groups(at, experiment)[group],
         reference=reference,
         metrics=[metric],
-        learnt=(method_cards(at), checkpoints_by_hash(at)),
+        learned=(method_cards(at), checkpoints_by_hash(at)),
     )
 
 
@@ -227,7 +227,7 @@ def samples(at: Source, fingerprint: str, number: int, start: int) -> list[Sampl
 @st.cache_data(show_spinner=False, max_entries=8)
 def judges(at: Source) -> dict[str, dict[str, Any]]:
     """Cards of judges by id."""
-    return judgements.judges(store_of(at))
+    return judgments.judges(store_of(at))
 
 
 @st.cache_data(show_spinner="Reading what the judge said …", max_entries=16)
@@ -248,7 +248,7 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
     """Boards of the runs that a point judge has judged, with its measures as columns."""
     store = store_of(at)
     metrics = [measure["metric"] for measure in judges(at)[judge]["measures"]]
-    runs = set(judgements.judged_runs(store, judge))
+    runs = set(judgments.judged_runs(store, judge))
     groups = [[run for run in group if run.run in runs] for group in boards.groups(queries.runs(store))]
     return [boards.board(store, group, metrics=metrics) for group in groups if group]
 
@@ -256,13 +256,13 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
 @st.cache_data(show_spinner=False, max_entries=8)
 def styled_experiments(at: Source) -> list[str]:
     """Experiments that ask about candidates told in more than one way, newest first."""
-    found = []
+    results = []
     for row in experiments(at):
         runs = [run for group in run_groups(at, row.name) for run in group]
         # One telling in two settings is nothing to compare.
         if any(len({side.told for side in sides}) > 1 for sides in style.sides(runs).values()):
-            found.append(row.name)
-    return found
+            results.append(row.name)
+    return results
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
@@ -353,11 +353,11 @@ def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
-    found = queries.costs(store_of(at), _ids(at, experiment))
+    result = queries.costs(store_of(at), _ids(at, experiment))
     if experiment is not None:
         for runs in run_groups(at, experiment):
-            found |= folded_costs(found, runs)
-    return found
+            result |= folded_costs(result, runs)
+    return result
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -385,7 +385,7 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
             series |= {first: tuple(run.run for run in members) for first, members in every if len(members) > 1}
         groups = [folded_runs(runs) for runs in groups]
     scored = _scored(at, experiment)
-    metrics = dict.fromkeys(one for runs in groups for one in metrics_of(runs, scored))
+    metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
     return Setting(settings(at, experiment), groups, list(metrics), series, labels(groups, setting), running)
 
@@ -411,7 +411,7 @@ def _figures(at: Source, experiment: str | None, setting: str, family: str, meas
     wanted = wanted_of(columns, setting_of(at, experiment, setting).series)
     kept, contents = _columns_kept(at), {column.key: column.content for column in wanted}
     # Other visitors put in and take out at the same time.
-    figures = {key: found for key, content in contents.items() if (found := kept.get(content)) is not None}
+    figures = {key: result for key, content in contents.items() if (result := kept.get(content)) is not None}
     figures |= column_figures.figures(store_of(at), [column for column in wanted if column.key not in figures])
     for key, content in contents.items():
         kept.pop(content, None)
@@ -435,15 +435,15 @@ class _Field:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _field(
-    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], asked: str, _filters: Filters
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], query: str, _filters: Filters
 ) -> _Field:
-    found = entrants(at, experiment, setting, family, measure)
-    columns = [column for column in found.columns if column.key in datasets]
-    rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
+    result = entrants(at, experiment, setting, family, measure)
+    columns = [column for column in result.columns if column.key in datasets]
+    rows = [row for row in result.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
     broken = dict(_violations(at, experiment))
     for first, members in setting_of(at, experiment, setting).series.items():
-        if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
+        if what := list(dict.fromkeys(item for run in members for item in broken.get(run, ()))):
             broken[first] = what
     cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
     return _Field(columns, rows, cells)
@@ -457,7 +457,7 @@ def matrix_of(
     family: str,
     measure: str,
     datasets: tuple[str, ...],
-    asked: str,
+    query: str,
     _filters: Filters,
     reference: str | None,
     correction: Correction,
@@ -473,7 +473,7 @@ def matrix_of(
         reference: Name of the method to compare with.
         correction: Of p-values.
     """
-    left = _field(at, experiment, setting, family, measure, datasets, asked, _filters)
+    left = _field(at, experiment, setting, family, measure, datasets, query, _filters)
     return matrix(
         left.columns,
         left.rows,

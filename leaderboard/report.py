@@ -54,15 +54,15 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
         (`leaderboard.matrix.exports.CSV_COLUMNS`). Values are fractions, null stands for "no value".
     """
-    found = still_matrix(store, experiment, experiment)
-    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, found)
+    result = still_matrix(store, experiment, experiment)
+    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, result)
 
 
 def document_of(
-    found: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime, whole: Export | None
+    results: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime, whole: Export | None
 ) -> dict[str, Any]:
     """The same, of boards that are known already."""
-    shown = {metric for board in found for metric in board.metrics}
+    shown = {metric for board in results for metric in board.metrics}
     return dict(
         plain(
             {
@@ -71,7 +71,7 @@ def document_of(
                 "generated": now.isoformat(timespec="seconds"),
                 "experiment": experiment,
                 "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
-                "boards": [board.to_json() for board in found],
+                "boards": [board.to_json() for board in results],
                 "matrix": lines(whole) if whole is not None else [],
             }
         )
@@ -92,7 +92,7 @@ def as_json(document: Any, *, indent: int | None = None) -> str:
 Definitions = Mapping[str, Mapping[str, Any]]
 
 
-def behind(store: Store, experiment: str, found: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
+def behind(store: Store, experiment: str, results: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
     """Sections, each a heading and a table.
 
     Args:
@@ -103,7 +103,7 @@ def behind(store: Store, experiment: str, found: Sequence[Board], definitions: D
         cards: Of datasets by fingerprint.
     """
     yield from _styles(store, experiment, definitions)
-    for board in found:
+    for board in results:
         yield from _compression(board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
     yield from _battles(store, experiment)
 
@@ -174,16 +174,16 @@ def report(store: Store, experiment: str, now: datetime) -> str:
         HTML, for a file in UTF-8.
     """
     definitions, cards = queries.definitions(store), queries.datasets(store)
-    found = boards(store, experiment)
+    results = boards(store, experiment)
     whole = still_matrix(store, experiment, "Methods against benchmarks, each by its own metric")
-    sections = [_section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in found]
+    sections = [_section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in results]
     data = {
         "title": f"{experiment} · ragmeter",
-        "head": _head(experiment, found, now).to_json(),
+        "head": _head(experiment, results, now).to_json(),
         "matrix": picture(whole) if whole is not None else None,
         "sections": [section for section in sections if section is not None],
-        "behind": [node.to_json() for node in behind(store, experiment, found, definitions, cards)],
-        "board": document_of(found, definitions, experiment, now, whole),
+        "behind": [node.to_json() for node in behind(store, experiment, results, definitions, cards)],
+        "board": document_of(results, definitions, experiment, now, whole),
     }
     return page(data)
 
@@ -221,9 +221,9 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _head(experiment: str, found: Sequence[Board], now: datetime) -> Node:
-    runs = sum(len(board.rows) for board in found)
-    parts = [f"{len(found):,} board{'s' * (len(found) != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
+def _head(experiment: str, results: Sequence[Board], now: datetime) -> Node:
+    runs = sum(len(board.rows) for board in results)
+    parts = [f"{len(results):,} board{'s' * (len(results) != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
     return el("div", el("h1", experiment, cls="page"), el("p", *(el("span", part, cls="fact") for part in parts), cls="facts"), cls="stack")
 
 
@@ -244,7 +244,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     ]
     for axis, cost in _AXES.items():
         points = quality_budget(board, focus, axis, higher_is_better=higher_is_better(focus, definitions))
-        if len({one.x for one in points if one.x == one.x}) > 1:
+        if len({point.x for point in points if point.x == point.x}) > 1:
             note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
             charts_of.append((f"Quality against {cost}", note, board_table.pareto(points, axis, focus, scale)))
     published = published_table(board)
@@ -284,13 +284,13 @@ def sortable(board: Board, focus: str, definitions: Definitions, bands: Mapping[
     """
     tree = board_table.table(board, focus, Order("rank", False), definitions, bands).to_json()
     rows = _table(tree)[2][6]
-    place = {as_json(row): number for number, row in enumerate(rows)}
+    position = {as_json(row): number for number, row in enumerate(rows)}
     orders = {}
     for column in board_table.sort_columns(board):
         for direction in ("asc", "desc"):
             order = Order(column, direction == "desc")
             sorted_ = _table(board_table.table(board, focus, order, definitions, bands).to_json())
-            orders[f"{column}|{direction}"] = {"head": sorted_[1], "rows": [place[as_json(row)] for row in sorted_[2][6]]}
+            orders[f"{column}|{direction}"] = {"head": sorted_[1], "rows": [position[as_json(row)] for row in sorted_[2][6]]}
     return {"tree": tree, "rows": rows, "orders": orders}
 
 

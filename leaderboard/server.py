@@ -49,10 +49,10 @@ _turn = threading.BoundedSemaphore(1)
 def submit_command() -> list[str] | None:
     """The command that submissions are handed to; None where the server takes none."""
     try:
-        found = json.loads(os.environ.get(VARIABLE) or "null")
+        results = json.loads(os.environ.get(VARIABLE) or "null")
     except ValueError:
         return None
-    return found if isinstance(found, list) and found and all(isinstance(part, str) for part in found) else None
+    return results if isinstance(results, list) and results and all(isinstance(part, str) for part in results) else None
 
 
 class Draft:
@@ -150,8 +150,8 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
 def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     try:
         if done.stdout.strip():
-            said = json.loads(done.stdout)
-            return Verdict(said["report"], tuple(said["notes"]), said.get("preview", {}), said["run"])
+            response = json.loads(done.stdout)
+            return Verdict(response["report"], tuple(response["notes"]), response.get("preview", {}), response["run"])
         error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
     except (ValueError, LookupError, TypeError):
         error = None
@@ -162,7 +162,7 @@ def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     raise UserError(error["what"], where=error["where"], try_this=error["try"])
 
 
-# -- The look: colours for light and dark, as command-line options: no file of ours lies where the server is started --
+# -- The look: colors for light and dark, as command-line options: no file of ours lies where the server is started --
 
 
 _BOTH = {
@@ -211,8 +211,8 @@ def custom_properties() -> str:
         "linkColor": "link-color",
     }
     both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
-    colours = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
-    return f":root {{ color-scheme: light dark; {both} {' '.join(colours)} }}"
+    colors = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
+    return f":root {{ color-scheme: light dark; {both} {' '.join(colors)} }}"
 
 
 _STDERR = 2
@@ -282,11 +282,11 @@ def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) 
         "runner.magicEnabled": "false",
     }
     app = Path(__file__).parent / "pages" / "app.py"
-    given = [f"--{name}={value}" for name, value in options.items()]
+    settings = [f"--{name}={value}" for name, value in options.items()]
     # Streamlit bounds each file; together they are bounded by us.
     program = "leaderboard.server" if uploads else "streamlit"
     # Not from the working folder (-P): it may hold a package called `results`, or a `streamlit.py`.
-    return [sys.executable, "-P", "-m", program, "run", str(app), *given, *theme_options()]
+    return [sys.executable, "-P", "-m", program, "run", str(app), *settings, *theme_options()]
 
 
 def require_free(host: str, port: int) -> None:
@@ -295,7 +295,7 @@ def require_free(host: str, port: int) -> None:
     Raises:
         UserError: It cannot; says why and what to do.
     """
-    place = f"{host}:{port}"
+    position = f"{host}:{port}"
     if not 1 <= port <= 65535:
         raise UserError(f"{port} is not a port", where="--port", try_this="a number from 1 to 65535, e.g. 8501")
     try:
@@ -309,10 +309,10 @@ def require_free(host: str, port: int) -> None:
         raise UserError(f"{host!r} is not an address of this machine", where="--host", try_this="127.0.0.1") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UserError(f"port {port} is taken by another program", where=place, try_this=f"--port {port % 65535 + 1}") from None
+            raise UserError(f"port {port} is taken by another program", where=position, try_this=f"--port {port % 65535 + 1}") from None
         if error.errno == errno.EACCES:
-            raise UserError(f"port {port} is reserved for the system", where=place, try_this="--port 8501, or any above 1023") from None
-        raise UserError(f"cannot listen there: {error.strerror}", where=place, try_this="--host 127.0.0.1") from None
+            raise UserError(f"port {port} is reserved for the system", where=position, try_this="--port 8501, or any above 1023") from None
+        raise UserError(f"cannot listen there: {error.strerror}", where=position, try_this="--host 127.0.0.1") from None
 
 
 def _environment(store_folder: Path, submit: Sequence[str] | None = None) -> dict[str, str]:
@@ -390,7 +390,7 @@ def bound(manager: type[Any], per_session: int = PER_SESSION, in_all: int = IN_A
 
 
 def _bytes(files: dict[str, Any], replaced: str | None) -> int:
-    return sum(len(one.data) for name, one in list(files.items()) if name != replaced)
+    return sum(len(item.data) for name, item in list(files.items()) if name != replaced)
 
 
 def _refusal() -> Exception:
@@ -409,10 +409,10 @@ def answer(queue: type[Any]) -> None:
 
     def keep(self: Any, retain_lifecycle_msgs: bool = False, **options: Any) -> None:
         # Without retaining it is what follows on sending: everything is out.
-        waiting = [one for one in self._queue if retain_lifecycle_msgs and one.WhichOneof("type") == _ANSWER]
+        waiting = [item for item in self._queue if retain_lifecycle_msgs and item.WhichOneof("type") == _ANSWER]
         clear(self, retain_lifecycle_msgs=retain_lifecycle_msgs, **options)
-        kept = {id(one) for one in self._queue}
-        self._queue.extend(one for one in waiting if id(one) not in kept)
+        kept = {id(item) for item in self._queue}
+        self._queue.extend(item for item in waiting if id(item) not in kept)
 
     queue.clear = keep
 

@@ -81,11 +81,11 @@ def settle(name: str, value: str) -> str:
 def pick(name: str, options: Sequence[str], default: str, show: Callable[[str], str] = str) -> str:
     """A parameter that must be one of some options, or the name of just one of them without its parameters; anything
     else is the default, as `show` has it."""
-    asked = read(name)
-    found = [asked] if asked in options else [one for one in options if asked and _short(one) == asked]
-    if asked and len(found) != 1:
-        miss(name, asked, "" if default in _NOTHING else show(default))
-    return settle(name, found[0] if len(found) == 1 else default)
+    query = read(name)
+    results = [query] if query in options else [option for option in options if query and _short(option) == query]
+    if query and len(results) != 1:
+        miss(name, query, "" if default in _NOTHING else show(default))
+    return settle(name, results[0] if len(results) == 1 else default)
 
 
 def _short(option: str) -> str | None:
@@ -93,9 +93,9 @@ def _short(option: str) -> str | None:
     return named[0] if named else None
 
 
-def miss(name: str, asked: str, shown: str = "") -> None:
+def miss(name: str, query: str, shown: str = "") -> None:
     """Record that the URL names something that cannot be chosen, and what is shown instead."""
-    st.session_state[_MISSES][name] = Miss(asked, shown)
+    st.session_state[_MISSES][name] = Miss(query, shown)
 
 
 def corrected() -> dict[str, Miss]:
@@ -104,15 +104,15 @@ def corrected() -> dict[str, Miss]:
     The URL then says what is shown. Choices that another choice made impossible are no misses, nor is what stands in
     the browser's history: there a second correction would lead the way back forward again.
     """
-    found, view = st.session_state.get(_MISSES, {}), st.session_state.get(_VIEW, {})
-    if found and _here() not in _seen():
+    results, view = st.session_state.get(_MISSES, {}), st.session_state.get(_VIEW, {})
+    if results and _here() not in _seen():
         _seen().add(_here())
-        right = {**st.query_params.to_dict(), **{name: view.get(name, "") for name in found}}
+        right = {**st.query_params.to_dict(), **{name: view.get(name, "") for name in results}}
         st.query_params.from_dict({name: value for name, value in right.items() if value})
-        st.session_state[_TOLD] = (_here(), found)
+        st.session_state[_TOLD] = (_here(), results)
     _seen().add(_here())
-    place, told = st.session_state.get(_TOLD, ("", {}))
-    return told if place == _here() else {}
+    position, reported = st.session_state.get(_TOLD, ("", {}))
+    return reported if position == _here() else {}
 
 
 def _here() -> str:
@@ -130,7 +130,7 @@ def view() -> dict[str, str]:
 
 
 def permalink() -> str | None:
-    """The address of this view with every choice spelt out; None where the server does not know its own."""
+    """The address of this view with every choice spelled out; None where the server does not know its own."""
     address = st.context.url
     return f"{address.partition('?')[0]}?{urlencode(view())}" if address else None
 

@@ -153,8 +153,8 @@ def without_store(at: Source) -> bool:
 
 def explain(error: UserError, title: str) -> None:
     """Say why a page has nothing to show, and what to do."""
-    place = f" ({error.where})" if error.where else ""
-    text = f"{error.what[:1].upper()}{error.what[1:]}{place}."
+    position = f" ({error.where})" if error.where else ""
+    text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
     show(message(title, text, (error.try_this,) if error.try_this else ()), "message")
 
 
@@ -218,8 +218,8 @@ def choose() -> Chosen | None:
         return _choose(at)
     except UserError as error:
         steps = [error.try_this] if error.try_this else []
-        place = f"{error.where}. " if error.where else ""
-        show(message(f"{error.what[:1].upper()}{error.what[1:]}", f"{place}What to do:", tuple(steps)), "message")
+        position = f"{error.where}. " if error.where else ""
+        show(message(f"{error.what[:1].upper()}{error.what[1:]}", f"{position}What to do:", tuple(steps)), "message")
         return None
 
 
@@ -271,11 +271,11 @@ def _choose(at: Source) -> Chosen | None:
     left, right = st.columns([1, 2])
     with left:
         experiment = experiment_box(at)
-    found = read.run_groups(at, experiment)
-    if not found:
+    results = read.run_groups(at, experiment)
+    if not results:
         show(message("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter resume",)), "message")
         return None
-    labels = {board_key(runs[0]): board_label(runs) for runs in found}
+    labels = {board_key(runs[0]): board_label(runs) for runs in results}
     if len(set(labels.values())) < len(labels):
         # One benchmark in two versions (another limit, other data): the fingerprint tells them apart.
         labels = {key: f"{label} · {key.rpartition('~')[2]}" for key, label in labels.items()}
@@ -289,7 +289,7 @@ def _choose(at: Source) -> Chosen | None:
             show=lambda key: labels[key],
         )
     group = list(labels).index(board)
-    runs = found[group]
+    runs = results[group]
     definitions = read.definitions(at)
     metrics = read.metric_ids(at, tuple(run.run for run in runs))
     if not metrics:
@@ -403,13 +403,13 @@ def several(
         resets: Parameters that lose their meaning when this one changes.
     """
     named = list(dict.fromkeys(filter(None, state.read(name).split(","))))
-    asked = [value for value in named if value in options][:most]
+    queries = [value for value in named if value in options][:most]
     if unknown := [value for value in named if value not in options]:
         state.miss(name, ", ".join(unknown))
     key = f"choose-{name}"
     unfinished = st.session_state.get(f"unfinished-{name}")
     # While the reader takes one away to put another in, the box must not snap back.
-    value = asked if len(asked) >= least or (asked and unfinished == asked) else [*default][:most]
+    value = queries if len(queries) >= least or (queries and unfinished == queries) else [*default][:most]
     state.settle(name, ",".join(value))
     st.session_state[key] = value
 
@@ -467,14 +467,14 @@ def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions
         [OWN, *options],
         OWN,
         resets=_SORTED,
-        show=lambda one: "each dataset's own" if one == OWN else formats.metric_label(one),
+        show=lambda item: "each dataset's own" if item == OWN else formats.metric_label(item),
     )
 
 
 def choose_reference(methods: Sequence[str], default: str) -> str | None:
     """Let the method be chosen that differences are taken to."""
     name = state.select(
-        "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda one: "nothing" if one == NO_REFERENCE else one
+        "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda item: "nothing" if item == NO_REFERENCE else item
     )
     return None if name == NO_REFERENCE else name
 
@@ -482,18 +482,18 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
 def choose_correction() -> Correction:
     """Let it be chosen for how many tests p-values are corrected."""
     words = {str(name): text for name, text in CORRECTIONS.items()}
-    chosen = state.select("Tests corrected by", "correction", list(words), "column", show=lambda one: words[one])
+    chosen = state.select("Tests corrected by", "correction", list(words), "column", show=lambda item: words[item])
     return next(name for name in CORRECTIONS if name == chosen)
 
 
-def filters_asked(found: Choices) -> Filters:
+def filters_asked(result: Choices) -> Filters:
     """What the URL asks for, as far as it exists here; nothing is drawn."""
     return Filters(
-        _keys("kinds", found.kinds),
-        _keys("readers", found.readers),
+        _keys("kinds", result.kinds),
+        _keys("readers", result.readers),
         state.pick("size", list(SIZE_NAMES), ANY),
         state.pick("weights", list(WEIGHT_NAMES), ANY),
-        frozenset(found.training[key] for key in _keys("untrained", found.training)),
+        frozenset(result.training[key] for key in _keys("untrained", result.training)),
         _day("since"),
         _day("until"),
     )
@@ -516,7 +516,7 @@ def _day(name: str) -> date | None:
         return None
 
 
-def draw_filters(labels: Mapping[str, str], found: Choices, active: int) -> bool:
+def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
     """Draw the filters; whether papers' figures are to stand below.
 
     Args:
@@ -526,17 +526,17 @@ def draw_filters(labels: Mapping[str, str], found: Choices, active: int) -> bool
     """
     with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
         several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
-        _several("Kind of method", "kinds", found.kinds)
-        _several("Reader", "readers", found.readers)
-        state.select("Size", "size", list(SIZE_NAMES), ANY, show=lambda one: SIZE_NAMES[one], resets=_ROWS)
-        state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda one: WEIGHT_NAMES[one], resets=_ROWS)
-        if not (found.sizes_known and found.weights_known):
+        _several("Kind of method", "kinds", result.kinds)
+        _several("Reader", "readers", result.readers)
+        state.select("Size", "size", list(SIZE_NAMES), ANY, show=lambda item: SIZE_NAMES[item], resets=_ROWS)
+        state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda item: WEIGHT_NAMES[item], resets=_ROWS)
+        if not (result.sizes_known and result.weights_known):
             st.caption(
                 "Sizes and weights are counted where a model ran here and stated on a submission's card; a "
                 "model behind an endpoint does not tell."
             )
-        if found.training:
-            _several("Not trained on", "untrained", found.training)
+        if result.training:
+            _several("Not trained on", "untrained", result.training)
         else:
             st.caption("No method here declares training data.")
         left, right = st.columns(2)
@@ -586,9 +586,9 @@ _NOUNS = {
 
 def tell_missing() -> None:
     """At a page's end: say what the link names in vain, and what is shown instead."""
-    found = state.corrected()
-    if found:
-        show(el("div", *(el("p", _said(name, miss)) for name, miss in found.items()), cls="missing", role="status"), "missing")
+    result = state.corrected()
+    if result:
+        show(el("div", *(el("p", _said(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")
 
 
 def _said(name: str, miss: Miss) -> str:
@@ -632,7 +632,7 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
         default: Where the URL says nothing, or something that does not exist.
         resets: Parameters that lose their meaning when this one changes.
     """
-    value = state.pick(name, list(options), default, lambda one: options[one])
+    value = state.pick(name, list(options), default, lambda item: options[item])
     key = f"choose-{name}"
     st.session_state[key] = value
 
@@ -641,6 +641,6 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
         state.write(**{name: st.session_state[key] or value}, **dict.fromkeys(resets))
 
     st.segmented_control(
-        label, list(options), key=key, format_func=lambda one: options[one], on_change=changed, label_visibility="collapsed"
+        label, list(options), key=key, format_func=lambda item: options[item], on_change=changed, label_visibility="collapsed"
     )
     return value

@@ -73,12 +73,12 @@ class Indexed:
     """What preparing for the questions over a corpus took; kept apart from what the questions cost.
 
     Attributes:
-        artefact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
+        artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
         reused: Whether it was there already: then `usage` is that of opening it.
         usage: Seconds under `index`, and the calls of models that it took.
     """
 
-    artefact: str = ""
+    artifact: str = ""
     reused: bool = False
     usage: Usage = field(default_factory=Usage)
 
@@ -309,7 +309,7 @@ class Services:
 
     Attributes:
         seed: The task's seed; everything random derives from it.
-        artefacts: Folder for indexes and other reusable work, None to keep everything in memory.
+        artifacts: Folder for indexes and other reusable work, None to keep everything in memory.
         cache: File of kept model replies, None to ask every time.
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
@@ -317,15 +317,15 @@ class Services:
     """
 
     seed: int = 0
-    artefacts: Path | None = None
+    artifacts: Path | None = None
     device: str | None = None
     judge: Judge | None = None
     cache: Path | None = None
     reading: Reading | None = None
 
     def folder(self, *parts: str) -> Path | None:
-        """A folder below `artefacts`, None where nothing is kept."""
-        return self.artefacts.joinpath(*parts) if self.artefacts else None
+        """A folder below `artifacts`, None where nothing is kept."""
+        return self.artifacts.joinpath(*parts) if self.artifacts else None
 
     def seeded(self, seed: int) -> Services:
         """The same services under another seed."""

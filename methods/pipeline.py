@@ -101,7 +101,7 @@ class Composition:
 
     def _refuse_parts(self) -> None:
         """A whole system takes no parts."""
-        given = {
+        options = {
             "reader": self.reader,
             "rerankers": self.rerankers,
             "compressor": self.compressor,
@@ -109,7 +109,7 @@ class Composition:
             "depth": self.depth,
             "budget": self.budget,
         }
-        for name, value in given.items():
+        for name, value in options.items():
             if value:
                 raise UserError(f"{self.method.id!r} answers by itself and takes no {name}", try_this=f"remove `{name}`")
 
@@ -269,15 +269,15 @@ class Pipeline:
         while batch := list(islice(remaining, self.batch_size)):
             yield from self._answer(batch, self._corpus)
 
-    def _answer(self, given: Sequence[Query], corpus: Corpus) -> list[Prediction]:
-        clock = _Clock(len(given))
+    def _answer(self, options: Sequence[Query], corpus: Corpus) -> list[Prediction]:
+        clock = _Clock(len(options))
         accelerator = _accelerator()
         if accelerator is not None:
             accelerator.reset_peak_memory_stats()
         with clock("retrieve"):
-            found = rankings = self._retrieve(given, corpus)
+            results = rankings = self._retrieve(options, corpus)
         # Only the retriever of a control may see gold; what follows reads like any other method's reader.
-        queries = [_without_gold(query) for query in given]
+        queries = [_without_gold(query) for query in options]
         for reranker in self.rerankers:
             with clock("rerank"):
                 rankings = _matched(reranker.rerank(queries, rankings, corpus), queries, reranker)
@@ -297,19 +297,19 @@ class Pipeline:
         peak = accelerator.max_memory_allocated() if accelerator is not None else 0
         return [
             _prediction(first, ranking, context, answer, clock.seconds, peak)
-            for first, ranking, context, answer in zip(found, rankings, contexts, answers, strict=True)
+            for first, ranking, context, answer in zip(results, rankings, contexts, answers, strict=True)
         ]
 
     def _retrieve(self, queries: Sequence[Query], corpus: Corpus) -> list[Ranking]:
         """Rank; a query that may use no passage never reaches the index."""
         rankings = [Ranking(query.id, (), ()) for query in queries]
-        searching = [place for place, query in enumerate(queries) if query.candidates != ()]
+        searching = [position for position, query in enumerate(queries) if query.candidates != ()]
         if searching and self._index is not None:
-            asked = [queries[place] for place in searching]
+            requests = [queries[position] for position in searching]
             depth = len(corpus) if self.depth is None else self.depth
-            found = _matched(self._index.retrieve(asked, depth), asked, self.retriever)
-            for place, ranking in zip(searching, found, strict=True):
-                rankings[place] = ranking
+            results = _matched(self._index.retrieve(requests, depth), requests, self.retriever)
+            for position, ranking in zip(searching, results, strict=True):
+                rankings[position] = ranking
         return rankings
 
 
@@ -373,11 +373,11 @@ def _accelerator() -> Any:
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
-def _prediction(found: Ranking, ranking: Ranking, context: Context, answer: Answer, seconds: dict[str, float], peak: int) -> Prediction:
+def _prediction(result: Ranking, ranking: Ranking, context: Context, answer: Answer, seconds: dict[str, float], peak: int) -> Prediction:
     """A prediction of what the retriever found, what became of it behind the rerankers, and what was read."""
-    usage = found.usage + context.usage + answer.usage
+    usage = result.usage + context.usage + answer.usage
     # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.
     usage = replace(usage, seconds={**usage.seconds, **seconds}, peak_memory_bytes=max(usage.peak_memory_bytes, peak))
     evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
-    notes = {**found.notes, **context.notes, **answer.notes}
+    notes = {**result.notes, **context.notes, **answer.notes}
     return Prediction(ranking.query_id, answer.text, evidence, usage, notes)

@@ -111,13 +111,13 @@ class MethodEntry:
             pydantic.ValidationError: An option is unknown or of the wrong type.
             UserError: There is no such preset.
         """
-        given = dict(config or {})
-        preset = given.pop("preset", None)
+        options = dict(config or {})
+        preset = options.pop("preset", None)
         if preset is not None:
             if preset not in self.presets:
                 raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
-            given = {**self.presets[preset], **given}
-        return self.config.model_validate(given)
+            options = {**self.presets[preset], **options}
+        return self.config.model_validate(options)
 
     def card(self) -> dict[str, Any]:
         """The method card as JSON."""

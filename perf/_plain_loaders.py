@@ -45,7 +45,7 @@ def hotpotqa(path: Path, joiner: str = "") -> Made:
             row["_id"],
             row["question"],
             (row["answer"],),
-            evidence=tuple(dict.fromkeys(one for one, _ in facts)),
+            evidence=tuple(dict.fromkeys(item for item, _ in facts)),
             supporting_facts=tuple(sentence_id(*fact) for fact in facts),
             triples=tuple(map(tuple, row.get("evidences", ()))),
             type=row["type"],
@@ -96,8 +96,8 @@ def nq_csv(path: Path) -> Made:
 def nq_kilt(path: Path) -> Made:
     questions = []
     for row in _rows(path):
-        answers = tuple(one["answer"] for one in row["output"] if "answer" in one)
-        sources = tuple(source for one in row["output"] for source in one["provenance"])
+        answers = tuple(item["answer"] for item in row["output"] if "answer" in item)
+        sources = tuple(source for item in row["output"] for source in item["provenance"])
         questions.append(Question(row["id"], row["input"], answers, metadata={"provenance": sources}))
     return questions, {}
 
@@ -105,10 +105,10 @@ def nq_kilt(path: Path) -> Made:
 def nq_contexts(path: Path, *names: str) -> Made:
     questions, corpus = [], {}
     for row in _rows(path):
-        given = [(context, name) for name in names or ("ctxs",) for context in row[name]]
-        passages = [Passage(passage_id(c["title"], c["text"]), c["title"], c["text"]) for c, _ in given]
+        options = [(context, name) for name in names or ("ctxs",) for context in row[name]]
+        passages = [Passage(passage_id(c["title"], c["text"]), c["title"], c["text"]) for c, _ in options]
         corpus.update({passage.id: passage for passage in passages})
-        pairs = list(zip(passages, given, strict=True))
+        pairs = list(zip(passages, options, strict=True))
         evidence = tuple(p.id for p, (c, name) in pairs if name == "positive_ctxs" or c.get("isgold"))
         holding = tuple(p.id for p, (c, _) in pairs if c.get("hasanswer"))
         question = Question(
@@ -136,8 +136,8 @@ def documents(path: Path) -> Made:
         if document not in seen:
             seen.add(document)
             for part in chunks(row["context"], config.chunk_words, config.chunk_overlap):
-                one = Passage(passage_id("", part, document), "", part, (), document)
-                corpus[one.id] = one
+                item = Passage(passage_id("", part, document), "", part, (), document)
+                corpus[item.id] = item
         answers = json.loads(row["answers"]) if isinstance(row["answers"], str) else row["answers"]
         questions.append(Question(row["_id"], row["input"], tuple(answers), document_id=document))
     return questions, corpus

@@ -102,8 +102,8 @@ def sklearn_round(data: Columns, matrix: csr_array, weights: np.ndarray) -> np.n
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
-    found = work()
-    return time.process_time() - start, found
+    result = work()
+    return time.process_time() - start, result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,8 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")
     parser.add_argument("--turns", type=int, default=3)
-    asked = parser.parse_args(argv)
-    questions, rounds, turns = (40, 64, 1) if asked.quick else (QUESTIONS, ROUNDS, asked.turns)
+    query = parser.parse_args(argv)
+    questions, rounds, turns = (40, 64, 1) if query.quick else (QUESTIONS, ROUNDS, query.turns)
     data = battles(questions)
     print(
         f"# {rounds:,} rounds over {questions} questions, {len(data['score']):,} battles of {METHODS} methods;"
@@ -134,24 +134,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         theirs: dict[str, list[float]] = {side: [] for side in sides}
         apart = dict.fromkeys(sides, 0.0)
         for turn in range(turns):
-            seconds, found = timed(partial(ours, data, rounds, turn, covariates=covariates))
+            seconds, result = timed(partial(ours, data, rounds, turn, covariates=covariates))
             mine.append(seconds)
             weights = next(bootstrap_weights(questions, turn, rounds))[turn]
             for side, work in sides.items():
                 seconds, at = timed(partial(work, weights))
                 theirs[side].append(seconds)
-                apart[side] = max(apart[side], float(np.abs(at[:METHODS] - found.draws[:, turn]).max()))
+                apart[side] = max(apart[side], float(np.abs(at[:METHODS] - result.draws[:, turn]).max()))
         seconds = float(np.median(mine))
         for side in sides:
             other = float(np.mean(theirs[side])) * rounds
             # scikit-learn stops where its gradient is small, a little before the maximum.
             differs = apart[side] > (1e-5 if side.startswith("NumPy") else 0.02)
-            missed = not asked.quick and (other / seconds < target or seconds > limit)
+            missed = not query.quick and (other / seconds < target or seconds > limit)
             failed |= differs or missed
             remark = ("  MISSED" if missed else "") + (f"  DIFFERENT BY {apart[side]:.1g}" if differs else "")
             print(
                 f"{name + ', ' + side:<58}{seconds:>8.2f}s{other:>10.0f}s{other / seconds:>8.0f}"
-                f"{'-' if asked.quick else f'{target:g}':>8}{remark}"
+                f"{'-' if query.quick else f'{target:g}':>8}{remark}"
             )
     return int(failed)
 

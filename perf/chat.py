@@ -96,11 +96,11 @@ def measure(calls: int, rounds: int) -> dict[str, list[float]]:
         _ours(plain, _conversations(100, "warm"))
         _ours(keeping, _conversations(100, "warm"))
         for number in range(rounds):
-            asked = _conversations(calls, str(number))
-            seconds["bare"].append(bare(asked))
-            seconds["plain"].append(_ours(plain, asked))
-            seconds["cached"].append(_ours(keeping, asked))
-            seconds["replayed"].append(_ours(keeping, asked))
+            query = _conversations(calls, str(number))
+            seconds["bare"].append(bare(query))
+            seconds["plain"].append(_ours(plain, query))
+            seconds["cached"].append(_ours(keeping, query))
+            seconds["replayed"].append(_ours(keeping, query))
         bare.close()
         plain.close()
         keeping.close()
@@ -113,13 +113,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args(argv)
-    seconds = measure(asked.calls, asked.rounds)
+    query = parser.parse_args(argv)
+    seconds = measure(query.calls, query.rounds)
     met = True
     for name, target in (("plain", TARGET), ("cached", TARGET), ("replayed", None)):
         # The median over rounds of a ratio within a round: what else the machine does falls on both alike.
         ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds["bare"], strict=True))
-        ours, theirs = (asked.calls / statistics.median(seconds[key]) for key in (name, "bare"))
+        ours, theirs = (query.calls / statistics.median(seconds[key]) for key in (name, "bare"))
         verdict = "" if target is None else f"target <= {target:g}: {'met' if ratio <= target else 'MISSED'}"
         met = met and (target is None or ratio <= target)
         sys.stdout.write(f"chat.{name} ours {ours:.0f} calls/s, bare AsyncOpenAI {theirs:.0f} calls/s, ratio {ratio:.2f} {verdict}\n")

@@ -29,19 +29,19 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def line(name: str, rate: int | None, found: Timings, size: int) -> str:
+def line(name: str, rate: int | None, result: Timings, size: int) -> str:
     """One row: milliseconds of a batch, the median."""
-    prompt = found.tokens["prompt"]
-    parts = "".join(f"{found.median_ms(part):>13.2f}" for part in PARTS)
+    prompt = result.tokens["prompt"]
+    parts = "".join(f"{result.median_ms(part):>13.2f}" for part in PARTS)
     return (
-        f"{name:<12}{'text' if rate is None else f'{rate}x':>7}{found.batch:>7}{prompt:>8}{parts}"
-        f"{found.decoding_ms:>13.2f}{found.tokens_per_second:>12,.0f}{size / 1024:>9.1f}"
+        f"{name:<12}{'text' if rate is None else f'{rate}x':>7}{result.batch:>7}{prompt:>8}{parts}"
+        f"{result.decoding_ms:>13.2f}{result.tokens_per_second:>12,.0f}{size / 1024:>9.1f}"
     )
 
 
 def heading() -> str:
     name, rate, batch, prompt, *rest, rate_of, size = HEADS
-    return f"{name:<12}{rate:>7}{batch:>7}{prompt:>8}" + "".join(f"{one:>13}" for one in rest) + f"{rate_of:>12}{size:>9}"
+    return f"{name:<12}{rate:>7}{batch:>7}{prompt:>8}" + "".join(f"{item:>13}" for item in rest) + f"{rate_of:>12}{size:>9}"
 
 
 def ratio(work: Workload, device: str) -> bool:
@@ -102,18 +102,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--reply", type=int, default=32)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--device", default=None)
-    asked = parser.parse_args(argv)
-    device = device_of(asked.device)
-    work = Workload(words=asked.words or 256, reply=asked.reply, queries=asked.queries or 50)
-    if not asked.architectures:
-        small = replace(work, queries=asked.queries or 3, warm_up=1, candidates=5)
+    query = parser.parse_args(argv)
+    device = device_of(query.device)
+    work = Workload(words=query.words or 256, reply=query.reply, queries=query.queries or 50)
+    if not query.architectures:
+        small = replace(work, queries=query.queries or 3, warm_up=1, candidates=5)
         return 0 if ratio(small, device) else 1
-    names = list(ARCHITECTURES) if asked.architectures == "all" else asked.architectures.split(",")
+    names = list(ARCHITECTURES) if query.architectures == "all" else query.architectures.split(",")
     say(
         f"{work.candidates} documents of {work.words} tokens, {work.k} read, {work.reply} tokens written, {device}, "
-        f"{asked.dtype}, random weights; milliseconds of a batch, medians of {work.queries} questions"
+        f"{query.dtype}, random weights; milliseconds of a batch, medians of {work.queries} questions"
     )
-    table(names, [int(one) for one in asked.rates.split(",")], [int(one) for one in asked.batches.split(",")], work, asked.dtype, device)
+    table(
+        names, [int(item) for item in query.rates.split(",")], [int(item) for item in query.batches.split(",")], work, query.dtype, device
+    )
     return 0
 
 

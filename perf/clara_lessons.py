@@ -54,7 +54,7 @@ def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
     config = TRAININGS.get("clara").validate({"preset": "worlds-long", "data": {"options": {"worlds": worlds}}})
     assert isinstance(config, ClaraTrainingConfig)
     with tempfile.TemporaryDirectory() as folder:
-        rows, _ = training_rows(config, stage, Services(artefacts=Path(folder), device="cpu"))
+        rows, _ = training_rows(config, stage, Services(artifacts=Path(folder), device="cpu"))
     taught = in_lessons(lessons(config, rows), config.data.unheard, SEED)
     clara = begin(config, stage, None, "cpu")
     objective = Compression(clara, config.scp if stage == "scp" else config.instruction, Precision(reduced))
@@ -75,7 +75,7 @@ def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
     return [lambda number: step(number, True), lambda number: step(number, False)]
 
 
-def _never(*given: Any) -> None:
+def _never(*value: Any) -> None:
     """A base that cannot be told who sees whom."""
     return
 
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
-    asked = parser.parse_args(argv)
+    query = parser.parse_args(argv)
     torch.set_num_threads(1)
     met = True
     for stage, target in TARGETS.items():
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seconds: list[list[float]] = [[], []]
             apart = 0.0
             sides = steps(stage, reduced)
-            for turn in range(asked.turns + 1):
+            for turn in range(query.turns + 1):
                 losses = []
                 for number, side in enumerate(sides):
                     started = time.process_time()

@@ -1,6 +1,6 @@
 """How long CLaRa takes, part by part (table 16): compression, query, prefill, decoding; and the same model on text.
 
-Every part is timed by itself, with the device synchronised before each stamp, after runs that do not count. Replies
+Every part is timed by itself, with the device synchronized before each stamp, after runs that do not count. Replies
 have a fixed number of tokens, so that what is compared is the same work. Random weights take as long as trained ones of
 the same class and size: without a checkpoint, architectures are measured, on words drawn at random.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.core.errors import unknown_name
 from methods.clara.config import Adapter, ClaraConfig
 from methods.clara.prompts import Prompt, answer, answer_from_text
-from perf.measuring import made_as, synchroniser
+from perf.measuring import made_as, synchronizer
 
 WORDS = 900
 """Words of the vocabulary that drawn texts are made of."""
@@ -106,8 +106,8 @@ class Timings:
 
     def median_ms(self, part: str) -> float:
         """Milliseconds of a batch, the median; 0 of a part that there is not."""
-        found = self.seconds.get(part, [])
-        return 1000 * float(np.median(found)) if found else 0.0
+        result = self.seconds.get(part, [])
+        return 1000 * float(np.median(result)) if result else 0.0
 
     @property
     def decoding_ms(self) -> float:
@@ -178,7 +178,7 @@ def _batches(work: Workload, seed: int) -> list[_Batch]:
 
 
 class Stopwatch:
-    """Times parts of the work, the device synchronised at both ends.
+    """Times parts of the work, the device synchronized at both ends.
 
     Args:
         device: Where the work is done.
@@ -186,7 +186,7 @@ class Stopwatch:
     """
 
     def __init__(self, device: str, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._wait, self._clock = synchroniser(device), clock
+        self._wait, self._clock = synchronizer(device), clock
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -206,9 +206,9 @@ def measure(clara: Any, work: Workload, seed: int = 0) -> Timings:
         with watch("compression"):
             memory = clara.encode(batch.documents).memory.unflatten(0, (work.batch, work.candidates))
         with watch("query"):
-            asked = clara.encode(batch.questions, "reasoner").memory
-            chosen = select(clara.similarity(asked, memory), work.k, clara.config.tau).ids
-            kept = [rows[places] for rows, places in zip(memory, chosen, strict=True)]
+            query = clara.encode(batch.questions, "reasoner").memory
+            chosen = select(clara.similarity(query, memory), work.k, clara.config.tau).ids
+            kept = [rows[positions] for rows, positions in zip(memory, chosen, strict=True)]
         prompts = [answer(question, work.k) for question in batch.questions]
         length = _write(clara, prompts, kept, work.reply, "generator", watch)
         return {"compressed": sum(map(len, clara.compressor.ids(batch.documents))), "prompt": length}
@@ -221,26 +221,26 @@ def measure_text(clara: Any, work: Workload, seed: int = 0, adapter: Adapter | N
 
     def one(batch: _Batch, watch: Stopwatch) -> dict[str, int]:
         prompts = [
-            answer_from_text(question, batch.documents[place * work.candidates :][: work.k])
-            for place, question in enumerate(batch.questions)
+            answer_from_text(question, batch.documents[position * work.candidates :][: work.k])
+            for position, question in enumerate(batch.questions)
         ]
         return {"prompt": _write(clara, prompts, None, work.reply, adapter, watch)}
 
     return _timed(one, clara, work, seed)
 
 
-def _timed(one: Callable[[_Batch, Stopwatch], dict[str, int]], clara: Any, work: Workload, seed: int) -> Timings:
+def _timed(item: Callable[[_Batch, Stopwatch], dict[str, int]], clara: Any, work: Workload, seed: int) -> Timings:
     import torch
 
-    found = Timings(work.batch)
+    result = Timings(work.batch)
     with torch.inference_mode():
         for number, batch in enumerate(_batches(work, seed)):
             watch = Stopwatch(str(clara.device))
-            found.tokens = one(batch, watch)
+            result.tokens = item(batch, watch)
             if number >= work.warm_up:
                 for part, spent in watch.seconds.items():
-                    found.seconds.setdefault(part, []).append(spent)
-    return found
+                    result.seconds.setdefault(part, []).append(spent)
+    return result
 
 
 def _write(clara: Any, prompts: Sequence[Prompt], memory: Any, reply: int, adapter: Adapter | None, watch: Stopwatch) -> int:
@@ -249,18 +249,20 @@ def _write(clara: Any, prompts: Sequence[Prompt], memory: Any, reply: int, adapt
 
     with clara.use(adapter):
         with watch("prefill"):
-            given = clara.generator.assemble(prompts, memory)
-            mask = given.mask
-            places = (mask.cumsum(1) - 1).clamp(min=0)
-            said = clara.base(inputs_embeds=given.embedded, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
-            token = said.logits[:, -1].argmax(-1, keepdim=True)
-        place = places[:, -1:]
+            value = clara.generator.assemble(prompts, memory)
+            mask = value.mask
+            positions = (mask.cumsum(1) - 1).clamp(min=0)
+            response = clara.base(
+                inputs_embeds=value.embedded, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1
+            )
+            token = response.logits[:, -1].argmax(-1, keepdim=True)
+        position = positions[:, -1:]
         with watch("decode"):
             for _ in range(reply - 1):
                 mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-                place = place + 1
-                said = clara.base(
-                    input_ids=token, attention_mask=mask, position_ids=place, past_key_values=said.past_key_values, use_cache=True
+                position = position + 1
+                response = clara.base(
+                    input_ids=token, attention_mask=mask, position_ids=position, past_key_values=response.past_key_values, use_cache=True
                 )
-                token = said.logits[:, -1].argmax(-1, keepdim=True)
-    return int(given.mask.sum(1).max())
+                token = response.logits[:, -1].argmax(-1, keepdim=True)
+    return int(value.mask.sum(1).max())

@@ -1,7 +1,7 @@
 """Looking for evaluation questions in training files, and for near-duplicates, against plain loops.
 
 The training file is made up of worlds' passages with questions among them. The plain loop holds the same grams as
-tuples in a set and looks every tuple of the stream up; it reads and normalises the same texts. Both are timed in turns
+tuples in a set and looks every tuple of the stream up; it reads and normalizes the same texts. Both are timed in turns
 in one process; memory is the process' highest (VmHWM) before and after the larger file.
 
 python -m perf.contamination [--quick] [--megabytes 200]
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from benchmarks.leakage import N, contamination, near_duplicates, texts
 from benchmarks.registry import Benchmark, load
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 
 FASTER = 2.0
-"""Target: contamination against the plain loop, parsing and normalising included in both."""
+"""Target: contamination against the plain loop, parsing and normalizing included in both."""
 GROWTH_MB = 30
 """Target: memory from a tenth of the training file to the whole of it."""
 
@@ -32,14 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m perf.contamination", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="20 MB instead of --megabytes")
     parser.add_argument("--megabytes", type=int, default=200)
-    asked = parser.parse_args(argv)
-    megabytes = 20 if asked.quick else asked.megabytes
+    query = parser.parse_args(argv)
+    megabytes = 20 if query.quick else query.megabytes
     benchmark = load("worlds/multihop:test", {"questions": 2000, "worlds": 5})
     with tempfile.TemporaryDirectory() as folder:
         whole, tenth = Path(folder) / "whole.jsonl", Path(folder) / "tenth.jsonl"
         write(benchmark, whole, megabytes << 20)
         write(benchmark, tenth, (megabytes << 20) // 10)
-        ours, plain = in_turns([lambda: touched(benchmark, tenth), lambda: plainly(benchmark, tenth)], 1 if asked.quick else 3)
+        ours, plain = in_turns([lambda: touched(benchmark, tenth), lambda: plainly(benchmark, tenth)], 1 if query.quick else 3)
         before = peak_megabytes()
         started = time.perf_counter()
         report = contamination([benchmark], [whole])
@@ -56,29 +56,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 def write(benchmark: Benchmark, path: Path, size: int) -> None:
     """Prompts of passages, a question among every fifty."""
     passages = [passage.full_text for passage in benchmark.corpus]
-    asked = [question.text for question in benchmark.questions]
+    queries = [question.text for question in benchmark.questions]
     with path.open("w", encoding="utf-8") as file:
         number = 0
         while file.tell() < size:
             text = " ".join(passages[(number * 7 + k * 13) % len(passages)] for k in range(4))
-            row = {"prompt": asked[number // 50 % len(asked)] if number % 50 == 0 else text[:80], "text": text}
+            row = {"prompt": queries[number // 50 % len(queries)] if number % 50 == 0 else text[:80], "text": text}
             file.write(json.dumps(row) + "\n")
             number += 1
 
 
 def touched(benchmark: Benchmark, path: Path) -> int:
     """Questions that were met, by the index."""
-    return sum(one.share > 0 for one in contamination([benchmark], [path]).overlaps)
+    return sum(overlap.share > 0 for overlap in contamination([benchmark], [path]).overlaps)
 
 
 def plainly(benchmark: Benchmark, path: Path) -> int:
     """The same by a set of tuples."""
-    words = [normalise(question.text).split() for question in benchmark.questions]
+    words = [normalize(question.text).split() for question in benchmark.questions]
     wanted = {gram for own in words for gram in grams(own, min(N, len(own)))}
     sizes = sorted({len(gram) for gram in wanted})
     met = set()
     for text in texts(path):
-        own = normalise(text.text).split()
+        own = normalize(text.text).split()
         for size in sizes:
             met.update(gram for gram in grams(own, size) if gram in wanted)
     return sum(any(gram in met for gram in grams(own, min(N, len(own)))) for own in words)
@@ -97,12 +97,12 @@ def in_turns(calls: Sequence[Callable[[], int]], times: int) -> list[float]:
     """
     spent: list[list[float]] = [[] for _ in calls]
     for _ in range(times):
-        found = set()
+        results = set()
         for call, seconds in zip(calls, spent, strict=True):
             started = time.perf_counter()
-            found.add(call())
+            results.add(call())
             seconds.append(time.perf_counter() - started)
-        assert len(found) == 1, found
+        assert len(results) == 1, results
     return [statistics.median(seconds) for seconds in spent]
 
 

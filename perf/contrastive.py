@@ -41,7 +41,7 @@ def batches(rows: int, negatives: int, chunks: int, length: int) -> tuple[list[T
     ids = list(texts)
     made = []
     for number in range(rows):
-        pool = [one for one in ids[rows:] or ids if one != ids[number]]
+        pool = [item for item in ids[rows:] or ids if item != ids[number]]
         start = number * negatives
         chosen = pool[start : start + negatives] if len(pool) >= rows * negatives else rng.sample(pool, negatives)
         query = " ".join(rng.choices(known, k=10))
@@ -59,20 +59,20 @@ def stock(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: b
         if cached
         else MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
     )
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     columns = [[row.query for row in rows], [texts[row.positive_id] for row in rows]]
     columns += [[texts[row.negative_ids[n]] for row in rows] for n in range(len(rows[0].negative_ids))]
 
     def step() -> float:
         model.train()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         features = [
-            {name: value.to(model.device) if hasattr(value, "to") else value for name, value in one.items()}
-            for one in (model.preprocess(column) for column in columns)
+            {name: value.to(model.device) if hasattr(value, "to") else value for name, value in item.items()}
+            for item in (model.preprocess(column) for column in columns)
         ]
         value = loss(features, None)
         value.backward()
-        optimiser.step()
+        optimizer.step()
         return float(value.detach())
 
     return step
@@ -83,14 +83,14 @@ def ours(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: bo
     import torch
 
     tower = Tower(model, Prompts("", ""), TrainConfig(micro_batch=micro, held=1 if cached else 1 << 20))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     config = LossConfig(in_batch=("all", "all", "all"), mask_same_question=False, count_duplicates=True)
 
     def step() -> float:
         model.train()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = tower.backward(batch_of(rows, texts, config), TEMPERATURE, (0,))
-        optimiser.step()
+        optimizer.step()
         return value
 
     return step
@@ -136,34 +136,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--length", type=int, default=24, help="words of a chunk")
     parser.add_argument("--micro", type=int, default=16, help="texts encoded at once")
     parser.add_argument("--turns", type=int, default=3)
-    given = parser.parse_args(arguments)
+    value = parser.parse_args(arguments)
     import torch
 
     def clock() -> float:
-        if given.device.startswith("cuda"):
+        if value.device.startswith("cuda"):
             torch.cuda.synchronize()
             return time.perf_counter()
         return time.process_time()
 
-    config = EncoderConfig(model=given.model)
-    texts_needed = given.rows * (1 + given.negatives)
+    config = EncoderConfig(model=value.model)
+    texts_needed = value.rows * (1 + value.negatives)
     missed = False
     print(f"{'rows/s':<44}{'ours':>8}{'stock':>8}{'ratio':>7}{'target':>8}{'losses differ':>15}")
     for name, chunks, target in (
         ("every text once", texts_needed, TARGET),
-        ("negatives of one document", given.rows + given.negatives + 2, None),
+        ("negatives of one document", value.rows + value.negatives + 2, None),
     ):
-        rows, texts = batches(given.rows, given.negatives, chunks, given.length)
+        rows, texts = batches(value.rows, value.negatives, chunks, value.length)
         for cached in (False, True):
-            sides = [make(without_dropout(load_tower(config, given.device)), rows, texts, cached, given.micro) for make in (ours, stock)]
-            seconds, losses = in_turns(given.turns, clock, *sides)
+            sides = [make(without_dropout(load_tower(config, value.device)), rows, texts, cached, value.micro) for make in (ours, stock)]
+            seconds, losses = in_turns(value.turns, clock, *sides)
             ratio = seconds[1] / seconds[0]
             apart = abs(losses[0] - losses[1])
             failed = apart > TOLERANCE or (target is not None and ratio < target * 0.95)
             missed |= failed
             label = f"{name}, {'gradients cached' if cached else 'all held'}"
             print(
-                f"{label:<44}{given.rows / seconds[0]:>8.2f}{given.rows / seconds[1]:>8.2f}{ratio:>7.2f}"
+                f"{label:<44}{value.rows / seconds[0]:>8.2f}{value.rows / seconds[1]:>8.2f}{ratio:>7.2f}"
                 f"{'-' if target is None else f'{target:g}':>8}{apart:>15.1e}{'  MISSED' if failed else ''}",
                 flush=True,
             )

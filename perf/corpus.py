@@ -37,26 +37,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="10,000 and 30,000 passages")
     parser.add_argument("--folder", help="where dumps and corpora go (deleted afterwards)")
     parser.add_argument("--step", nargs=3, metavar=("NAME", "FOLDER", "SIZE"), help=argparse.SUPPRESS)
-    asked = parser.parse_args(argv)
-    if asked.step:
-        print(json.dumps(_measured(asked.step[0], Path(asked.step[1]), int(asked.step[2]))))
+    query = parser.parse_args(argv)
+    if query.step:
+        print(json.dumps(_measured(query.step[0], Path(query.step[1]), int(query.step[2]))))
         return 0
-    sizes = [10_000, 30_000] if asked.quick else sorted(asked.sizes)
-    found: dict[str, dict[int, dict[str, float]]] = {}
+    sizes = [10_000, 30_000] if query.quick else sorted(query.sizes)
+    results: dict[str, dict[int, dict[str, float]]] = {}
     for size in sizes:
-        with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        with tempfile.TemporaryDirectory(dir=query.folder) as folder:
             write_dump(Path(folder) / "dump.tsv", size)
             for name in STEPS:
                 if size <= LIMITS.get(name, size):
                     command = [sys.executable, "-m", "perf.corpus", "--step", name, folder, str(size)]
                     done = subprocess.run(command, check=True, capture_output=True, text=True)
-                    found.setdefault(name, {})[size] = json.loads(done.stdout.splitlines()[-1])
-                    print(f"{name} {size:,}: {_shown(found[name][size])}", flush=True)
-    for name, by_size in found.items():
+                    results.setdefault(name, {})[size] = json.loads(done.stdout.splitlines()[-1])
+                    print(f"{name} {size:,}: {_shown(results[name][size])}", flush=True)
+    for name, by_size in results.items():
         if name == "look up":
             continue  # what a lookup takes grows with the logarithm, if at all
         print(f"{name} {WIKIPEDIA:,} (extrapolated): {_shown(_extrapolated(by_size))}")
-    worst = max(found[name][size]["MB"] for name in ("build", "open") for size in sizes if size <= MILLION)
+    worst = max(results[name][size]["MB"] for name in ("build", "open") for size in sizes if size <= MILLION)
     print(f"most memory for building or opening: {worst:.0f} MB (target: under {MEMORY_MB})")
     return 0 if worst < MEMORY_MB else 1
 

@@ -37,38 +37,38 @@ def graph(kind: str, nodes: int, edges: int, seed: int) -> QuestionGraph:
     return QuestionGraph(pairs[:, 0], pairs[:, 1], np.arange(nodes), rng.integers(0, RELATIONS, len(pairs)))
 
 
-def marked(asked: QuestionGraph, centre: int) -> tuple[np.ndarray, np.ndarray]:
+def marked(query: QuestionGraph, center: int) -> tuple[np.ndarray, np.ndarray]:
     """Which nodes are within reach of one, and which edges are between them."""
-    inside = np.zeros(len(asked.nodes), bool)
-    inside[centre] = True
+    inside = np.zeros(len(query.nodes), bool)
+    inside[center] = True
     for _ in range(HOPS):
-        inside[np.concatenate([asked.heads[inside[asked.tails]], asked.tails[inside[asked.heads]]])] = True
-    return inside, inside[asked.heads] & inside[asked.tails]
+        inside[np.concatenate([query.heads[inside[query.tails]], query.tails[inside[query.heads]]])] = True
+    return inside, inside[query.heads] & inside[query.tails]
 
 
-def marks_alone(asked: QuestionGraph, nodes: np.ndarray, edges: np.ndarray, centres: Iterable[int]) -> np.ndarray:
+def marks_alone(query: QuestionGraph, nodes: np.ndarray, edges: np.ndarray, centers: Iterable[int]) -> np.ndarray:
     means = []
-    for centre in centres:
-        inside, between = marked(asked, centre)
+    for center in centers:
+        inside, between = marked(query, center)
         means.append(np.concatenate([nodes[inside], edges[between]]).mean(axis=0))
     return np.array(means)
 
 
-def as_published(asked: QuestionGraph, nodes: np.ndarray, edges: np.ndarray, centres: Iterable[int]) -> np.ndarray:
-    index = np.stack([asked.heads, asked.tails], axis=1)
+def as_published(query: QuestionGraph, nodes: np.ndarray, edges: np.ndarray, centers: Iterable[int]) -> np.ndarray:
+    index = np.stack([query.heads, query.tails], axis=1)
     means = []
-    for centre in centres:
-        inside, between = marked(asked, centre)
+    for center in centers:
+        inside, between = marked(query, center)
         listed = index.tolist()
-        places = [listed.index(pair) for pair in index[between].tolist()]
-        means.append(np.concatenate([nodes[inside], edges[places]]).mean(axis=0))
+        positions = [listed.index(pair) for pair in index[between].tolist()]
+        means.append(np.concatenate([nodes[inside], edges[positions]]).mean(axis=0))
     return np.array(means)
 
 
 def timed(work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
     start = time.process_time()
-    found = work()
-    return time.process_time() - start, found
+    result = work()
+    return time.process_time() - start, result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, no target: only that all sides agree")
     parser.add_argument("--turns", type=int, default=3)
-    asked = parser.parse_args(argv)
-    nodes, edges, turns = (200, 400, 1) if asked.quick else (NODES, EDGES, asked.turns)
+    query = parser.parse_args(argv)
+    nodes, edges, turns = (200, 400, 1) if query.quick else (NODES, EDGES, query.turns)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((nodes, DIMENSION), dtype=np.float32)
     relations = rng.standard_normal((RELATIONS, DIMENSION), dtype=np.float32)
@@ -98,17 +98,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         for turn in range(turns):
             drawn = graph(kind, nodes, edges, turn)
             egos, edge_vectors = EgoGraphs(drawn, HOPS), relations[drawn.relations]
-            seconds, found = timed(lambda: egos.vectors(vectors, relations, drawn.relations))  # noqa: B023
+            seconds, result = timed(lambda: egos.vectors(vectors, relations, drawn.relations))  # noqa: B023
             ours.append(seconds)
             some = rng.choice(nodes, min(SAMPLED, nodes), replace=False)
-            for side, loop, centres in (("as published", as_published, some), ("marks alone", marks_alone, np.arange(nodes))):
-                seconds, expected = timed(lambda: loop(drawn, vectors, edge_vectors, centres))  # noqa: B023
-                theirs[side].append(seconds * nodes / len(centres))
-                apart = max(apart, float(np.abs(found[centres] - expected).max()))
+            for side, loop, centers in (("as published", as_published, some), ("marks alone", marks_alone, np.arange(nodes))):
+                seconds, expected = timed(lambda: loop(drawn, vectors, edge_vectors, centers))  # noqa: B023
+                theirs[side].append(seconds * nodes / len(centers))
+                apart = max(apart, float(np.abs(result[centers] - expected).max()))
             size += float(np.mean([len(egos.members(int(node))[0]) for node in some])) / turns
         for side, spent in theirs.items():
             ratio = float(np.median(spent)) / float(np.median(ours))
-            aimed = side == "as published" and not asked.quick
+            aimed = side == "as published" and not query.quick
             missed = aimed and ratio < TARGET
             failed |= missed or apart > AGREE
             remark = f"  apart by {apart:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if apart > AGREE else "")

@@ -69,7 +69,7 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
         def cold() -> np.ndarray:
             return Encoder(EncoderConfig(), device, Path(folder) / str(next(numbers))).passages(texts)
 
-        seconds, found = in_turns(
+        seconds, result = in_turns(
             turns,
             {
                 PLAIN: lambda: plain.encode(texts, show_progress_bar=False),
@@ -80,7 +80,7 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
         )
     met = True
     for name, target in (("encoder", PARITY), ("encoder, empty cache (and loading)", None), ("encoder, from the cache", CACHE)):
-        met &= compared(name, len(texts), seconds, found, 0.99999, target)
+        met &= compared(name, len(texts), seconds, result, 0.99999, target)
     # Fewer texts: without hardware for it bfloat16 is several times slower.
     few = texts[: max(8, len(texts) // 4)]
     half = Encoder(EncoderConfig(dtype="bfloat16"), device)
@@ -88,9 +88,9 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
     return compared("encoder, bfloat16", len(few), *in_turns(turns, sides), 0.99, None) and met
 
 
-def compared(name: str, texts: int, seconds: dict[str, list[float]], found: dict[str, Any], least: float, target: float | None) -> bool:
+def compared(name: str, texts: int, seconds: dict[str, list[float]], results: dict[str, Any], least: float, target: float | None) -> bool:
     """Print a side beside the plain one; whether its vectors agree and its target is met."""
-    cosine = float((found[name] * found[PLAIN]).sum(axis=1).min())
+    cosine = float((results[name] * results[PLAIN]).sum(axis=1).min())
     against = ratio(seconds[PLAIN], seconds[name])
     met = target is None or against >= target
     wanted = "" if target is None else f" (target >= {target:g}: {'met' if met else 'MISSED'})"
@@ -117,14 +117,14 @@ def cross_encoders(queries: list[str], passages: list[str], turns: int, device: 
         plain = CrossEncoder(folder, device=device, activation_fn=torch.nn.Identity())
         ours = CrossEncoderModel(CrossEncoderConfig(model=folder), device)
         pairs = [(query, passage) for query in queries for passage in passages]
-        seconds, found = in_turns(
+        seconds, result = in_turns(
             turns,
             {
                 "CrossEncoder.predict": lambda: plain.predict(pairs, show_progress_bar=False),
                 "cross-encoder": lambda: np.concatenate([ours.scores(query, passages) for query in queries]),
             },
         )
-    difference = float(np.abs(found["CrossEncoder.predict"] - found["cross-encoder"]).max())
+    difference = float(np.abs(result["CrossEncoder.predict"] - result["cross-encoder"]).max())
     against = ratio(seconds["CrossEncoder.predict"], seconds["cross-encoder"])
     met = against >= PARITY and difference < 1e-3
     say(
@@ -140,26 +140,26 @@ def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
     import torch
 
     generator = np.random.default_rng(0)
-    # Directions with a decaying spectrum, as embeddings have: isotropic ones have no near neighbours.
+    # Directions with a decaying spectrum, as embeddings have: isotropic ones have no near neighbors.
     scale = (1 / np.sqrt(1 + np.arange(dimension))).astype(np.float32)
     rows = generator.standard_normal((vectors, dimension), dtype=np.float32) * scale
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    asked = rows[:64] + 0.02 * generator.standard_normal((64, dimension), dtype=np.float32)
+    queries = rows[:64] + 0.02 * generator.standard_normal((64, dimension), dtype=np.float32)
     on_device = torch.from_numpy(rows).to(device)
 
     def plain() -> list[set[int]]:
-        found = (torch.from_numpy(asked).to(device) @ on_device.T).topk(100, dim=1).indices
-        return [set(row) for row in found.cpu().tolist()]
+        result = (torch.from_numpy(queries).to(device) @ on_device.T).topk(100, dim=1).indices
+        return [set(row) for row in result.cpu().tolist()]
 
     def ours(engine: ExactSearch) -> list[set[int]]:
-        near = engine.near(asked, 100)
-        return [set(best(rows, query, near_by, 100)[0].tolist()) for query, near_by in zip(asked, near, strict=True)]
+        near = engine.near(queries, 100)
+        return [set(best(rows, query, near_by, 100)[0].tolist()) for query, near_by in zip(queries, near, strict=True)]
 
     fine, rough = ExactSearch(rows, device, "float32"), ExactSearch(rows, device, "bfloat16")
     sides = {"torch matmul + topk": plain, "exact, float32": lambda: ours(fine), "exact, bfloat16": lambda: ours(rough)}
-    seconds, found = in_turns(turns, sides)
-    same = found["exact, float32"] == found["exact, bfloat16"]
-    overlap = np.mean([len(a & b) / 100 for a, b in zip(found["torch matmul + topk"], found["exact, float32"], strict=True)])
+    seconds, result = in_turns(turns, sides)
+    same = result["exact, float32"] == result["exact, bfloat16"]
+    overlap = np.mean([len(a & b) / 100 for a, b in zip(result["torch matmul + topk"], result["exact, float32"], strict=True)])
     for name, times in seconds.items():
         say(
             f"{name:<38}{64 / statistics.median(times):>10.0f} queries/s over {vectors:,} x {dimension}   "
@@ -180,15 +180,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--vectors", type=int, default=100_000)
     parser.add_argument("--device", default=None)
-    asked = parser.parse_args(argv)
-    device = device_of(asked.device)
+    query = parser.parse_args(argv)
+    device = device_of(query.device)
     benchmark = load("worlds/multihop:test")
-    texts = list(benchmark.corpus.full_texts())[: asked.texts]
+    texts = list(benchmark.corpus.full_texts())[: query.texts]
     words = statistics.median(len(text.split()) for text in texts)
     say(f"{len(texts)} passages of worlds, median {words:g} words, on {device}")
-    met = encoders(texts, asked.turns, device)
-    met &= cross_encoders([q.text for q in benchmark.questions[:2]], texts[:40], asked.turns, device)
-    met &= search(asked.vectors, 384, asked.turns, device)
+    met = encoders(texts, query.turns, device)
+    met &= cross_encoders([q.text for q in benchmark.questions[:2]], texts[:40], query.turns, device)
+    met &= search(query.vectors, 384, query.turns, device)
     return 0 if met else 1
 
 

@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--datasets", type=int, default=20)
     parser.add_argument("--questions", type=int, default=500)
     parser.add_argument("--pages", nargs="*", choices=[page or "board" for page in PAGES], help="all by default")
-    asked = parser.parse_args(argv)
-    pages = [page for page in PAGES if not asked.pages or (page or "board") in asked.pages]
+    query = parser.parse_args(argv)
+    pages = [page for page in PAGES if not query.pages or (page or "board") in query.pages]
     shots, large = _helper("screenshots"), _helper("large")
     executable = shots.chromium()
     if executable is None or importlib.util.find_spec("playwright") is None:
@@ -72,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _bare(Path(folder), shots) as address:
             bare_paint, bare_changes = _page(browser, address, used="[data-testid=stSelectbox]")
         print(f"bare Streamlit: painted after {bare_paint:.2f} s; change {1000 * median(bare_changes):.0f} ms")
-        store = large.fill_large(Path(folder) / "store", asked.methods, asked.datasets, asked.questions)
-        rows = asked.methods * asked.datasets * asked.questions
+        store = large.fill_large(Path(folder) / "store", query.methods, query.datasets, query.questions)
+        rows = query.methods * query.datasets * query.questions
         met, peak = True, 0.0
         with shots.serving(store.folder) as address:
             server = _server(address)
@@ -227,12 +227,12 @@ def _count(page: Any, kind: str) -> int:
 
 def _until_rest(page: Any, act: Any) -> list[float]:
     """Seconds until what an act changed stands there; none where no script ran for it."""
-    asked, began = page.asked, page.evaluate("() => performance.now()")
+    query, began = page.asked, page.evaluate("() => performance.now()")
     act()
     page.wait_for_timeout(50)
     page.wait_for_function(AT_REST, polling=50)
     # The state that the app shows of its script will not do: of a short one the browser never draws it.
-    return [(page.evaluate("() => window.moved") - began) / 1000] if page.asked > asked else []
+    return [(page.evaluate("() => window.moved") - began) / 1000] if page.asked > query else []
 
 
 def _crowd(browser: Any, address: str, store: Store) -> tuple[float, list[float], int]:
@@ -268,9 +268,9 @@ def _write(store: Store, stop: threading.Event, written: list[int]) -> None:
     for first in range(0, 500, 10):
         if stop.wait(0.1):
             break
-        said = [Prediction(f"d0q{number}", "an answer") for number in range(first, first + 10)]
-        store.append(run.run, said, {"f1(rules=hotpotqa)#v1": np.ones(len(said))})
-        written[0] += len(said)
+        responses = [Prediction(f"d0q{number}", "an answer") for number in range(first, first + 10)]
+        store.append(run.run, responses, {"f1(rules=hotpotqa)#v1": np.ones(len(responses))})
+        written[0] += len(responses)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m perf.likelihood            the sizes of the project's target
     python -m perf.likelihood --quick    small sizes: checks that both sides agree, misses no target
 
-The other side is the loop that one writes first: tokenise a prompt and its target, join the ids, one forward pass,
+The other side is the loop that one writes first: tokenize a prompt and its target, join the ids, one forward pass,
 log-softmax of the logits at all positions, read off the target's. Both sides start from the same texts, use the same
 model object and run in this process, one thread, in turns. A figure is the median over the turns of this process's
 CPU seconds, which a busy machine disturbs little. The exit code is 1 where a target is missed or a log-probability of
@@ -92,7 +92,9 @@ class Work:
 
     def pairs(self, model: CausalModel) -> list[ScoredText]:
         return [
-            ScoredText(TEMPLATE.filled(chunk, asked.fields, model)[0], asked.target) for chunk in self.chunks for asked in self.questions
+            ScoredText(TEMPLATE.filled(chunk, question.fields, model)[0], question.target)
+            for chunk in self.chunks
+            for question in self.questions
         ]
 
 
@@ -141,8 +143,8 @@ def loop(model: CausalModel, pairs: Sequence[ScoredText]) -> list[list[float]]:
             target = model.text_encoder.target(pair.target)
             ids = torch.tensor([prompt + target])
             values = model.model(input_ids=ids).logits[0].float().log_softmax(dim=-1)
-            places = range(len(prompt) - 1, len(prompt) + len(target) - 1)
-            scores.append([float(values[place, token]) for place, token in zip(places, target, strict=True)])
+            positions = range(len(prompt) - 1, len(prompt) + len(target) - 1)
+            scores.append([float(values[position, token]) for position, token in zip(positions, target, strict=True)])
     return scores
 
 

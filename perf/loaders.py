@@ -69,20 +69,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=sorted({*CASES, *LARGE}), help="this one alone")
     parser.add_argument("--megabytes", type=int, default=1000, help="size of the large files")
     parser.add_argument("--peak", nargs=2, metavar=("REFERENCE", "FILE"), help=argparse.SUPPRESS)
-    asked = parser.parse_args(argv)
-    if asked.peak:
-        benchmark = load(asked.peak[0], {"path": asked.peak[1]})
+    query = parser.parse_args(argv)
+    if query.peak:
+        benchmark = load(query.peak[0], {"path": query.peak[1]})
         print(json.dumps([len(benchmark.questions), len(benchmark.corpus), _peak_megabytes()]))
         return 0
     os.environ["RAGMETER_CACHE"] = CACHE.name
     met = True
     with tempfile.TemporaryDirectory() as folder:
         for name, case in CASES.items():
-            if asked.only in (None, name):
-                met &= _speed(name, case, Path(folder), worlds=5 if asked.quick else 15, rounds=2 if asked.quick else ROUNDS)
+            if query.only in (None, name):
+                met &= _speed(name, case, Path(folder), worlds=5 if query.quick else 15, rounds=2 if query.quick else ROUNDS)
         for name, (reference, records) in LARGE.items():
-            if asked.only in (None, name):
-                met &= _memory(name, reference, records, Path(folder), 50 if asked.quick else asked.megabytes)
+            if query.only in (None, name):
+                met &= _memory(name, reference, records, Path(folder), 50 if query.quick else query.megabytes)
     return 0 if met else 1
 
 

@@ -25,7 +25,7 @@ def made_as(dtype: str, device: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def synchroniser(device: str) -> Callable[[], None]:
+def synchronizer(device: str) -> Callable[[], None]:
     """What waits for a device; nothing has to wait for a CPU."""
     if not device.startswith("cuda"):
         return lambda: None

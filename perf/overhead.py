@@ -51,14 +51,14 @@ class Quiet:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=QUESTIONS)
-    asked = parser.parse_args(argv)
+    query = parser.parse_args(argv)
     text = f"""
 name: overhead
 benchmarks:
   - id: worlds/multihop
     split: test
     setting: distractor
-    config: {{questions: {asked.questions}, worlds: {max(1, asked.questions // 100)}}}
+    config: {{questions: {query.questions}, worlds: {max(1, query.questions // 100)}}}
 methods: [{{id: perf_instant}}]
 """
     tasks = tasks_of(experiment.parse(text, "overhead"))

@@ -1,4 +1,4 @@
-"""Personalised PageRank of a hundred questions, against networkx and scikit-network, in one process, taking turns.
+"""Personalized PageRank of a hundred questions, against networkx and scikit-network, in one process, taking turns.
 
 Each library is called as its documentation shows, once per question, in float64 and with the same tolerance. A library
 stops by its own norm (networkx: L1 below nodes × tolerance; scikit-network: L1 below the tolerance; ours: the largest
@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 from sknetwork.ranking import PageRank
 
-from methods.graphs.pagerank import personalised_pagerank
+from methods.graphs.pagerank import personalized_pagerank
 
 NODES, EDGES, QUESTIONS, SEEDS = 50_000, 200_000, 100, 3
 TELEPORT = 0.15
@@ -57,8 +57,8 @@ def restarts(matrix: csr_array, questions: int) -> np.ndarray:
 
 def by_networkx(nodes: Any, tolerance: float, start: np.ndarray) -> np.ndarray:
     seeds = {int(node): 1.0 for node in np.flatnonzero(start)}
-    found = networkx.pagerank(nodes, alpha=1 - TELEPORT, personalization=seeds, weight=None, max_iter=1000, tol=tolerance / len(nodes))
-    return np.array([found[node] for node in range(len(nodes))])
+    result = networkx.pagerank(nodes, alpha=1 - TELEPORT, personalization=seeds, weight=None, max_iter=1000, tol=tolerance / len(nodes))
+    return np.array([result[node] for node in range(len(nodes))])
 
 
 def by_sknetwork(matrix: csr_matrix, tolerance: float, start: np.ndarray) -> np.ndarray:
@@ -68,8 +68,8 @@ def by_sknetwork(matrix: csr_matrix, tolerance: float, start: np.ndarray) -> np.
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
-    found = work()
-    return time.process_time() - start, found
+    result = work()
+    return time.process_time() - start, result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")
     parser.add_argument("--turns", type=int, default=3)
-    asked = parser.parse_args(argv)
-    nodes, edges, turns = (2_000, 8_000, 1) if asked.quick else (NODES, EDGES, asked.turns)
+    query = parser.parse_args(argv)
+    nodes, edges, turns = (2_000, 8_000, 1) if query.quick else (NODES, EDGES, query.turns)
     print(f"# {QUESTIONS} questions, {nodes:,} nodes, {edges:,} edges, float64, tolerance {TOLERANCE:g}")
     print(f"{'name':<40}{'ours':>9}{'theirs':>11}{'ratio':>8}{'target':>8}")
     failed = False
@@ -98,24 +98,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         theirs: dict[str, list[float]] = {side: [] for side in sides}
         apart = dict.fromkeys(sides, 0.0)
         for turn in range(turns):
-            seconds, found = timed(partial(personalised_pagerank, matrix, chi, teleport=TELEPORT, tolerance=TOLERANCE))
+            seconds, result = timed(partial(personalized_pagerank, matrix, chi, teleport=TELEPORT, tolerance=TOLERANCE))
             mine.append(seconds)
             for side, (questions, work) in sides.items():
                 for question in range(questions):
                     column = (turn * questions + question) % QUESTIONS
                     seconds, scores = timed(partial(work, chi[:, column]))
                     theirs[side].append(seconds)
-                    apart[side] = max(apart[side], float(np.abs(scores - found[:, column]).max()))
+                    apart[side] = max(apart[side], float(np.abs(scores - result[:, column]).max()))
         ours = float(np.median(mine))
         for side in sides:
             other = float(np.mean(theirs[side])) * QUESTIONS
             differs = apart[side] > AGREE
-            missed = not asked.quick and other / ours < TARGETS[side]
+            missed = not query.quick and other / ours < TARGETS[side]
             failed |= differs or missed
             remark = f"  apart by {apart[side]:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if differs else "")
             print(
                 f"{kind + ', ' + side:<40}{ours:>8.3f}s{other:>10.1f}s{other / ours:>8.1f}"
-                f"{'-' if asked.quick else f'{TARGETS[side]:g}':>8}{remark}"
+                f"{'-' if query.quick else f'{TARGETS[side]:g}':>8}{remark}"
             )
     return int(failed)
 

@@ -1,8 +1,8 @@
 """How long a reranker takes for one query (SARK, figure 6): measured on real checkpoints, or on architectures alone.
 
-A query's time is from its candidates to their order, with the device synchronised before and after. Random weights
+A query's time is from its candidates to their order, with the device synchronized before and after. Random weights
 take as long as trained ones of the same class and size, so the figure can be measured where no weights are: then token
-ids are drawn instead of made from text, and tokenising is not part of the time.
+ids are drawn instead of made from text, and tokenizing is not part of the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.core.errors import unknown_name
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Reranker
-from perf.measuring import made_as, synchroniser
+from perf.measuring import made_as, synchronizer
 
 Family = Literal["encoder", "sark", "llm_pointwise", "llm_listwise"]
 
@@ -52,7 +52,7 @@ def measure(
     queries: int,
     *,
     warm_up: int = 1,
-    synchronise: Callable[[], None] = lambda: None,
+    synchronize: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Timing:
     """Time each query by itself.
@@ -61,25 +61,25 @@ def measure(
         work: Reranks the query of this number.
         queries: How many.
         warm_up: Queries done before, which do not count.
-        synchronise: Waits until the device has done what it was given.
+        synchronize: Waits until the device has done what it was given.
         clock: Seconds.
     """
     for number in range(warm_up):
         work(number % queries)
     seconds = []
     for number in range(queries):
-        synchronise()
+        synchronize()
         start = clock()
         work(number)
-        synchronise()
+        synchronize()
         seconds.append(clock() - start)
     return Timing(tuple(seconds))
 
 
 def measure_reranker(reranker: Reranker, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, device: str) -> Timing:
-    """Time a reranker as a pipeline calls it, one query at a time: tokenising and sorting are part of it."""
+    """Time a reranker as a pipeline calls it, one query at a time: tokenizing and sorting are part of it."""
     return measure(
-        lambda number: reranker.rerank([queries[number]], [rankings[number]], corpus), len(queries), synchronise=synchroniser(device)
+        lambda number: reranker.rerank([queries[number]], [rankings[number]], corpus), len(queries), synchronize=synchronizer(device)
     )
 
 
@@ -173,15 +173,15 @@ def windows(candidates: int, size: int = 20, step: int = 10) -> list[tuple[int, 
 
     Source: rank_llm's rule: the start is clamped at 0, and the window that touches it is the last.
     """
-    found = []
+    results = []
     end = candidates
     while end > 0:
         start = max(0, end - size)
-        found.append((start, end))
+        results.append((start, end))
         if start == 0:
             break
         end -= step
-    return found
+    return results
 
 
 class StandIn:
@@ -226,11 +226,11 @@ class StandIn:
 
         tokens = min(work.pair_tokens, self.architecture.tokens or work.pair_tokens)
         ids = self._ids(number, work.candidates, tokens)
-        found = []
+        results = []
         for batch in ids.split(work.batch):
-            given = batch.to(self.device)
-            found.append(self.model(input_ids=given, attention_mask=torch.ones_like(given)).logits[:, 0].float().cpu())
-        return torch.cat(found) if found else torch.zeros(0)
+            value = batch.to(self.device)
+            results.append(self.model(input_ids=value, attention_mask=torch.ones_like(value)).logits[:, 0].float().cpu())
+        return torch.cat(results) if results else torch.zeros(0)
 
     def _by_windows(self, number: int, work: Workload) -> list[int]:
         """One call after the other, each over the winners of the one before and ten more.
@@ -266,7 +266,7 @@ def stand_in(name: str, dtype: str, device: str) -> StandIn:
 
 def measure_stand_in(model: StandIn, queries: int, work: Workload) -> Timing:
     """Time a reranker of random weights."""
-    return measure(lambda number: model.rerank(number, work), queries, synchronise=synchroniser(model.device))
+    return measure(lambda number: model.rerank(number, work), queries, synchronize=synchronizer(model.device))
 
 
 def parameters(architecture: Architecture) -> int:

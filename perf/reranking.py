@@ -1,7 +1,7 @@
 """Milliseconds per query of rerankers over 50 candidates (SARK, figure 6): of real ones, or of random weights.
 
 On any machine, what is checked is a ratio in one run: SARK's head of two layers against the head that the same encoder
-comes with, the two taking turns. With `--reranker` registered rerankers are timed as a pipeline calls them, tokenising
+comes with, the two taking turns. With `--reranker` registered rerankers are timed as a pipeline calls them, tokenizing
 and sorting included, one query at a time with the device waited for. With `--architectures` the figure is measured on
 random weights of the real sizes, where no weights are at hand. Both say median and 95th percentile for every type and
 batch. What a reranker takes within a pipeline stands in `ragmeter show`, by stage.
@@ -132,9 +132,9 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
     Raises:
         UserError: The options are no JSON object, or there is no such reranker.
     """
-    identifier, _, given = text.partition("=")
+    identifier, _, value = text.partition("=")
     try:
-        options = json.loads(given or "{}")
+        options = json.loads(value or "{}")
     except ValueError as error:
         raise UserError(f"the options of {identifier} are not JSON: {error}", where="--reranker") from None
     if not isinstance(options, dict):
@@ -181,13 +181,13 @@ def asked_of(reference: str, config: str | None, setting: str | None, queries: i
     Raises:
         UserError: A question has fewer.
     """
-    given = options_given(config)
+    options = options_given(config)
     if reference == WORLDS:
-        given = {"questions": queries, "candidates": candidates, **given}
-    benchmark = load(reference, given).limited(queries)
+        options = {"questions": queries, "candidates": candidates, **options}
+    benchmark = load(reference, options).limited(queries)
     if setting is not None:
         with tempfile.TemporaryDirectory() as folder:
-            benchmark = in_setting(Setting.parse(setting, where="--setting"), benchmark, Services(artefacts=Path(folder)))
+            benchmark = in_setting(Setting.parse(setting, where="--setting"), benchmark, Services(artifacts=Path(folder)))
     fewest = min((len(question.candidates or ()) for question in benchmark.questions), default=0)
     if fewest < candidates:
         # BM25 finds only what shares a word with the query.
@@ -207,7 +207,7 @@ def real(
     rows = [named(text) for text in rerankers]
     width = max(14, *(len(label) + 2 for label, _, _ in rows))
     queries = [question.query() for question in benchmark.questions]
-    rankings = [Ranking(one.id, tuple(one.candidates or ())[:candidates], (0.0,) * candidates) for one in queries]
+    rankings = [Ranking(query.id, tuple(query.candidates or ())[:candidates], (0.0,) * candidates) for query in queries]
     words = [len(text.full_text.split()) for ranking in rankings for text in benchmark.corpus.get(ranking.ids)]
     say(f"{len(queries)} queries of {benchmark.name}, {candidates} candidates of {statistics.mean(words):.0f} words, {device}")
     say(head(width))
@@ -244,21 +244,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--candidates", type=int, default=50, help="passages of a query")
     parser.add_argument("--tokens", type=int, default=None, help="of a pair; 168, without --architectures 64")
     parser.add_argument("--device", default=None, help="cpu, cuda … (default: the best there is)")
-    asked = parser.parse_args(argv)
-    device = device_of(asked.device)
-    if not asked.architectures and not asked.reranker:
-        work = Workload(asked.candidates, asked.tokens or 64)
+    query = parser.parse_args(argv)
+    device = device_of(query.device)
+    if not query.architectures and not query.reranker:
+        work = Workload(query.candidates, query.tokens or 64)
         say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {device}, float32, random weights")
         return 0 if heads(work, device) else 1
-    dtypes, batches = asked.dtypes.split(","), [int(one) for one in asked.batches.split(",")]
-    if asked.reranker:
-        benchmark = asked_of(asked.benchmark, asked.config, asked.setting, asked.queries, asked.candidates)
-        real(asked.reranker, dtypes, batches, benchmark, asked.candidates, device)
-    if asked.architectures:
-        names = list(ARCHITECTURES) if asked.architectures == "all" else asked.architectures.split(",")
-        work = Workload(asked.candidates, asked.tokens or Workload().pair_tokens)
-        say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {asked.queries} queries, {device}, random weights")
-        figure(names, dtypes, work, batches, asked.queries, device)
+    dtypes, batches = query.dtypes.split(","), [int(item) for item in query.batches.split(",")]
+    if query.reranker:
+        benchmark = asked_of(query.benchmark, query.config, query.setting, query.queries, query.candidates)
+        real(query.reranker, dtypes, batches, benchmark, query.candidates, device)
+    if query.architectures:
+        names = list(ARCHITECTURES) if query.architectures == "all" else query.architectures.split(",")
+        work = Workload(query.candidates, query.tokens or Workload().pair_tokens)
+        say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {query.queries} queries, {device}, random weights")
+        figure(names, dtypes, work, batches, query.queries, device)
     return 0
 
 

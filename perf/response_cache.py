@@ -84,14 +84,14 @@ def bare(path: Path, replies: int) -> dict[str, float]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replies", type=int, default=5000)
-    asked = parser.parse_args(argv)
+    query = parser.parse_args(argv)
     met = True
     with tempfile.TemporaryDirectory() as folder:
-        plain = bare(Path(folder) / "bare.sqlite", asked.replies)
+        plain = bare(Path(folder) / "bare.sqlite", query.replies)
         for processes in (1, 2):
             path = Path(folder) / f"cache{processes}.sqlite"
             for kind in ("put", "get"):
-                rate = together(path, kind, asked.replies, processes)
+                rate = together(path, kind, query.replies, processes)
                 target = TARGETS[kind] if processes == 2 else None
                 verdict = "" if target is None else f"target >= {target:,.0f}/s: {'met' if rate >= target else 'MISSED'}"
                 met = met and (target is None or rate >= target)
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     f"bare SQLite in one process {plain[kind]:,.0f}/s, ratio {rate / plain[kind]:.2f} {verdict}\n"
                 )
         cache = ResponseCache(Path(folder) / "cache2.sqlite")
-        keys = [_call(number).key for number in range(asked.replies // 2 * 2)]
+        keys = [_call(number).key for number in range(query.replies // 2 * 2)]
         started = time.perf_counter()
         assert len(cache.get(keys)) == len(keys)
         rate = len(keys) / (time.perf_counter() - started)

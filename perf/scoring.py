@@ -90,7 +90,7 @@ def script_way(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tu
 
 
 def script_once(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[list[float], ...]:
-    """The same with every text normalised only once, a rewriting that the script itself does not have."""
+    """The same with every text normalized only once, a rewriting that the script itself does not have."""
     em, f1, cover = [], [], []
     for prediction, row in zip(predictions, golds, strict=True):
         normal = normalize_answer(prediction)
@@ -182,15 +182,15 @@ def rankings(size: int, depth: int, corpus: int, seed: int) -> tuple[list[list[s
     """Rankings of `depth` out of `corpus` passage ids, with one to five positives, most of them retrieved."""
     rng = np.random.default_rng(seed)
     ids = np.array([f"p{number:016x}" for number in rng.integers(1 << 62, size=corpus)], dtype=object)
-    found, positives = [], []
+    result, positives = [], []
     for count in rng.integers(1, 6, size=size):
         # Distinct rows without the cost of a permutation: draw more than are needed, drop repetitions.
         rows = list(dict.fromkeys(rng.integers(corpus, size=depth + 40).tolist()))
-        places = set(rng.integers(depth, size=int(count)).tolist())
-        relevant = [rows[place] if rng.random() < 0.7 else rows[depth + i] for i, place in enumerate(places)]
-        found.append(ids[rows[:depth]].tolist())
+        positions = set(rng.integers(depth, size=int(count)).tolist())
+        relevant = [rows[position] if rng.random() < 0.7 else rows[depth + i] for i, position in enumerate(positions)]
+        result.append(ids[rows[:depth]].tolist())
         positives.append(ids[relevant].tolist())
-    return found, positives
+    return result, positives
 
 
 # --- measuring ------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def answers_against_script(report: Report, size: int, turns: int) -> None:
             + ", ".join(f"{np.mean(values):.3f}" for values in ours)
         )
         report.line(f"em+f1+cover_em, {name}, SQuAD script", seconds[0], seconds[1], 5, equal=equal[0])
-        report.line(f"em+f1+cover_em, {name}, script, normalised once", seconds[0], seconds[2], None, equal=equal[1])
+        report.line(f"em+f1+cover_em, {name}, script, normalized once", seconds[0], seconds[2], None, equal=equal[1])
 
 
 ROUGE_SAMPLE = 20
@@ -264,8 +264,8 @@ def rouge_against_rouge_score(report: Report, size: int, turns: int) -> None:
         ("answers", short_texts, [row[0] for row in golds]),
         ("paragraphs", long_texts, long_texts[1:] + long_texts[:1]),
     ):
-        places = range(0, len(predictions), ROUGE_SAMPLE)
-        sample = [(references[place], predictions[place]) for place in places]
+        positions = range(0, len(predictions), ROUGE_SAMPLE)
+        sample = [(references[position], predictions[position]) for position in positions]
         share = len(sample) / len(predictions)
         words = sum(len(text.split()) for text in predictions) / len(predictions)
         print(
@@ -278,7 +278,7 @@ def rouge_against_rouge_score(report: Report, size: int, turns: int) -> None:
                 scorer = RougeScorer([kind], use_stemmer=stem)
                 theirs = partial(rouge_score_way, scorer, kind, sample)
                 seconds, (values, sampled) = in_turns(turns, ours, theirs)
-                equal = values[:: places.step].tolist() == sampled
+                equal = values[:: positions.step].tolist() == sampled
                 name = f"{kind}{', stems' if stem else ''}, {noun}, rouge-score"
                 report.line(name, seconds[0], seconds[1] / share, None, equal=equal)
 
@@ -296,9 +296,9 @@ CUTS = (1, 3, 5, 10, 20, 100)
 """The project's default cuts."""
 
 
-def our_rankings(found: list[list[str]], positives: list[list[str]]) -> dict[str, Any]:
+def our_rankings(results: list[list[str]], positives: list[list[str]]) -> dict[str, Any]:
     """From lists of string ids to every measure of the comparison."""
-    hits = find_positives(found, positives, distinct=True)
+    hits = find_positives(results, positives, distinct=True)
     scores = {}
     for k in CUTS:
         scores[f"recall_{k}"] = hits.recall(k)
@@ -318,16 +318,18 @@ def rankings_against_pytrec_eval(report: Report, size: int, depth: int, turns: i
     names = [str(number) for number in range(size)]
     descending = [float(depth - rank) for rank in range(depth)]
     for corpus, target in ((10_000, 10), (200_000, None)):
-        found, positives = rankings(size, depth, corpus, seed=11)
+        matches, positives = rankings(size, depth, corpus, seed=11)
 
-        def ours(found: list[list[str]] = found, positives: list[list[str]] = positives) -> dict[str, Any]:
-            return our_rankings(found, positives)
+        def ours(matches: list[list[str]] = matches, positives: list[list[str]] = positives) -> dict[str, Any]:
+            return our_rankings(matches, positives)
 
         alone: list[float] = []
 
-        def theirs(found: list[list[str]] = found, positives: list[list[str]] = positives, alone: list[float] = alone) -> dict[str, Any]:
+        def theirs(
+            matches: list[list[str]] = matches, positives: list[list[str]] = positives, alone: list[float] = alone
+        ) -> dict[str, Any]:
             qrels = {name: dict.fromkeys(row, 1) for name, row in zip(names, positives, strict=True)}
-            run = {name: dict(zip(row, descending, strict=True)) for name, row in zip(names, found, strict=True)}
+            run = {name: dict(zip(row, descending, strict=True)) for name, row in zip(names, matches, strict=True)}
             start = time.process_time()
             results = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
             alone.append(time.process_time() - start)

@@ -46,14 +46,14 @@ def gap(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
 
 def scipy_paired(a: np.ndarray, b: np.ndarray, resamples: int) -> Any:
     """The call of SciPy's documentation for paired samples."""
-    found = stats.bootstrap((a, b), gap, paired=True, vectorized=True, method="percentile", n_resamples=resamples, batch=BATCH, rng=1)
-    return found.confidence_interval
+    result = stats.bootstrap((a, b), gap, paired=True, vectorized=True, method="percentile", n_resamples=resamples, batch=BATCH, rng=1)
+    return result.confidence_interval
 
 
 def scipy_differences(a: np.ndarray, b: np.ndarray, resamples: int) -> Any:
     """The same interval from the differences as a single sample: SciPy's faster way."""
-    found = stats.bootstrap((a - b,), np.mean, vectorized=True, method="percentile", n_resamples=resamples, batch=BATCH, rng=1)
-    return found.confidence_interval
+    result = stats.bootstrap((a - b,), np.mean, vectorized=True, method="percentile", n_resamples=resamples, batch=BATCH, rng=1)
+    return result.confidence_interval
 
 
 def scipy_permutation(a: np.ndarray, b: np.ndarray, resamples: int) -> float:
@@ -65,8 +65,8 @@ def scipy_permutation(a: np.ndarray, b: np.ndarray, resamples: int) -> float:
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
-    found = work()
-    return time.process_time() - start, found
+    result = work()
+    return time.process_time() - start, result
 
 
 def intervals_agree(ours: Difference, theirs: Any) -> bool:
@@ -84,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")
     parser.add_argument("--turns", type=int, default=3)
-    asked = parser.parse_args(argv)
-    questions, resamples = (500, 1000) if asked.quick else (QUESTIONS, RESAMPLES)
+    query = parser.parse_args(argv)
+    questions, resamples = (500, 1000) if query.quick else (QUESTIONS, RESAMPLES)
     columns = scores(METHODS, questions)
     pairs = METHODS * (METHODS - 1) // 2
     sides: dict[str, Callable[[np.ndarray, np.ndarray, int], Any]] = {
@@ -97,8 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     flips: list[float] = []
     theirs: dict[str, list[float]] = {name: [] for name in sides}
     equal = dict.fromkeys(sides, True)
-    for turn in range(1 if asked.quick else asked.turns):
-        seconds, found = timed(partial(all_pairs, columns, resamples=resamples, method="percentile", seed=turn))
+    for turn in range(1 if query.quick else query.turns):
+        seconds, match = timed(partial(all_pairs, columns, resamples=resamples, method="percentile", seed=turn))
         ours.append(seconds)
         seconds, p = timed(partial(sign_flip_all_pairs, columns, resamples=resamples, seed=turn))
         flips.append(seconds)
@@ -107,9 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             seconds, result = timed(partial(side, columns[i], columns[j], resamples))
             theirs[name].append(seconds)
             if side is scipy_permutation:
-                equal[name] &= abs(p[i, j] - result) < 0.02 and abs(found[i, j].p - result) < 0.02
+                equal[name] &= abs(p[i, j] - result) < 0.02 and abs(match[i, j].p - result) < 0.02
             else:
-                equal[name] &= intervals_agree(found[i, j], result)
+                equal[name] &= intervals_agree(match[i, j], result)
     print(
         f"# {resamples:,} resamples x {questions:,} questions, {pairs} pairs of {METHODS} methods; {len(ours)} of"
         f" SciPy's pairs timed in full, the rest extrapolated"
@@ -121,12 +121,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         mine = float(np.median(flips if alone else ours))
         other = float(np.mean(theirs[name])) * pairs
         what = "sign flips of all pairs" if alone else "intervals and sign flips of all pairs"
-        missed = other / mine < TARGET and not asked.quick
+        missed = other / mine < TARGET and not query.quick
         failed |= missed or not equal[name]
         remark = ("  MISSED" if missed else "") + ("" if equal[name] else "  DIFFERENT RESULTS")
         print(
             f"{what + ', ' + name.removeprefix('scipy.stats.'):<74}{mine:>8.3f}s{other:>10.1f}s{other / mine:>8.0f}"
-            f"{'-' if asked.quick else f'{TARGET:g}':>8}{remark}"
+            f"{'-' if query.quick else f'{TARGET:g}':>8}{remark}"
         )
     holed = columns[:, : questions // 20].copy()
     holed[np.random.default_rng(1).random(holed.shape) < 0.02] = np.nan

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 0 where every target is met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--millions", type=int, default=10, help="score rows in the larger store, in millions")
-    asked = parser.parse_args(argv)
+    query = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
         plain = _plain_rate(Store(Path(folder) / "plain"))
@@ -46,17 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"executemany {plain:,.0f} rows/s: {rate / plain:.0f}x{wanted}"
             )
             met &= target is None or rate >= target
-        for millions, target in ((1, MS_AT_MILLION), (asked.millions, MS_AT_TEN_MILLIONS)):
+        for millions, target in ((1, MS_AT_MILLION), (query.millions, MS_AT_TEN_MILLIONS)):
             _fill(store, millions * 1_000_000 // per_run, runs)
             runs = max(runs, millions * 1_000_000 // per_run)
             names = _names(store)
-            found = _ms(lambda: scored_metrics(store, names))  # noqa: B023
+            result = _ms(lambda: scored_metrics(store, names))  # noqa: B023
             over_rows = _ms(lambda: _from_rows(store))
             print(
-                f"metrics of all {runs} runs at {millions} M rows: {found:.1f} ms; from the rows {over_rows:.1f} ms: "
-                f"{over_rows / found:.1f}x  (target {target} ms)"
+                f"metrics of all {runs} runs at {millions} M rows: {result:.1f} ms; from the rows {over_rows:.1f} ms: "
+                f"{over_rows / result:.1f}x  (target {target} ms)"
             )
-            met &= found <= target
+            met &= result <= target
     return 0 if met else 1
 
 

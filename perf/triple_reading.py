@@ -26,28 +26,28 @@ def reading(questions: int = 300) -> dict[tuple[str, bool], dict[str, float]]:
     """Mean F1 by form and `by_head`: of all questions, and of each type."""
     benchmark = load("worlds/graph:validation", {"questions": questions, "worlds": 3})
     kinds = np.array([question.type for question in benchmark.questions])
-    found = {}
+    results = {}
     for form in FORMS:
         for by_head in (False, True):
             written = Component.of("triple_text", {"form": form, "by_head": by_head})
             control, reader = Component.of("oracle_evidence"), Component.of("pocket")
             method = assemble(control, Services(device="cpu"), reader=reader, compressor=written)
             method.index(benchmark.corpus)
-            said = {one.question_id: one for one in method.answer(q.gold_query() for q in benchmark.questions)}
-            values = score(benchmark.questions, said, [METRIC])[METRIC]
-            found[form, by_head] = {"all": float(np.nanmean(values))} | {
+            responses = {item.question_id: item for item in method.answer(q.gold_query() for q in benchmark.questions)}
+            values = score(benchmark.questions, responses, [METRIC])[METRIC]
+            results[form, by_head] = {"all": float(np.nanmean(values))} | {
                 kind: float(np.nanmean(values[kinds == kind])) for kind in TYPES if (kinds == kind).any()
             }
-    return found
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=300)
-    given = parser.parse_args(arguments)
+    value = parser.parse_args(arguments)
     print(f"{'form':<12}{'by_head':<9}" + "".join(f"{name:>12}" for name in ("all", *TYPES)))
-    for (form, by_head), means in reading(given.questions).items():
+    for (form, by_head), means in reading(value.questions).items():
         print(f"{form:<12}{by_head!s:<9}" + "".join(f"{means.get(name, float('nan')):12.3f}" for name in ("all", *TYPES)))
     return 0
 

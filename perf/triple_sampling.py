@@ -1,4 +1,4 @@
-"""Neighbours and negatives of a million triples, against a loop over rows, in one process, taking turns.
+"""Neighbors and negatives of a million triples, against a loop over rows, in one process, taking turns.
 
 The loop is what one writes first: dictionaries from entities to their triples, the union of two of their lists without
 the triple itself, `random.choice`, and another try where a negative overlaps. It is timed over a sample of the rows;
@@ -58,19 +58,19 @@ class Loop:
                 self.of[entity].append(row)
 
     def draw(self, anchors: Sequence[int]) -> list[tuple[int, int, int]]:
-        found = []
+        results = []
         for anchor in anchors:
             ends = {self.heads[anchor], self.tails[anchor]}
             around = {row for entity in ends for row in self.of[entity]}
             around.discard(anchor)
             if not around:
                 continue
-            neighbour = random.choice(list(around))
+            neighbor = random.choice(list(around))
             negative = random.randrange(len(self.heads))
             while self.heads[negative] in ends or self.tails[negative] in ends:
                 negative = random.randrange(len(self.heads))
-            found.append((anchor, neighbour, negative))
-        return found
+            results.append((anchor, neighbor, negative))
+        return results
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that the draws are right")
     parser.add_argument("--turns", type=int, default=3)
-    asked = parser.parse_args(argv)
-    triples, turns = (20_000, 1) if asked.quick else (TRIPLES, asked.turns)
+    query = parser.parse_args(argv)
+    triples, turns = (20_000, 1) if query.quick else (TRIPLES, query.turns)
     print(f"# {triples:,} triples, {int(triples * ENTITIES_SHARE):,} entities, {RELATIONS:,} relations")
     graphs = {kind: graph(kind, triples) for kind in SAMPLE}
     indexes, failed = {}, False
@@ -109,12 +109,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             theirs.append(len(some) / (time.process_time() - start))
         ratio = float(np.median(mine) / np.median(theirs))
         wrong = not right(indexes[kind], columns)
-        missed = not asked.quick and ratio < TARGETS[kind]
+        missed = not query.quick and ratio < TARGETS[kind]
         failed |= wrong or missed
         remark = ("  MISSED" if missed else "") + ("  WRONG" if wrong else "")
         print(
             f"{kind:<32}{np.median(mine):>14,.0f}{np.median(theirs):>14,.0f}{ratio:>11,.1f}"
-            f"{'-' if asked.quick else f'{TARGETS[kind]:,.0f}':>8}{remark}"
+            f"{'-' if query.quick else f'{TARGETS[kind]:,.0f}':>8}{remark}"
         )
     return int(failed)
 
@@ -127,15 +127,15 @@ def rows_per_s(index: TripleIndex, options: SamplingConfig, epoch: int) -> float
 
 
 def right(index: TripleIndex, columns: Columns) -> bool:
-    """Whether every neighbour shares an entity with its anchor, is another triple, and every negative shares none."""
+    """Whether every neighbor shares an entity with its anchor, is another triple, and every negative shares none."""
     heads, _, tails = columns
     drawn = index.draw(0, 1)
 
-    def share(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return (heads[one] == heads[other]) | (heads[one] == tails[other]) | (tails[one] == heads[other]) | (tails[one] == tails[other])
+    def share(item: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (heads[item] == heads[other]) | (heads[item] == tails[other]) | (tails[item] == heads[other]) | (tails[item] == tails[other])
 
-    near, far = share(drawn.anchor, drawn.neighbour), share(drawn.anchor, drawn.negative)
-    return bool(near.all() and not far.any() and (drawn.anchor != drawn.neighbour).all())
+    near, far = share(drawn.anchor, drawn.neighbor), share(drawn.anchor, drawn.negative)
+    return bool(near.all() and not far.any() and (drawn.anchor != drawn.neighbor).all())
 
 
 if __name__ == "__main__":

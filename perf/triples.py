@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, triple_id
 from methods.api import Index
-from methods.graphs.triples import linearised
+from methods.graphs.triples import linearized
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
 from methods.retrieval.triples import TripleRetriever
@@ -68,47 +68,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--triples", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    asked = parser.parse_args(argv)
+    request = parser.parse_args(argv)
     from sentence_transformers import SentenceTransformer
 
-    corpus = graph(asked.triples)
-    texts = linearised(corpus.triples)
-    ids = tuple(triple_id(one) for one in corpus.triples)
+    corpus = graph(request.triples)
+    texts = linearized(corpus.triples)
+    ids = tuple(triple_id(triple) for triple in corpus.triples)
     query = Query("q", " ".join(["what is", *texts[7].split()[:3]]) + "?", candidates=ids)
-    plain = SentenceTransformer(locate("minilm"), device=asked.device)
+    plain = SentenceTransformer(locate("minilm"), device=request.device)
     options = EncoderConfig.model_validate({"batch_size": 32})
 
     scores = np.empty(len(corpus), np.float32)
 
     def reencoded() -> list[int]:
-        given: dict[str, Any] = {"batch_size": 32, "show_progress_bar": False}
-        np.matmul(plain.encode(texts, **given), plain.encode(query.text, **given), out=scores)
+        settings: dict[str, Any] = {"batch_size": 32, "show_progress_bar": False}
+        np.matmul(plain.encode(texts, **settings), plain.encode(query.text, **settings), out=scores)
         return np.argsort(-scores, kind="stable")[:K].tolist()
 
     def ranked(index: Index) -> list[int]:
-        return [corpus.row(one) for one in index.retrieve([query], K)[0].ids]
+        return [corpus.row(identifier) for identifier in index.retrieve([query], K)[0].ids]
 
     numbers = count()
     with tempfile.TemporaryDirectory() as folder:
 
         def fresh() -> Index:
-            return TripleRetriever(Encoder(options, asked.device, Path(folder) / str(next(numbers)))).index(corpus)
+            return TripleRetriever(Encoder(options, request.device, Path(folder) / str(next(numbers)))).index(corpus)
 
         plain.encode(texts[:64])  # what a model does the first time is no part of it
-        seconds, found = encoding(asked.turns, {PLAIN: reencoded, "first": lambda: ranked(fresh())})
-        kept = TripleRetriever(Encoder(options, asked.device, Path(folder) / "0"))
+        seconds, result = encoding(request.turns, {PLAIN: reencoded, "first": lambda: ranked(fresh())})
+        kept = TripleRetriever(Encoder(options, request.device, Path(folder) / "0"))
         again = kept.index(corpus)
         cached = {"again": lambda: ranked(again), "from disk": lambda: ranked(kept.index(corpus))}
         more = in_turns(CACHED_TURNS, cached)
         seconds |= more[0]
-        found |= more[1]
-    say(f"a graph of {len(corpus):,} triples, MiniLM on {asked.device}, the best {K}")
+        result |= more[1]
+    say(f"a graph of {len(corpus):,} triples, MiniLM on {request.device}, the best {K}")
     say(f"{PLAIN:<28}{len(corpus) / statistics.median(seconds[PLAIN]):>12,.0f} triples/s")
     met = True
     for name, target in TARGETS.items():
         against = statistics.median(seconds[PLAIN]) / statistics.median(seconds[name])
         rate = len(corpus) / statistics.median(seconds[name])
-        same = np.allclose(scores[found[name]], scores[found[PLAIN]], rtol=0, atol=NOISE)
+        same = np.allclose(scores[result[name]], scores[result[PLAIN]], rtol=0, atol=NOISE)
         met &= against >= target and same
         say(
             f"{name:<28}{rate:>12,.0f} triples/s, {against:,.1f} times as fast "

@@ -74,7 +74,7 @@ def bm25_recall(benchmark: Benchmark, stem: bool) -> list[float]:
     stemmer = Stemmer.Stemmer("english") if stem else None
     options = {"stopwords": "en", "stemmer": stemmer, "show_progress": False}
     indexes: dict[tuple[str, ...], bm25s.BM25] = {}
-    found = []
+    results = []
     for question in benchmark.questions:
         ids = question.candidates or ()
         if ids not in indexes:
@@ -82,8 +82,8 @@ def bm25_recall(benchmark: Benchmark, stem: bool) -> list[float]:
             texts = [passage.full_text for passage in benchmark.corpus.get(ids)]
             indexes[ids].index(bm25s.tokenize(texts, **options), show_progress=False)
         top, _ = indexes[ids].retrieve(bm25s.tokenize([question.text], **options), k=5, show_progress=False)
-        found.append(_recall([ids[place] for place in top[0]], question.evidence))
-    return found
+        results.append(_recall([ids[position] for position in top[0]], question.evidence))
+    return results
 
 
 def minilm_recall(benchmark: Benchmark) -> list[float]:
@@ -94,13 +94,13 @@ def minilm_recall(benchmark: Benchmark) -> list[float]:
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     encode = lambda texts: model.encode(texts, batch_size=32, normalize_embeddings=True)  # noqa: E731
     passages = encode(list(benchmark.corpus.full_texts()))
-    found = []
+    results = []
     for question, vector in zip(benchmark.questions, encode([q.text for q in benchmark.questions]), strict=True):
         ids = question.candidates or ()
         scores = passages[[benchmark.corpus.row(identifier) for identifier in ids]] @ vector
         top = np.argsort(-scores, kind="stable")[:5]
-        found.append(_recall([ids[place] for place in top], question.evidence))
-    return found
+        results.append(_recall([ids[position] for position in top], question.evidence))
+    return results
 
 
 def _recall(top, evidence) -> float:  # type: ignore[no-untyped-def]

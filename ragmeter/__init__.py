@@ -41,15 +41,15 @@ def _refuse_others() -> None:
     for name in _PACKAGES:
         if (other := sys.modules.get(name)) is None:
             continue
-        place = getattr(other, "__file__", None) or next(iter(getattr(other, "__path__", ())), "no file")
-        folder = os.path.dirname(place) if getattr(other, "__file__", None) else place
+        position = getattr(other, "__file__", None) or next(iter(getattr(other, "__path__", ())), "no file")
+        folder = os.path.dirname(position) if getattr(other, "__file__", None) else position
         if os.path.realpath(folder) != os.path.realpath(os.path.join(_BESIDE, name)):
             raise ImportError(
                 f"ragmeter's package {name!r} cannot be imported: another one of that name was imported before\n"
-                f"  where: {place}\n"
+                f"  where: {position}\n"
                 f"  try:   `import ragmeter` before it, in a new process; where you need both, give yours another name",
                 name=name,
-                path=place,
+                path=position,
             )
 
 

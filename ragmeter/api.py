@@ -55,7 +55,7 @@ def speaking_python(function: Callable[P, R]) -> Callable[P, R]:
     option = re.compile(rf"--({'|'.join(names)})(?![\w-])(?: [A-Z]+\b)?")
 
     def reworded(text: str | None, mark: str) -> str | None:
-        return text and option.sub(lambda found: names[found[1]] + mark, text)
+        return text and option.sub(lambda result: names[result[1]] + mark, text)
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -92,7 +92,7 @@ def texts(value: Any, name: str) -> list[str] | None:
         return None
     if isinstance(value, str):
         return [value]
-    if not isinstance(value, Sequence | set | frozenset) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, Sequence | set | frozenset) or not all(isinstance(item, str) for item in value):
         raise _wanted("a list of texts", value, name)
     return list(value)
 
@@ -157,12 +157,12 @@ def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     parts: list[dict[str, Any]] = []
     for board in boards:
         runs = [row.run for row in board.rows]
-        found = queries.score_columns(store, board.dataset_fingerprint, [run.run for run in runs], board.metrics)
+        result = queries.score_columns(store, board.dataset_fingerprint, [run.run for run in runs], board.metrics)
         for run in runs:
             for metric in board.metrics:
-                if (values := found.values.get((run.run, metric))) is not None:
+                if (values := result.values.get((run.run, metric))) is not None:
                     shared = (run.method, board.dataset, board.setting, board.seed)
-                    parts.append(_repeated(shared, found.questions, metric, values, run.run))
+                    parts.append(_repeated(shared, result.questions, metric, values, run.run))
     columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) if parts else [] for name in SCORE_COLUMNS}
     return frame(SCORE_COLUMNS, columns)
 
@@ -179,12 +179,12 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """One row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
     rows = []
     for board in boards:
-        asked = {one.question: one for one in queries.questions(store, board.dataset_fingerprint)}
+        requests = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
         for row in board.rows:
             run = row.run
-            said = {one.question_id: one for one in store.predictions(run.run)}
-            for name in (name for name in asked if name in said):
-                question, one = asked[name], said[name]
+            responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
+            for name in (name for name in requests if name in responses):
+                question, item = requests[name], responses[name]
                 rows.append(
                     (
                         run.method,
@@ -194,8 +194,8 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
                         name,
                         question.text,
                         question.golds,
-                        one.answer,
-                        one.notes.get(FAILED),
+                        item.answer,
+                        item.notes.get(FAILED),
                         run.run,
                     )
                 )
@@ -365,33 +365,33 @@ def load_results(
 
 
 def _results(store: Store, experiment: str | None, *, metrics: Sequence[str] | None = None, reference: str | None = None) -> Results:
-    found = boards(store, experiment, metrics=metrics, reference=reference)
+    result = boards(store, experiment, metrics=metrics, reference=reference)
     reference = reference or (queries.experiment(store, experiment).reference if experiment else None)
     fought = battle_boards(store, queries.runs(store, experiment), reference)
-    return Results(store, experiment, tuple(found), tuple(fought))
+    return Results(store, experiment, tuple(result), tuple(fought))
 
 
-def _experiment(given: str | os.PathLike[str] | Mapping[str, Any] | Experiment, profile: str | None, store: Path) -> Experiment:
+def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, profile: str | None, store: Path) -> Experiment:
     """Whatever names an experiment, read and validated."""
-    if isinstance(given, Experiment):
-        if profile is not None and profile != given.profile:
+    if isinstance(value, Experiment):
+        if profile is not None and profile != value.profile:
             raise UserError(
                 "this experiment was read without that profile", where="profile", try_this="ragmeter.experiment.load(FILE, profile=…)"
             )
-        return given
-    if isinstance(given, Mapping):
+        return value
+    if isinstance(value, Mapping):
         try:
-            text = yaml.safe_dump(dict(given), sort_keys=False, allow_unicode=True)
+            text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
             raise UserError(f"an experiment is made of texts, numbers, lists and dictionaries: {error}", where=DICTIONARY) from None
         try:
             return experiments.parse(text, DICTIONARY, profile=profile, store=store)
         except UserError as error:
             raise UserError(error.what, where=_without_line(error.where), try_this=error.try_this) from None
-    if isinstance(given, str | os.PathLike):
-        return experiments.load(os.fspath(given), profile=profile, store=store)
+    if isinstance(value, str | os.PathLike):
+        return experiments.load(os.fspath(value), profile=profile, store=store)
     raise UserError(
-        f"{given!r} is no experiment", where="experiment", try_this="a YAML file, a dictionary, or the name of a shipped experiment"
+        f"{value!r} is no experiment", where="experiment", try_this="a YAML file, a dictionary, or the name of a shipped experiment"
     )
 
 
@@ -480,10 +480,10 @@ class Compared:
             MissingPackage: pandas is not installed.
         """
         runs = [self.a.run, self.b.run]
-        found = queries.score_columns(self.store, self.a.dataset_fingerprint, runs, [self.metric])
+        result = queries.score_columns(self.store, self.a.dataset_fingerprint, runs, [self.metric])
         texts = [row.text for row in queries.questions(self.store, self.a.dataset_fingerprint)]
-        first, second = (found.values[run, self.metric] for run in runs)
-        columns = (found.questions, texts, first, second, second - first)
+        first, second = (result.values[run, self.metric] for run in runs)
+        columns = (result.questions, texts, first, second, second - first)
         rows = frame(QUESTION_COLUMNS, dict(zip(QUESTION_COLUMNS, columns, strict=True)))
         return rows.dropna(subset=["difference"], ignore_index=True)
 
@@ -530,16 +530,16 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
         UserError: There is no such run or metric, the two are about different questions, or share no scored one.
     """
     opened = Store(store_folder(folder(store, "store")))
-    for name, given in (("a", a), ("b", b)):
-        if not isinstance(given, str | RunRow):
-            raise UserError(f"{given!r} is no run", where=name, try_this="a text that names one, or one of `runs`")
+    for name, value in (("a", a), ("b", b)):
+        if not isinstance(value, str | RunRow):
+            raise UserError(f"{value!r} is no run", where=name, try_this="a text that names one, or one of `runs`")
     metric = text(metric, "metric")
-    first, second = (one if isinstance(one, RunRow) else checkpoints.find_run(opened, one) for one in (a, b))
-    found = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
-    if found.unpaired:
-        raise UserError(found.unpaired, where=f"{first.path} and {second.path}", try_this="compare runs of one board")
+    first, second = (item if isinstance(item, RunRow) else checkpoints.find_run(opened, item) for item in (a, b))
+    result = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
+    if result.unpaired:
+        raise UserError(result.unpaired, where=f"{first.path} and {second.path}", try_this="compare runs of one board")
     where = f"{first.path} and {second.path}"
-    number = _chosen(found.numbers, metric, where)
+    number = _chosen(result.numbers, metric, where)
     if number.first is None or number.second is None or number.difference is None:
         raise UserError(
             f"the two have no question with a value on {number.metric} in common",
@@ -555,7 +555,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
         number.first,
         number.second,
         number.difference,
-        found.settings,
+        result.settings,
         number.scale,
     )
 
@@ -565,6 +565,6 @@ def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Numb
     if not numbers:
         raise UserError("neither run has been scored yet", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:
-        ids = ", ".join(one.metric for one in numbers)
+        ids = ", ".join(number.metric for number in numbers)
         raise UserError(f"{metric!r} means {len(numbers)} metrics", where="metric", try_this=f"name one: {ids}")
     return numbers[0]

@@ -43,11 +43,11 @@ def show_board(board: Board, console: Console, *, verbose: bool = False) -> None
         console.print(Text(note, style="dim"))
     for metric, wrong in board.flags.items():
         console.print(Text(f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}", style="yellow"))
-    said: dict[str, list[str]] = {}
+    responses: dict[str, list[str]] = {}
     for row in board.rows:
         for line in remarks(row):
-            said.setdefault(line, []).append(row.run.method)
-    for line, names in said.items():
+            responses.setdefault(line, []).append(row.run.method)
+    for line, names in responses.items():
         who = f"{len(names)} methods" if len(names) > _NAMED else ", ".join(names)
         console.print(Text(f"{who}: {line}", style="yellow"))
     console.print()
@@ -92,14 +92,14 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
         "not distinguishable from": [name for name in differences if name not in sure],
     }
     on = labels(board.metrics)[board.metrics[0]]
-    said, against = [], board.reference
+    response, against = [], board.reference
     for what, names in groups.items():
         if names:
             *others, last = names
             who = " and ".join(filter(None, [", ".join(others), last])) if len(names) <= _NAMED + 1 else f"{len(names)} methods"
-            said.append(f"{who} {'is' if len(names) == 1 else 'are'} {what} {against}")
+            response.append(f"{who} {'is' if len(names) == 1 else 'are'} {what} {against}")
             against = "it"
-    return f"On {on}, {'; '.join(said)} (paired test, p < .05 after Holm's correction)."
+    return f"On {on}, {'; '.join(response)} (paired test, p < .05 after Holm's correction)."
 
 
 def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None:
@@ -117,19 +117,19 @@ def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None
         rows = [[first, *tops], *([name, *line] for name, line in zip(names, lines, strict=True))]
         console.print(_grid(rows, beside, ["", *styles], names=True))
         return
-    for places in parts([0, *widths], 1, console.width):
-        chosen = [place - 1 for place in places[1:]]
+    for positions in parts([0, *widths], 1, console.width):
+        chosen = [position - 1 for position in positions[1:]]
         for name, line, style in zip([first, *names], [tops, *lines], ["", *styles], strict=True):
             console.print(name, style=style, soft_wrap=True)
-            grid = _grid([[line[place] for place in chosen]], [widths[place] for place in chosen], [style])
+            grid = _grid([[line[position] for position in chosen]], [widths[position] for position in chosen], [style])
             console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
 def _grid(rows: Sequence[Sequence[Text]], widths: Sequence[int], styles: Sequence[str], *, names: bool = False) -> Table:
     """Cells in columns of these widths, numbers to the right; with `names`, the first column is to the left."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for place, width in enumerate(widths):
-        table.add_column(width=width, no_wrap=True, justify="left" if names and not place else "right")
+    for position, width in enumerate(widths):
+        table.add_column(width=width, no_wrap=True, justify="left" if names and not position else "right")
     for row, style in zip(rows, styles, strict=True):
         table.add_row(*row, style=style)
     return table
@@ -153,11 +153,11 @@ def cell_text(cell: Cell | None) -> Text:
     text = Text(plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high, scale=cell.scale))
     text += Text("†" if cell.estimate.doubt else "", style="dim")
     if cell.difference is not None and not math.isnan(cell.difference.value):
-        found = cell.difference
+        result = cell.difference
         stars = mark(cell)
-        style = "dim" if not stars else "green" if found.value > 0 else "red"
-        text += Text("\n" + plus_minus(found.value, found.low, found.high, "{:+.1f}", cell.scale) + stars, style=style)
-        text += Text("†" if found.doubt else "", style="dim")
+        style = "dim" if not stars else "green" if result.value > 0 else "red"
+        text += Text("\n" + plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale) + stars, style=style)
+        text += Text("†" if result.doubt else "", style="dim")
     return text
 
 
@@ -201,26 +201,26 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
     """
     judged = Text("  by rules, not by a model", style="yellow") if board.rule else Text("")
     console.print(Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.judge}") + judged)
-    criteria = list(dict.fromkeys(one.criterion for one in board.pairings))
+    criteria = list(dict.fromkeys(pairing.criterion for pairing in board.pairings))
     many = len(board.pairings) > FEW_PAIRINGS * len(criteria)
     printed: dict[str, list[list[str]]] = {}
     for criterion in criteria[:1] if many else criteria:
-        chosen = [one for one in board.pairings if one.criterion == criterion]
-        cells = [[one.method, one.opponent, *_numbers(one), _spread(one.rate)] for one in chosen]
+        chosen = [pairing for pairing in board.pairings if pairing.criterion == criterion]
+        cells = [[item.method, item.opponent, *_numbers(item), _spread(item.rate)] for item in chosen]
         cells.append([_ranked(board.strengths.get(criterion, ()))])
         twin = next((name for name, known in printed.items() if known == cells), None)
         if twin is not None:
             console.print(Text(f"{criterion}: the same numbers as {twin}"))
             continue
         printed[criterion] = cells
-        said = sum(sum(one.rate.verdicts.values()) for one in chosen)
-        lost = sum(one.rate.verdicts["unscored"] for one in chosen)
-        console.print(Text(f"{criterion}: {said:,} verdicts, {lost:,} of them unscored"))
+        response = sum(sum(item.rate.verdicts.values()) for item in chosen)
+        lost = sum(item.rate.verdicts["unscored"] for item in chosen)
+        console.print(Text(f"{criterion}: {response:,} verdicts, {lost:,} of them unscored"))
         for table in _battles(chosen, controls, console.width):
             console.print(table)
         if criterion in board.strengths:
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
-    for note in dict.fromkeys(note for one in board.pairings for note in _lacking(one)):
+    for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
         console.print(Text(note, style="yellow"))
     notes = [LEGEND, *([RANKS] if board.strengths else ())]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge win-rates --json`"] if many else []
@@ -229,25 +229,25 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
     console.print()
 
 
-def _lacking(one: Pairing) -> list[str]:
+def _lacking(item: Pairing) -> list[str]:
     """What a reader must know of a pairing beside its numbers: what is not judged, and what cannot be."""
     notes = []
-    if one.pending:
-        said = "is" if one.pending == 1 else "are"
-        notes.append(f"{counted(one.pending, 'answer')} of both {said} not judged yet: the same judging goes on")
-    if one.unscorable:
-        notes.append(f"left out, with nothing to judge by: {counted(one.unscorable, 'question')}")
-    return [f"{one.method} against {one.opponent}: {note}" for note in notes]
+    if item.pending:
+        response = "is" if item.pending == 1 else "are"
+        notes.append(f"{counted(item.pending, 'answer')} of both {response} not judged yet: the same judging goes on")
+    if item.unscorable:
+        notes.append(f"left out, with nothing to judge by: {counted(item.unscorable, 'question')}")
+    return [f"{item.method} against {item.opponent}: {note}" for note in notes]
 
 
-def _numbers(one: Pairing) -> list[str]:
-    rate = one.rate
+def _numbers(item: Pairing) -> list[str]:
+    rate = item.rate
     return [
         f"{rate.wins}/{rate.ties}/{rate.losses}",
         str(rate.none),
         str(rate.unscored),
         shown_share(rate.decided),
-        _sure(one) + shown_share(rate.with_ties),
+        _sure(item) + shown_share(rate.with_ties),
         f"{rate.flips.flips}/{rate.flips.both_decided}",
     ]
 
@@ -255,34 +255,34 @@ def _numbers(one: Pairing) -> list[str]:
 def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) -> list[Table]:
     """The numbers of pairs: in several tables where they are wider than the terminal, and none of them broken."""
     heads = ["won/tied/lost", "none", "uns.", "decided", "with ties", "flips"]
-    lines = [_numbers(one) for one in pairings]
-    if any(one.rate.repetitions.repetitions > 1 for one in pairings):
+    lines = [_numbers(pairing) for pairing in pairings]
+    if any(pairing.rate.repetitions.repetitions > 1 for pairing in pairings):
         heads.append("sd")
-        lines = [[*line, _spread(one.rate)] for line, one in zip(lines, pairings, strict=True)]
+        lines = [[*line, _spread(item.rate)] for line, item in zip(lines, pairings, strict=True)]
     # What never occurs takes no column.
-    kept = [place for place, head in enumerate(heads) if head not in ("none", "uns.") or any(line[place] != "0" for line in lines)]
-    widths = [max(len(heads[place]), *(len(line[place]) for line in lines)) for place in kept]
-    names = [_pair_name(one, controls) for one in pairings]
+    kept = [position for position, head in enumerate(heads) if head not in ("none", "uns.") or any(line[position] != "0" for line in lines)]
+    widths = [max(len(heads[position]), *(len(line[position]) for line in lines)) for position in kept]
+    names = [_pair_name(pairing, controls) for pairing in pairings]
     widest = max(len(line) for name in names for line in name.plain.split("\n"))
     free = room - sum(widths) - 2 * len(widths)
     first = min(widest, METHOD_WIDTH, max(free, _NARROW))
     tables = []
-    for places in parts([first, *widths], 1, room):
+    for positions in parts([first, *widths], 1, room):
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         table.add_column("method", width=first, overflow="fold")
-        chosen = [kept[place - 1] for place in places[1:]]
-        for place in chosen:
-            table.add_column(heads[place], justify="right", no_wrap=True)
+        chosen = [kept[position - 1] for position in positions[1:]]
+        for position in chosen:
+            table.add_column(heads[position], justify="right", no_wrap=True)
         for name, line in zip(names, lines, strict=True):
-            table.add_row(folded(name, first), *[line[place] for place in chosen])
+            table.add_row(folded(name, first), *[line[position] for position in chosen])
         tables.append(table)
     return tables
 
 
-def _pair_name(one: Pairing, controls: Collection[str]) -> Text:
-    name = Text(one.method)
-    name += Text(" (control)" if one.method in controls else "", style="dim")
-    return name + Text(f"\n against {one.opponent}" + (" (control)" if one.opponent in controls else ""), style="dim")
+def _pair_name(item: Pairing, controls: Collection[str]) -> Text:
+    name = Text(item.method)
+    name += Text(" (control)" if item.method in controls else "", style="dim")
+    return name + Text(f"\n against {item.opponent}" + (" (control)" if item.opponent in controls else ""), style="dim")
 
 
 def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
@@ -296,8 +296,8 @@ def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
     )
 
 
-def _sure(one: Pairing) -> str:
-    return "" if one.won is None else "▲ " if one.won else "▼ "
+def _sure(item: Pairing) -> str:
+    return "" if item.won is None else "▲ " if item.won else "▼ "
 
 
 def shown_share(estimate: Estimate) -> str:

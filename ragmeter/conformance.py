@@ -85,9 +85,9 @@ def check_method(component: Component) -> list[Check]:
     queries = [question.gold_query() if control else question.query() for question in benchmark.questions]
     first = list(method.answer(iter(queries)))
     by_id = {prediction.question_id: prediction for prediction in first}
-    asked = {query.id for query in queries}
+    requests = {query.id for query in queries}
     checks += [
-        Check("answers every query once", len(first) == len(queries) and set(by_id) == asked, _answered(first, asked)),
+        Check("answers every query once", len(first) == len(queries) and set(by_id) == requests, _answered(first, requests)),
         _each("evidence is unique", first, _repeated),
         _each("evidence ids are of the corpus", first, lambda p: _foreign(p, benchmark)),
         _each("evidence keeps to the candidates", first, lambda p: _outside(p, queries)),
@@ -131,25 +131,25 @@ def _complete(component: Component) -> Method:
 
 def _each(name: str, predictions: Iterable[Prediction], fault: Callable[[Prediction], str | None]) -> Check:
     for prediction in predictions:
-        found = fault(prediction)
-        if found is not None:
-            return Check(name, False, f"{prediction.question_id}: {found}")
+        result = fault(prediction)
+        if result is not None:
+            return Check(name, False, f"{prediction.question_id}: {result}")
     return Check(name, True)
 
 
-def _answered(predictions: Sequence[Prediction], asked: set[str]) -> str:
+def _answered(predictions: Sequence[Prediction], queries: set[str]) -> str:
     got = {prediction.question_id for prediction in predictions}
-    return f"{len(asked - got)} unanswered, {len(got - asked)} not asked, {len(predictions) - len(got)} answered twice"
+    return f"{len(queries - got)} unanswered, {len(got - queries)} not asked, {len(predictions) - len(got)} answered twice"
 
 
 def _repeated(prediction: Prediction) -> str | None:
     ids = [item.id for item in prediction.evidence]
-    return next((f"{one} occurs twice" for one in ids if ids.count(one) > 1), None)
+    return next((f"{identifier} occurs twice" for identifier in ids if ids.count(identifier) > 1), None)
 
 
 def _foreign(prediction: Prediction, benchmark: Benchmark) -> str | None:
     ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
-    return next((f"{one} is not a passage of the corpus" for one in ids if one not in benchmark.corpus), None)
+    return next((f"{identifier} is not a passage of the corpus" for identifier in ids if identifier not in benchmark.corpus), None)
 
 
 def _outside(prediction: Prediction, queries: Sequence[Query]) -> str | None:
@@ -157,7 +157,7 @@ def _outside(prediction: Prediction, queries: Sequence[Query]) -> str | None:
     if query.candidates is None or isinstance(query, GoldQuery):
         return None
     ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
-    return next((f"{one} is not among the candidates" for one in ids if one not in query.candidates), None)
+    return next((f"{identifier} is not among the candidates" for identifier in ids if identifier not in query.candidates), None)
 
 
 def _bad_usage(prediction: Prediction) -> str | None:
@@ -240,7 +240,7 @@ def check_settings(benchmark: Benchmark) -> list[Check]:
 
 
 def _leaks(question: Question) -> bool:
-    """Whether a query says more than its fields may: another type, or gold spelt out in its ids."""
+    """Whether a query says more than its fields may: another type, or gold spelled out in its ids."""
     query = question.query()
     if type(query) is not Query:
         return True
@@ -292,8 +292,8 @@ def _official(benchmark: Benchmark) -> list[Check]:
 
     checks = []
     for name, values in score(benchmark.questions, predictions, metrics, text).items():
-        asked = zip(benchmark.questions, values, strict=True)
-        low = [question.id for question, value in asked if value < 1 - 1e-12 and attainable(question, name)]
+        queries = zip(benchmark.questions, values, strict=True)
+        low = [question.id for question, value in queries if value < 1 - 1e-12 and attainable(question, name)]
         checks.append(Check(f"gold predictions reach the maximum of {name}", not low, f"questions {low[:3]}"))
     return checks
 

@@ -30,7 +30,7 @@ class _Console(Console):
 
 
 out: Console = _Console(highlight=False, soft_wrap=False)
-"""Results. Rich honours NO_COLOR and drops colours where output is no terminal."""
+"""Results. Rich honors NO_COLOR and drops colors where output is no terminal."""
 err: Console = _Console(stderr=True, highlight=False)
 """Messages and progress."""
 
@@ -80,25 +80,25 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
     if not lines:
         err.print(Text(empty))
         return
-    used = [place for place, head in enumerate(columns) if head or any(line[place].plain for line in lines)]
-    heads = [columns[place] for place in used]
-    lines = [[line[place] for place in used] for line in lines]
-    width = [max(cell_len(head), *(widest(line[place]) for line in lines)) for place, head in enumerate(heads)]
+    used = [position for position, head in enumerate(columns) if head or any(line[position].plain for line in lines)]
+    heads = [columns[position] for position in used]
+    lines = [[line[position] for position in used] for line in lines]
+    width = [max(cell_len(head), *(widest(line[position]) for line in lines)) for position, head in enumerate(heads)]
     if below and len(used) > 1:
         last = min(below, width[-1])
         if fitted(heads[:-1], lines, out.width - _GAP - last) != width[:-1]:
             _in_two(heads, lines, whole=below == WHOLE)
             return
-    for places in parts(width, keys, out.width):
-        chosen = [heads[place] for place in places]
-        out.print(_table(chosen, [[line[place] for place in places] for line in lines]))
+    for positions in parts(width, keys, out.width):
+        chosen = [heads[position] for position in positions]
+        out.print(_table(chosen, [[line[position] for position in positions] for line in lines]))
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[Text]], widths: Sequence[int] | None = None) -> Table:
     widths = widths or fitted(heads, lines, out.width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0), show_header=bool(heads))
-    for place, width in enumerate(widths):
-        head = folded(Text(heads[place]), width) if heads else ""
+    for position, width in enumerate(widths):
+        head = folded(Text(heads[position]), width) if heads else ""
         table.add_column(head, overflow="fold", width=width)
     for line in lines:
         table.add_row(*[folded(cell, width) for cell, width in zip(line, widths, strict=False)])
@@ -177,7 +177,7 @@ def folded(text: Text, width: int) -> Text:
 
 def fitted(heads: Sequence[str], lines: Sequence[Sequence[Text]], room: int) -> list[int]:
     """How wide the columns of a table are: the widest give way first, and only the last resort breaks words."""
-    cells = [[Text(head), *(line[place] for line in lines)] for place, head in enumerate(heads)]
+    cells = [[Text(head), *(line[position] for line in lines)] for position, head in enumerate(heads)]
     widths = [max(map(widest, column)) for column in cells]
     words = [max(_longest(_WORDS, cell) for cell in column) for column in cells]
     pieces = [max(_longest(_SPLIT, cell) for cell in column) for column in cells]
@@ -190,8 +190,8 @@ def fitted(heads: Sequence[str], lines: Sequence[Sequence[Text]], room: int) -> 
             most = max((width for width, floor in zip(widths, floors, strict=True) if width > floor), default=0)
             if not most:
                 break
-            place = next(p for p, width in enumerate(widths) if width == most and width > floors[p])
-            widths[place] -= 1
+            position = next(p for p, width in enumerate(widths) if width == most and width > floors[p])
+            widths[position] -= 1
     return widths
 
 
@@ -203,19 +203,19 @@ def parts(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
         keys: So many of the first columns stand in each part; 0: all columns are one part.
         room: How wide the terminal is.
     """
-    width = [_GAP + one for one in widths]
+    width = [_GAP + width for width in widths]
     if not keys or sum(width) - _GAP <= room:
         return [list(range(len(width)))]
     first = list(range(keys))
-    left, found = room + _GAP - sum(width[:keys]), [first.copy()]
+    left, result = room + _GAP - sum(width[:keys]), [first.copy()]
     free = left
-    for place in range(keys, len(width)):
-        if width[place] > free and len(found[-1]) > keys:
-            found.append(first.copy())
+    for position in range(keys, len(width)):
+        if width[position] > free and len(result[-1]) > keys:
+            result.append(first.copy())
             free = left
-        found[-1].append(place)
-        free -= width[place]
-    return found
+        result[-1].append(position)
+        free -= width[position]
+    return result
 
 
 def complain(error: UserError, as_json: bool) -> None:
@@ -223,8 +223,8 @@ def complain(error: UserError, as_json: bool) -> None:
     from results.redaction import without_secrets
 
     if as_json:
-        said = {"what": error.what, "where": error.where, "try": error.try_this}
-        problem = {name: text and without_secrets(text) for name, text in said.items()}
+        responses = {"what": error.what, "where": error.where, "try": error.try_this}
+        problem = {name: text and without_secrets(text) for name, text in responses.items()}
         sys.stderr.write(json.dumps({"error": problem}, ensure_ascii=False) + "\n")
         return
     first, *rest = map(without_secrets, error.lines())

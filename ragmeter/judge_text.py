@@ -39,28 +39,28 @@ def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
     out.print()
     listing(("habit", "by", "× 100", "n", ""), list(_habits(card)), empty="nothing was asked twice")
     out.print()
-    others = [agreement_row(f"with {name}", by, one) for by, judges in card.with_judges.items() for name, one in judges.items()]
-    people = [agreement_row(f"with {name} (person)", by, one) for by, each in card.with_people.items() for name, one in each.items()]
-    between = [agreement_row("between people (alpha)", by, one) for by, one in card.between_people.items()]
+    others = [agreement_row(f"with {name}", by, item) for by, judges in card.with_judges.items() for name, item in judges.items()]
+    people = [agreement_row(f"with {name} (person)", by, item) for by, each in card.with_people.items() for name, item in each.items()]
+    between = [agreement_row("between people (alpha)", by, item) for by, item in card.between_people.items()]
     nobody = "no other judge and no person has judged the same: ragmeter judge labels export -o FILE --criterion NAME"
     listing(("by", "agreement", "equal", "kappa", "items"), others + people + between, empty=nobody)
     if card.corrected:
         out.print()
-        rows = [_corrected(one, methods) for one in card.corrected]
+        rows = [_corrected(item, methods) for item in card.corrected]
         listing(("run", "measure", "judged", "corrected by people", "people alone", "labels", "worth"), rows, empty="")
         drawn = "right only if the labeled items were drawn at random, as `ragmeter judge labels export` draws them"
         out.print(Text(f"corrected: prediction-powered mean; {drawn}", style="dim"))
 
 
-def agreement_row(who: str, by: str, one: Agreement) -> tuple[str, ...]:
+def agreement_row(who: str, by: str, item: Agreement) -> tuple[str, ...]:
     """A line of a table of agreements: measure or criterion, between whom, raw, corrected for chance, items."""
-    return by, who, shown_share(one.raw), shown_share(one.corrected), str(one.raw.n)
+    return by, who, shown_share(item.raw), shown_share(item.corrected), str(item.raw.n)
 
 
 def _habits(card: JudgeCard) -> Iterable[tuple[str, ...]]:
-    for by, one in card.repetitions.items():
-        if one.pairs:
-            yield "differs when asked again", by, shown_share(one.differing), f"{one.pairs:,}", ""
+    for by, item in card.repetitions.items():
+        if item.pairs:
+            yield "differs when asked again", by, shown_share(item.differing), f"{item.pairs:,}", ""
     for by, flips in card.flips.items():
         if flips.n:
             yield "the two orders disagree", by, shown_share(flips), f"{flips.n:,}", ""
@@ -73,8 +73,8 @@ def _habits(card: JudgeCard) -> Iterable[tuple[str, ...]]:
             yield "the longer answer wins", by, shown_share(longer.longer_wins), f"{longer.decided:,}", doubling
 
 
-def _corrected(one: Corrected, methods: Mapping[str, str]) -> tuple[str, ...]:
-    mean = one.mean
+def _corrected(item: Corrected, methods: Mapping[str, str]) -> tuple[str, ...]:
+    mean = item.mean
     worth = "–" if math.isinf(mean.worth) else f"{mean.worth:.0f}"
-    shares = f"{100 * mean.judged:.1f}", shown_share(mean.corrected), shown_share(mean.labelled)
-    return methods.get(one.run, one.run[:8]), one.measure, *shares, str(mean.corrected.n), worth
+    shares = f"{100 * mean.judged:.1f}", shown_share(mean.corrected), shown_share(mean.labeled)
+    return methods.get(item.run, item.run[:8]), item.measure, *shares, str(mean.corrected.n), worth

@@ -34,18 +34,18 @@ def retrievers_in(config: MethodConfig) -> Iterator[Component]:
         return
     for name in type(config).model_fields:
         value = getattr(config, name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, Part):
-                yield one.component
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Part):
+                yield item.component
 
 
 def encoder_of(config: MethodConfig) -> EncoderConfig | M3Config | LateInteractionConfig:
     """The encoder that options describe."""
     if isinstance(config, EncoderConfig | M3Config | LateInteractionConfig):
         return config
-    found = getattr(config, "encoder", None)
-    assert isinstance(found, EncoderConfig)
-    return found
+    result = getattr(config, "encoder", None)
+    assert isinstance(result, EncoderConfig)
+    return result
 
 
 def models_in(components: Sequence[Component]) -> Iterator[tuple[str, str | None]]:
@@ -207,9 +207,9 @@ def size_of(model: str, revision: str | None = None) -> ModelSize:
 @lru_cache(maxsize=512)
 def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
     """`changed` is there to make the cache notice a checkpoint that came to be meanwhile."""
-    found = None if folder is None else _of_files(model, folder)
-    if found is not None:
-        return found
+    result = None if folder is None else _of_files(model, folder)
+    if result is not None:
+        return result
     published = PUBLISHED.get(model)
     if published is not None:
         return ModelSize(
@@ -222,10 +222,10 @@ def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
 def named_parameters(model: str) -> float | None:
     """The number of parameters that a name tells: 7e9 of `Mistral-7B`; None where none or several stand there."""
     parts = re.split(r"[-_/ ]", model.rpartition("/")[2])
-    found = {match for match in map(_NAMED.fullmatch, parts) if match}
-    if len(found) != 1:
+    results = {match for match in map(_NAMED.fullmatch, parts) if match}
+    if len(results) != 1:
         return None
-    number, unit = next(iter(found)).groups()
+    number, unit = next(iter(results)).groups()
     return float(number) * _SCALE[unit.lower()]
 
 
@@ -240,8 +240,8 @@ def files_of(model: str, revision: str | None) -> Path | None:
     snapshots = cache_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
     if not snapshots.is_dir():
         return None
-    found = [one for one in snapshots.iterdir() if (one / "config.json").exists() and revision in (None, one.name)]
-    return max(found, key=lambda one: one.stat().st_mtime, default=None)
+    results = [item for item in snapshots.iterdir() if (item / "config.json").exists() and revision in (None, item.name)]
+    return max(results, key=lambda item: item.stat().st_mtime, default=None)
 
 
 def _of_files(model: str, folder: Path) -> ModelSize | None:
@@ -282,7 +282,7 @@ def _header_parameters(folder: Path) -> float | None:
 def config_parameters(config: Mapping[str, Any]) -> float | None:
     """Parameters of a transformer by its `config.json`; None where that does not say enough.
 
-    Counted are embeddings (those of positions where they are learnt), attention with grouped keys, and two matrices
+    Counted are embeddings (those of positions where they are learned), attention with grouped keys, and two matrices
     of the feed-forward layer or three where it is gated. Biases and norms, below 1 %, are left out.
     """
     width = _width(config) or 0
@@ -293,7 +293,7 @@ def config_parameters(config: Mapping[str, Any]) -> float | None:
     head = _first(config, "head_dim") or width // heads
     keys = (_first(config, "num_key_value_heads") or heads) * head
     decodes = _decodes(config)
-    # Models of the family of BERT have plain feed-forward layers and learnt positions.
+    # Models of the family of BERT have plain feed-forward layers and learned positions.
     matrices = 3 if decodes else 2
     layer = 2 * width * heads * head + 2 * width * keys + matrices * width * inner
     tables = 2 if decodes and not config.get("tie_word_embeddings", False) else 1
@@ -311,8 +311,8 @@ def _width(config: Mapping[str, Any]) -> int | None:
 
 
 def _first(config: Mapping[str, Any], *names: str) -> int | None:
-    found = (config.get(name) for name in names)
-    return next((one for one in found if isinstance(one, int)), None)
+    results = (config.get(name) for name in names)
+    return next((item for item in results if isinstance(item, int)), None)
 
 
 # -- What a method's models come to: how many parameters, and whether their weights are here --

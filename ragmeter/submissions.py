@@ -147,7 +147,7 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
         raise UserError("this split holds no question", where=reference)
 
     def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
-        services = Services(seed=seed, artefacts=store.artefacts, cache=store.folder / "cache.sqlite")
+        services = Services(seed=seed, artifacts=store.artifacts, cache=store.folder / "cache.sqlite")
         component = Component.of(name)
         component.preflight()
         index = component.build(services).index(loaded.corpus, index_folder(component, loaded.corpus, services))

@@ -105,7 +105,7 @@ class Trainings:
                     try_this="give it a `name` of its own, without /",
                 )
             seeds = [seed] if spec.seeds is None else list(dict.fromkeys(spec.seeds))
-            self._plans[name] = {one: self._plan(spec, name, one, at) for one in seeds}
+            self._plans[name] = {seed: self._plan(spec, name, seed, at) for seed in seeds}
 
     def __iter__(self) -> Iterator[TrainingPlan]:
         for plans in self._plans.values():
@@ -116,9 +116,9 @@ class Trainings:
         entry = TRAININGS.get(spec.id, where=where((*at, "id")))
         if "seed" in spec.config:
             raise UserError("a training's seed is given beside its options", where=where((*at, "config", "seed")), try_this="seeds: [0]")
-        given, needs = self.filled(spec.config, seed, (*at, "config"))
+        value, needs = self.filled(spec.config, seed, (*at, "config"))
         try:
-            config = entry.validate({**given, "seed": seed})
+            config = entry.validate({**value, "seed": seed})
         except ValidationError as error:
             raise yaml_source.explain(error, entry.config, self._source, (*at, "config")) from None
         except UserError as error:
@@ -131,15 +131,15 @@ class Trainings:
         Raises:
             UserError: They refer to an unknown one, or to trainings of different seeds.
         """
-        found = {name: tuple(self._known(name, at)) for name, _ in references(options)}
-        several = [seeds for seeds in found.values() if len(seeds) > 1]
+        results = {name: tuple(self._known(name, at)) for name, _ in references(options)}
+        several = [seeds for seeds in results.values() if len(seeds) > 1]
         if len(set(several)) > 1:
             raise UserError(
-                f"the trainings {' and '.join(found)} have different seeds",
+                f"the trainings {' and '.join(results)} have different seeds",
                 where=self._source.where(at),
                 try_this="the same `seeds` for both",
             )
-        return several[0] if several else next(iter(found.values()), ())
+        return several[0] if several else next(iter(results.values()), ())
 
     def filled(self, options: Any, seed: int, at: tuple[str | int, ...]) -> tuple[Any, tuple[TrainingPlan, ...]]:
         """Options with folders in place of references, and the trainings that make them.
@@ -193,11 +193,11 @@ class Trainings:
 
 def references(options: Any) -> list[Reference]:
     """The checkpoints that options refer to."""
-    found = _reference(options)
-    if found is not None:
-        return [found]
+    result = _reference(options)
+    if result is not None:
+        return [result]
     inner = options.values() if isinstance(options, Mapping) else options if isinstance(options, list) else ()
-    return [one for value in inner for one in references(value)]
+    return [reference for value in inner for reference in references(value)]
 
 
 def _reference(value: Any) -> Reference | None:

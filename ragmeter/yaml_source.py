@@ -66,9 +66,9 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
     if first["type"] == "missing":
         hint = f"add {path[-1]}: …{_meaning(model, path)}"
         return UserError(f"key {path[-1]!r} is missing{also}", where=where, try_this=hint)
-    given = echoed(first.get("input"), path)
-    what = f"{_last(path)}: {without_secrets(in_words(first))}, got {given}{also}"
-    return UserError(what, where=where, try_this=_remedy(first, model, path, given))
+    value = echoed(first.get("input"), path)
+    what = f"{_last(path)}: {without_secrets(in_words(first))}, got {value}{also}"
+    return UserError(what, where=where, try_this=_remedy(first, model, path, value))
 
 
 def _telling(error: ValidationError) -> Any:
@@ -76,8 +76,8 @@ def _telling(error: ValidationError) -> Any:
     first = first_error(error)
     if first["type"] == "string_type" and isinstance(first.get("input"), Mapping):
         at = first["loc"][:-1]
-        within = [one for one in error.errors(include_url=False) if one["loc"][: len(at)] == at and one is not first]
-        return next((one for one in within if len(one["loc"]) > len(first["loc"])), first)
+        within = [item for item in error.errors(include_url=False) if item["loc"][: len(at)] == at and item is not first]
+        return next((item for item in within if len(item["loc"]) > len(first["loc"])), first)
     return first
 
 
@@ -93,10 +93,10 @@ _BOUNDS = {
 }
 
 
-def _remedy(first: Any, model: type[BaseModel], path: Path, given: str) -> str | None:
+def _remedy(first: Any, model: type[BaseModel], path: Path, value: str) -> str | None:
     """What to write in place of a wrong value; None where nothing is known of the key."""
     kind, context = first["type"], first.get("ctx", {})
-    named = next((place for place in reversed(range(len(path))) if isinstance(path[place], str)), None)
+    named = next((position for position in reversed(range(len(path))) if isinstance(path[position], str)), None)
     if named is None:
         return "begin with `key: value`" if kind in _MAPPINGS else None
     key, item = str(path[named]), named < len(path) - 1
@@ -104,15 +104,15 @@ def _remedy(first: Any, model: type[BaseModel], path: Path, given: str) -> str |
     free = field is not None and not field.is_required() and not item
     spare = f", or leave {key} out" if free else ""
     about = f" ({field.description})" if field is not None and field.description else ""
-    plain = _PLAIN.fullmatch(given)
+    plain = _PLAIN.fullmatch(value)
     inner = _model_in(field.annotation) if field is not None else None
     has_id = inner is not None and "id" in inner.model_fields
-    one = plain[1] if plain else "…"
+    entry = plain[1] if plain else "…"
     if kind in _LISTS:
-        whole = "{…}" if isinstance(first.get("input"), Mapping) else f"{{id: {one}}}" if has_id else one
+        whole = "{…}" if isinstance(first.get("input"), Mapping) else f"{{id: {entry}}}" if has_id else entry
         return f"{key}: [{whole}]{spare}"
     if kind in _MAPPINGS:
-        return f"{'' if item else key + ': '}{{{f'id: {one}' if has_id else 'key: value, …'}}}{spare}"
+        return f"{'' if item else key + ': '}{{{f'id: {entry}' if has_id else 'key: value, …'}}}{spare}"
     if kind in _BOUNDS:
         return f"{key}: {_BOUNDS[kind].format_map(context)}{about}{spare}"
     if kind == "too_short":
@@ -163,7 +163,7 @@ def _model_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in get_args(annotation):
-        found = _model_in(argument)
-        if found is not None:
-            return found
+        result = _model_in(argument)
+        if result is not None:
+            return result
     return None

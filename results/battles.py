@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judges.judge import AS_GIVEN, NONE, TIE
-from results import judgements, queries
+from results import judgments, queries
 from results.board import BEST, NO_ANSWER, WORTHLESS, groups
-from results.judgements import ONE, OTHER, Battle
+from results.judgments import ONE, OTHER, Battle
 from results.queries import RunRow
 from results.statistics import bradley_terry
 from results.statistics.battles import TieRule, Verdict, WinRate, win_rates
@@ -87,15 +87,15 @@ class BattleBoard:
             **{name: getattr(self, name) for name in ("judge", "rule", "dataset", "setting", "seed", "questions")},
             "pairings": [
                 {
-                    **_names(one),
-                    "n": one.rate.n,
-                    "flip_rate": one.rate.flips.rate,
-                    **asdict(one.rate),
-                    "unscorable": one.unscorable,
-                    "pending": one.pending,
-                    "corrected": one.corrected,
+                    **_names(pairing),
+                    "n": pairing.rate.n,
+                    "flip_rate": pairing.rate.flips.rate,
+                    **asdict(pairing.rate),
+                    "unscorable": pairing.unscorable,
+                    "pending": pairing.pending,
+                    "corrected": pairing.corrected,
                 }
-                for one in self.pairings
+                for pairing in self.pairings
             ],
             "strengths": {
                 criterion: [{"method": name, "elo": strength.elo, **asdict(strength)} for name, strength in rows]
@@ -105,8 +105,8 @@ class BattleBoard:
         return dict(plain(value))
 
 
-def _names(one: Pairing) -> dict[str, str]:
-    return {"criterion": one.criterion, "method": one.method, "opponent": one.opponent}
+def _names(item: Pairing) -> dict[str, str]:
+    return {"criterion": item.criterion, "method": item.method, "opponent": item.opponent}
 
 
 def battle_boards(
@@ -130,14 +130,14 @@ def battle_boards(
     """
     if not store.database.exists:
         return []
-    cards = judgements.judges(store)
-    fought = judgements.matches(store, judge)
-    found = []
+    cards = judgments.judges(store)
+    fought = judgments.matches(store, judge)
+    results = []
     for group in groups(runs):
         names = {run.run: run.method for run in group}
-        for one in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
-            found.append(_board(store, group, names, one, cards[one], reference, ties, length))
-    return found
+        for fromkey in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
+            results.append(_board(store, group, names, fromkey, cards[fromkey], reference, ties, length))
+    return results
 
 
 def _board(
@@ -151,13 +151,13 @@ def _board(
     length: bool,
 ) -> BattleBoard:
     first = group[0]
-    asked = queries.questions(store, first.dataset_fingerprint)
-    place = {row.question: number for number, row in enumerate(asked)}
-    documents = [row.document_id for row in asked]
+    requests = queries.questions(store, first.dataset_fingerprint)
+    position = {row.question: number for number, row in enumerate(requests)}
+    documents = [row.document_id for row in requests]
     clusters = documents if any(documents) else None
     rows = [
         battle
-        for battle in judgements.battles(store, first.dataset_fingerprint, first.setting, judge)
+        for battle in judgments.battles(store, first.dataset_fingerprint, first.setting, judge)
         if {battle.one, battle.other} <= names.keys()
     ]
     order = {run.run: number for number, run in enumerate(group)}
@@ -169,19 +169,19 @@ def _board(
     for run, question in lengths:
         answered[run].add(question)
     for criterion in card["criteria"]:
-        said = [battle for battle in rows if battle.criterion == criterion]
-        chosen = [battle for battle in said if not battle.unscorable]
+        responses = [battle for battle in rows if battle.criterion == criterion]
+        chosen = [battle for battle in responses if not battle.unscorable]
         if not chosen:
             continue
-        judged = {(b.question, b.one, b.other) for b in said}
-        missing = Counter((b.one, b.other) for b in said if b.unscorable)
+        judged = {(b.question, b.one, b.other) for b in responses}
+        missing = Counter((b.one, b.other) for b in responses if b.unscorable)
         pairs = sorted({(b.one, b.other) for b in chosen}, key=lambda pair: (order[pair[0]], order[pair[1]]))
         named = [(b, a) if a == base or (b != base and order[b] < order[a]) else (a, b) for a, b in pairs]
         code = {pair: number for number, pair in enumerate(pairs)}
         verdicts = np.array([(_AS_ONE if named[code[b.one, b.other]][0] == b.one else _AS_OTHER)[b.verdict] for b in chosen])
         rates = win_rates(
             [code[b.one, b.other] for b in chosen],
-            [place[b.question] for b in chosen],
+            [position[b.question] for b in chosen],
             [int(b.part != AS_GIVEN) for b in chosen],
             [b.repetition for b in chosen],
             verdicts,
@@ -194,14 +194,14 @@ def _board(
             pending = sum((question, *pair) not in judged for question in both)
             pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p))
         if len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
-            strengths[criterion] = _strengths(chosen, names, place, clusters, lengths if length else None)
+            strengths[criterion] = _strengths(chosen, names, position, clusters, lengths if length else None)
     return BattleBoard(
         judge,
         bool(card["rule"]),
         first.dataset,
         first.setting,
         first.seed,
-        len(asked),
+        len(requests),
         tuple(pairings),
         strengths,
         {run.method: run.method_id for run in group if run.kind == "control"},
@@ -211,7 +211,7 @@ def _board(
 def _strengths(
     battles: Sequence[Battle],
     names: dict[str, str],
-    place: dict[str, int],
+    position: dict[str, int],
     clusters: list[str | None] | None,
     lengths: dict[tuple[str, str], int] | None,
 ) -> tuple[tuple[str, Strength], ...]:
@@ -223,15 +223,15 @@ def _strengths(
     fitted: BradleyTerry = bradley_terry(
         [code[b.one] for b in battles],
         [code[b.other] for b in battles],
-        [place[b.question] for b in battles],
+        [position[b.question] for b in battles],
         score,
         methods=len(code),
         shown_first=[b.part == AS_GIVEN for b in battles],
         lengths=compared,
         clusters=clusters,
     )
-    found = [(name, strength) for name, strength in zip(names.values(), fitted.strengths, strict=True) if strength.battles]
-    return tuple(sorted(found, key=lambda row: -row[1].logit.value))
+    results = [(name, strength) for name, strength in zip(names.values(), fitted.strengths, strict=True) if strength.battles]
+    return tuple(sorted(results, key=lambda row: -row[1].logit.value))
 
 
 # -- Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with --
@@ -276,11 +276,11 @@ def placed(board: BattleBoard, criterion: str) -> list[Placed]:
         criterion: By which the answers were compared.
     """
     sure: dict[str, dict[str, bool | None]] = {}
-    for one in board.pairings:
-        if one.criterion == criterion and one.rate.n:
-            sure.setdefault(one.method, {})[one.opponent] = one.won
-            sure.setdefault(one.opponent, {})[one.method] = None if one.won is None else not one.won
-    found = []
+    for pairing in board.pairings:
+        if pairing.criterion == criterion and pairing.rate.n:
+            sure.setdefault(pairing.method, {})[pairing.opponent] = pairing.won
+            sure.setdefault(pairing.opponent, {})[pairing.method] = None if pairing.won is None else not pairing.won
+    results = []
     for control in board.controls:
         met = {rival: won for rival, won in sure.get(control, {}).items() if _above(control, rival, board) is not None}
         if met:
@@ -288,14 +288,14 @@ def placed(board: BattleBoard, criterion: str) -> list[Placed]:
             right = tuple(rival for rival, won in met.items() if won is above)
             level = tuple(rival for rival, won in met.items() if won is None)
             wrong = tuple(rival for rival, won in met.items() if won is (not above))
-            found.append(Placed(control, above, right, level, wrong))
-    return found
+            results.append(Placed(control, above, right, level, wrong))
+    return results
 
 
 def not_placed(board: BattleBoard, criterion: str) -> list[str]:
     """Controls that were compared and are not among `placed`."""
-    known = {one.control for one in placed(board, criterion)}
-    met = {name for one in board.pairings if one.criterion == criterion for name in (one.method, one.opponent)}
+    known = {item.control for item in placed(board, criterion)}
+    met = {name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)}
     return [control for control in board.controls if control in met - known]
 
 
@@ -304,12 +304,12 @@ def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
 
     Each such pair occurs once.
     """
-    found: dict[str, dict[str, None]] = {}
-    for one in placed(board, criterion):
-        for rival in one.wrong:
-            winner, loser = (rival, one.control) if one.above else (one.control, rival)
-            found.setdefault(winner, {})[loser] = None
-    return {winner: tuple(losers) for winner, losers in found.items()}
+    results: dict[str, dict[str, None]] = {}
+    for item in placed(board, criterion):
+        for rival in item.wrong:
+            winner, loser = (rival, item.control) if item.above else (item.control, rival)
+            results.setdefault(winner, {})[loser] = None
+    return {winner: tuple(losers) for winner, losers in results.items()}
 
 
 def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
@@ -318,5 +318,5 @@ def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
     # How much of an answer a whole passage is, is known beside the gold answer alone.
     if not all(kind in _LEVELS for kind in kinds) or (NO_ANSWER in kinds and BEST not in kinds):
         return None
-    one, other = (_LEVELS[kind] for kind in kinds)
-    return None if one == other else one > other
+    item, other = (_LEVELS[kind] for kind in kinds)
+    return None if item == other else item > other

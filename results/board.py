@@ -99,13 +99,13 @@ def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], expe
     Raises:
         UserError: A column was not added: it is the experiment file's, or there is none of this name.
     """
-    known = [one for one in added_columns(store, runs) if experiment in (None, one.experiment)]
+    known = [column for column in added_columns(store, runs) if experiment in (None, column.experiment)]
     going = [column for name in names for column in _meant(name, known)]
     with store.database.writing() as connection:
-        for one in going:
+        for item in going:
             connection.execute(
                 "DELETE FROM added_columns WHERE experiment = ? AND dataset = ? AND setting = ? AND metric = ?",
-                [one.experiment, one.dataset, one.setting, one.metric],
+                [item.experiment, item.dataset, item.setting, item.metric],
             )
     return list(dict.fromkeys(going))
 
@@ -118,9 +118,9 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
             try_this="a column that the experiment's file names goes when the file does not name it any more",
         )
     for short in (r"$", r"#", r"[(#]", r"[@(#]"):
-        found = [column for column in known if name == re.split(short, column.metric)[0]]
-        if found:
-            return found
+        results = [column for column in known if name == re.split(short, column.metric)[0]]
+        if results:
+            return results
     raise unknown_name("added column", name, {column.metric for column in known}, where="--remove")
 
 
@@ -163,12 +163,12 @@ def checked(controls: Collection[str]) -> str:
     Args:
         controls: Ids of those that have a value.
     """
-    said = ["nothing is above the gold answer"] if BEST in controls else []
+    response = ["nothing is above the gold answer"] if BEST in controls else []
     if set(WORTHLESS) & set(controls):
-        said.append("what says nothing or the wrong thing is below the best method")
-    if not said:
+        response.append("what says nothing or the wrong thing is below the best method")
+    if not response:
         return "Not checked: neither a gold answer nor one that says nothing or the wrong thing has a value here."
-    return f"Not flagged: {', and '.join(said)}."
+    return f"Not flagged: {', and '.join(response)}."
 
 
 # -- One method trained from several seeds: its runs, called `NAME #SEED`, as one row --
@@ -187,8 +187,8 @@ def seeded_name(method: str, seed: int) -> str:
 
 def stem(name: str) -> str:
     """The method's name without its seed."""
-    found = _SEEDED.fullmatch(name)
-    return found[1] if found else name
+    result = _SEEDED.fullmatch(name)
+    return result[1] if result else name
 
 
 def folded_name(name: str, seeds: int) -> str:
@@ -198,16 +198,16 @@ def folded_name(name: str, seeds: int) -> str:
 
 def is_called(name: str, method: str) -> bool:
     """Whether a row's name is that of a method, or of all seeds of it, of which the method may be one."""
-    found = _FOLDED.fullmatch(name)
-    return name == method or (found is not None and found[1] == stem(method))
+    result = _FOLDED.fullmatch(name)
+    return name == method or (result is not None and result[1] == stem(method))
 
 
 def series_of(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
     """Runs by the id of the one that stands for them: of the same method, in the order given."""
-    found: dict[str, list[RunRow]] = {}
+    results: dict[str, list[RunRow]] = {}
     for run in runs:
-        found.setdefault(stem(run.method), []).append(run)
-    return {members[0].run: members for members in found.values()}
+        results.setdefault(stem(run.method), []).append(run)
+    return {members[0].run: members for members in results.values()}
 
 
 def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
@@ -239,7 +239,7 @@ def folded_columns(
         The columns of the runs that stand for their series, and under the same keys each seed's mean, in the order of
         the runs, over the questions that all have; only of series of several runs that were all scored.
     """
-    found = Columns(columns.questions, columns.documents, {}, {}, {})
+    result = Columns(columns.questions, columns.documents, {}, {}, {})
     apart = {}
     for first, members in series_of(runs).items():
         for metric in metrics:
@@ -248,23 +248,23 @@ def folded_columns(
                 continue
             scores = np.stack([columns.values[key] for key in keys])
             mean = scores.mean(axis=0)
-            found.values[first, metric] = mean
-            found.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
-            found.unscored[first, metric] = max(columns.unscored[key] for key in keys)
+            result.values[first, metric] = mean
+            result.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
+            result.unscored[first, metric] = max(columns.unscored[key] for key in keys)
             here = ~np.isnan(mean)
             if len(members) > 1 and here.any():
                 apart[first, metric] = scores[:, here].mean(axis=1)
-    return found, apart
+    return result, apart
 
 
 def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str, Cost]:
     """Mean cost of a series."""
-    found = {}
+    results = {}
     for first, members in series_of(runs).items():
         known = [costs[run.run] for run in members if run.run in costs]
         if known:
-            found[first] = Cost(*(float(np.mean([getattr(one, name) for one in known])) for name in Cost.__slots__))
-    return found
+            results[first] = Cost(*(float(np.mean([getattr(item, name) for item in known])) for name in Cost.__slots__))
+    return results
 
 
 def with_failures(value: float, n: int, unscored: int) -> float:
@@ -395,22 +395,22 @@ def boards(
         reference = queries.experiment(store, experiment).reference if experiment else None
     elif not any(reference in (run.method, stem(run.method)) for run in runs):
         raise unknown_name("method", reference, {run.method for run in runs}, where="--reference")
-    found = groups(runs)
-    every = [run.run for group in found for run in group]
+    results = groups(runs)
+    every = [run.run for group in results for run in group]
     if metrics is not None:
         metrics = queries.named_metrics(store, every, metrics)
     elif experiment is None:
         metrics = queries.metric_ids(store, every)
-    learnt = _learnt(store)
-    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learnt=learnt) for group in found]
+    learned = _learned(store)
+    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results]
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
     """Runs split into those that may share a board, each run once, in the order given."""
-    found: dict[tuple[str, str, int], dict[str, RunRow]] = {}
+    results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
     for run in runs:
-        found.setdefault((run.dataset_fingerprint, run.setting, run.seed), {}).setdefault(run.run, run)
-    return [list(group.values()) for group in found.values()]
+        results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {}).setdefault(run.run, run)
+    return [list(group.values()) for group in results.values()]
 
 
 def board(
@@ -420,7 +420,7 @@ def board(
     reference: str | None = None,
     metrics: Sequence[str] | None = None,
     over_seeds: bool = False,
-    learnt: tuple[Cards, Checkpoints] | None = None,
+    learned: tuple[Cards, Checkpoints] | None = None,
 ) -> Board:
     """One board from runs that share dataset, setting and seed.
 
@@ -430,7 +430,7 @@ def board(
         reference: Name of the method to compare with.
         metrics: Columns; None for what the experiment shows of these runs, or all that were scored.
         over_seeds: One row for all training seeds of a method (`results.board`).
-        learnt: What tells which data parts were trained on; None: read here, which takes longer than a small board.
+        learned: What tells which data parts were trained on; None: read here, which takes longer than a small board.
     """
     first = runs[0]
     ids = [run.run for run in runs]
@@ -445,8 +445,8 @@ def board(
     if over_seeds:
         scores, apart = folded_columns(scores, runs, shown)
         costs, members = folded_costs(costs, runs), series_of(runs)
-        broken = {run: [what for one in rows for what in broken.get(one.run, ())] for run, rows in members.items()}
-        base = next((run for run, rows in members.items() if base in [one.run for one in rows]), None)
+        broken = {run: [what for row in rows for what in broken.get(row.run, ())] for run, rows in members.items()}
+        base = next((run for run, rows in members.items() if base in [row.run for row in rows]), None)
         runs = folded_runs(runs)
         ids = [run.run for run in runs]
     reference = next((run.method for run in runs if run.run == base), None)
@@ -457,8 +457,8 @@ def board(
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
     cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
     if keys:
-        found = estimates(np.stack([columns[key] for key in keys]), clusters=clusters)
-        for (run_id, metric), value in zip(keys, found, strict=True):
+        results = estimates(np.stack([columns[key] for key in keys]), clusters=clusters)
+        for (run_id, metric), value in zip(keys, results, strict=True):
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             missing = scores.unscorable[run_id, metric], scores.unscored[run_id, metric]
             cells[run_id][metric] = Cell(
@@ -467,7 +467,7 @@ def board(
                 scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
             )
-    known_training = learnt or _learnt(store)
+    known_training = learned or _learned(store)
     contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
     for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
@@ -501,7 +501,7 @@ def board(
     )
 
 
-def _learnt(store: Store) -> tuple[Cards, Checkpoints]:
+def _learned(store: Store) -> tuple[Cards, Checkpoints]:
     return provenance.cards(store), checkpoints.known_checkpoints(store)
 
 
@@ -541,7 +541,7 @@ def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
 
 
 def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    found = {}
+    results = {}
     for metric in metrics:
         known = definitions.get(metric, {})
         if known.get("group") not in ABOUT_ANSWERS or known.get("unit") == "number":
@@ -551,8 +551,8 @@ def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str
         controls = {row.run.method_id: value for row, value in scored if row.control}
         wrong = wrongly_ranked(controls, {row.run.method: value for row, value in scored if not row.control})
         if wrong:
-            found[metric] = wrong
-    return found
+            results[metric] = wrong
+    return results
 
 
 def _number(value: float | None) -> float | None:
@@ -572,7 +572,7 @@ def _row_json(row: Row) -> dict[str, Any]:
             "doubt": value.doubt,
         }
         if cell.by_seed:
-            entry["by_seed"] = [_number(one) for one in cell.by_seed]
+            entry["by_seed"] = [_number(item) for item in cell.by_seed]
         if cell.apart and not row.control:
             entry["not_comparable"] = cell.apart
         if cell.unscored:
@@ -630,6 +630,6 @@ def places(store: Store, board: Board, metric: str, *, higher_is_better: bool = 
     )
     if not able:
         return {}
-    found = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric)])[_KEY]
-    at = np.array([found.runs[run] for run in able], dtype=np.int64)
-    return dict(zip(able, bands(found.pairs, places=at, higher_is_better=higher_is_better), strict=True))
+    result = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric)])[_KEY]
+    at = np.array([result.runs[run] for run in able], dtype=np.int64)
+    return dict(zip(able, bands(result.pairs, places=at, higher_is_better=higher_is_better), strict=True))

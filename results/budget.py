@@ -78,11 +78,11 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
     if cost is None:
         return math.nan
     ways: dict[Axis, Callable[[Cost], float]] = {
-        "tokens": lambda one: one.tokens,
-        "delivered": lambda one: one.delivered,
-        "memory": lambda one: one.memory_tokens,
-        "seconds": lambda one: one.seconds,
-        "cost": lambda one: one.cost_usd / questions if questions else math.nan,
+        "tokens": lambda item: item.tokens,
+        "delivered": lambda item: item.delivered,
+        "memory": lambda item: item.memory_tokens,
+        "seconds": lambda item: item.seconds,
+        "cost": lambda item: item.cost_usd / questions if questions else math.nan,
     }
     return float(ways[axis](cost))
 
@@ -90,7 +90,7 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
 def telling_axis(board: Board) -> Axis:
     """Tokens, where methods differ in them; else time: retrievers alone spend no tokens."""
     tokens = {spent(row, "tokens", row.run.done) for row in board.rows if not row.control and row.cost is not None}
-    return "tokens" if len({one for one in tokens if not math.isnan(one)}) > 1 else "seconds"
+    return "tokens" if len({token for token in tokens if not math.isnan(token)}) > 1 else "seconds"
 
 
 def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: bool = True) -> list[Spent]:
@@ -102,17 +102,17 @@ def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: b
         axis: What cost is.
         higher_is_better: The metric's direction.
     """
-    found = [
+    results = [
         (row, row.cells[metric].estimate, spent(row, axis, row.run.done))
         for row in board.rows
         if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)
     ]
     sign = 1.0 if higher_is_better else -1.0
-    able = np.array([not row.cells[metric].apart for row, _, _ in found], dtype=bool)
-    quality = np.where(able, [sign * value.value for _, value, _ in found], np.nan)
-    front = pareto_front(quality, [x for _, _, x in found]) if found else ()
-    rows = [Spent(row, value, x, bool(on)) for (row, value, x), on in zip(found, front, strict=True)]
-    return sorted(rows, key=lambda one: (math.isnan(one.x), one.x))
+    able = np.array([not row.cells[metric].apart for row, _, _ in results], dtype=bool)
+    quality = np.where(able, [sign * value.value for _, value, _ in results], np.nan)
+    front = pareto_front(quality, [x for _, _, x in results]) if results else ()
+    rows = [Spent(row, value, x, bool(on)) for (row, value, x), on in zip(results, front, strict=True)]
+    return sorted(rows, key=lambda item: (math.isnan(item.x), item.x))
 
 
 def _rankable(row: Row) -> bool:

@@ -111,12 +111,12 @@ def describe(
         text = json.dumps(card, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise UserError(f"the description is not JSON: {error}", where=f"{target} (config)") from None
-    found = _parsed(json.loads(text), target)
+    result = _parsed(json.loads(text), target)
     # Whoever reads the card meanwhile sees the old one or the new one, never half of it.
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.{CARD}")
     draft.write_text(text, "utf-8")
     draft.replace(target)
-    return found
+    return result
 
 
 def read(folder: Path | str) -> Checkpoint:
@@ -145,22 +145,22 @@ def verify(folder: Path | str) -> Checkpoint:
     Raises:
         UserError: The card is missing or broken, or files were changed, added or removed since.
     """
-    found = read(folder)
-    actual = folder_sha256(found.path)
-    if actual != found.sha256:
-        written = (found.path / CARD).stat().st_mtime_ns
+    result = read(folder)
+    actual = folder_sha256(result.path)
+    if actual != result.sha256:
+        written = (result.path / CARD).stat().st_mtime_ns
         later = sorted(
-            path.relative_to(found.path).as_posix()
-            for path in found.path.rglob("*")
+            path.relative_to(result.path).as_posix()
+            for path in result.path.rglob("*")
             if path.is_file() and path.name != CARD and path.stat().st_mtime_ns > written
         )
         hint = f"; written after the card: {', '.join(later[:5])}" if later else ""
         raise UserError(
-            f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {found.sha256[:12]}…" + hint,
-            where=str(found.path),
+            f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {result.sha256[:12]}…" + hint,
+            where=str(result.path),
             try_this="copy the folder again from where it was trained, or train it anew",
         )
-    return found
+    return result
 
 
 def _parsed(card: Any, path: Path) -> Checkpoint:
@@ -209,24 +209,24 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
     Raises:
         UserError: As `verify`.
     """
-    found = replace(verify(folder), added_at=now())
+    result = replace(verify(folder), added_at=now())
     with store.database.writing() as connection:
-        connection.execute("DELETE FROM checkpoints WHERE sha256 = ?", [found.sha256])
+        connection.execute("DELETE FROM checkpoints WHERE sha256 = ?", [result.sha256])
         connection.execute(
             "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                found.sha256,
-                found.method,
-                found.version,
-                found.stage,
-                json.dumps(dict(found.config)),
-                list(found.parents),
-                list(found.data),
-                str(found.path),
-                found.added_at,
+                result.sha256,
+                result.method,
+                result.version,
+                result.stage,
+                json.dumps(dict(result.config)),
+                list(result.parents),
+                list(result.data),
+                str(result.path),
+                result.added_at,
             ],
         )
-    return found
+    return result
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:
@@ -251,14 +251,14 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
         UserError: It is a checkpoint folder that was tampered with, or is not registered.
     """
     known = checkpoints(store)
-    found = [c for c in known if len(text) >= PREFIX and c.sha256.startswith(text.lower())]
-    if not found and (Path(text) / CARD).is_file():
+    results = [c for c in known if len(text) >= PREFIX and c.sha256.startswith(text.lower())]
+    if not results and (Path(text) / CARD).is_file():
         # A folder means what it holds now, wherever it was registered from.
         sha256 = verify(text).sha256
-        found = [c for c in known if c.sha256 == sha256]
-        if not found:
+        results = [c for c in known if c.sha256 == sha256]
+        if not results:
             raise UserError("this checkpoint is not registered", where=text, try_this=f"ragmeter train checkpoints add {text}")
-    return found or [c for c in known if c.name == text]
+    return results or [c for c in known if c.name == text]
 
 
 def runs_with(store: Store, checkpoint: Checkpoint) -> list[RunRow]:
@@ -338,7 +338,7 @@ def unbless(store: Store, name: str) -> Blessing:
     """
     before = blessing(store, name)
     if before is None:
-        raise unknown_name("blessed name", name, [one.name for one in blessings(store)])
+        raise unknown_name("blessed name", name, [item.name for item in blessings(store)])
     with store.database.writing() as connection:
         connection.execute("DELETE FROM blessings WHERE name = ?", [name])
     return before
@@ -355,7 +355,7 @@ def blessings(store: Store) -> list[Blessing]:
 
 def blessing(store: Store, name: str) -> Blessing | None:
     """What a name is blessed to, None where it is not."""
-    return next((one for one in blessings(store) if one.name == name), None)
+    return next((item for item in blessings(store) if item.name == name), None)
 
 
 # -- what an argument means ----------------------------------------------------------------------------------------
@@ -373,21 +373,21 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
     name = blessing(store, text)
     if name is not None:
         return _blessed(store, name)
-    found = matching(store, text)
+    results = matching(store, text)
     try:
         run = queries.find_run(store, text)
     except UserError as error:
         if not error.what.startswith("unknown "):
             raise
-        if not found:
-            named = [*(one.name for one in blessings(store)), *(one.name for one in checkpoints(store))]
+        if not results:
+            named = [*(item.name for item in blessings(store)), *(checkpoint.name for checkpoint in checkpoints(store))]
             noun, every = "run, checkpoint or blessed name", queries.runs(store)
             raise queries.unknown_run(store, noun, text, _names(store, text), every, named) from None
-        if len(found) > 1:
-            raise _ambiguous(text, [], found) from None
-        return found[0]
-    if found:
-        raise _ambiguous(text, [run], found)
+        if len(results) > 1:
+            raise _ambiguous(text, [], results) from None
+        return results[0]
+    if results:
+        raise _ambiguous(text, [run], results)
     return run
 
 
@@ -403,12 +403,12 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
         if isinstance(target, Checkpoint):
             return target
         raise UserError(f"{text!r} is the blessed name of a run, not of a checkpoint", try_this=f"ragmeter results show {text}")
-    found = matching(store, text)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise _ambiguous(text, [], found)
-    raise unknown_name("checkpoint", text, [name for one in checkpoints(store) for name in (one.name, one.sha256)])
+    results = matching(store, text)
+    if len(results) == 1:
+        return results[0]
+    if results:
+        raise _ambiguous(text, [], results)
+    raise unknown_name("checkpoint", text, [name for checkpoint in checkpoints(store) for name in (checkpoint.name, checkpoint.sha256)])
 
 
 def find_run(store: Store, text: str) -> RunRow:
@@ -458,9 +458,9 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
 
 def _blessed(store: Store, name: Blessing) -> RunRow | Checkpoint:
     if name.checkpoint is not None:
-        found = [one for one in checkpoints(store) if one.sha256 == name.checkpoint]
-        if found:
-            return found[0]
+        results = [checkpoint for checkpoint in checkpoints(store) if checkpoint.sha256 == name.checkpoint]
+        if results:
+            return results[0]
     else:
         row = next((run for run in queries.runs(store) if run.run == name.run), None)
         if row is not None:
@@ -479,16 +479,16 @@ def _benchmark(run: RunRow) -> tuple[str, str, int]:
 def _names(store: Store, text: str) -> list[str]:
     """What may have been meant: hashes where the text is nearly one, otherwise names, which tell people more."""
     runs, trained = queries.runs(store), checkpoints(store)
-    hashes = [*(run.run for run in runs), *(one.sha256 for one in trained)]
+    hashes = [*(run.run for run in runs), *(item.sha256 for item in trained)]
     if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
         return hashes
-    return [*(one.name for one in blessings(store)), *(run.path for run in runs), *(one.name for one in trained)]
+    return [*(item.name for item in blessings(store)), *(run.path for run in runs), *(item.name for item in trained)]
 
 
-def _ambiguous(text: str, runs: Sequence[RunRow], found: Sequence[Checkpoint]) -> UserError:
+def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint]) -> UserError:
     listed = [f"run {run.run[:12]} ({run.path})" for run in runs]
-    listed += [f"checkpoint {one.sha256[:12]} ({one.path})" for one in found[:5]]
-    return UserError(f"{text!r} means {len(runs) + len(found)} things", try_this=f"name one: {', '.join(listed)}")
+    listed += [f"checkpoint {item.sha256[:12]} ({item.path})" for item in results[:5]]
+    return UserError(f"{text!r} means {len(runs) + len(results)} things", try_this=f"name one: {', '.join(listed)}")
 
 
 # -- Which data the parts of a run were trained on: by the cards of its methods, and by its checkpoints --
@@ -502,14 +502,14 @@ Cards = Mapping[str, Mapping[str, Any]]
 Checkpoints = Mapping[str, Checkpoint]
 """Registered ones, by their hash."""
 _NAMED = ("data", "graph")
-"""Options of trainings that name what is learnt from; the options of the loaders stand in `data_options` and so on."""
+"""Options of trainings that name what is learned from; the options of the loaders stand in `data_options` and so on."""
 _LIST_OF_STAGE = {"supervised": "joint"}
 """Stages that read another stage's list of references; all others read the list that is called as they are."""
 
 
 def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
     """Registered checkpoints by their hash."""
-    return {one.sha256: one for one in checkpoints(store)}
+    return {checkpoint.sha256: checkpoint for checkpoint in checkpoints(store)}
 
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -533,24 +533,24 @@ def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
         known: Registered checkpoints.
     """
     listed = (cards.get(part["id"], {}).get("training_data") or () for part in parts(run.description))
-    found = {str(one): "" for each in listed for one in each}
+    results = {str(item): "" for each in listed for item in each}
     for checkpoint in _lineage(run, known):
         for reference in references_of(checkpoint):
-            found.setdefault(reference, _called(checkpoint))
-    return found
+            results.setdefault(reference, _called(checkpoint))
+    return results
 
 
 def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     """Training data that cover what a run is asked, one sentence each; references and fingerprints are compared."""
-    found = [
+    results = [
         f"{reference} was trained on" + (f" by {who}" if who else "")
         for reference, who in trained_on(run, cards, known).items()
         if covers_run(reference, run.told.same_questions, run.told.base != run.dataset)
     ]
-    if found:
-        return found
+    if results:
+        return results
     # Equal content under another name.
-    return [f"these very data were trained on by {_called(one)}" for one in _lineage(run, known) if run.dataset_fingerprint in one.data]
+    return [f"these very data were trained on by {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data]
 
 
 def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
@@ -569,7 +569,7 @@ def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
     if not all(sha in known for sha in _named_hashes(run)):
         return False
     if any(
-        parent not in known or not references_of(known[parent]) for one in _lineage(run, known) for parent in (one.sha256, *one.parents)
+        parent not in known or not references_of(known[parent]) for item in _lineage(run, known) for parent in (item.sha256, *item.parents)
     ):
         return False
     models = run.provenance.get("models")
@@ -583,7 +583,7 @@ def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
 
     Mixed styles come with their base, as such benchmarks are called: `styled:train(hotpotqa)`.
     """
-    found: dict[str, None] = {}
+    results: dict[str, None] = {}
     for key in _NAMED:
         value, options = checkpoint.config.get(key), checkpoint.config.get(f"{key}_options")
         if isinstance(value, Mapping):
@@ -591,15 +591,15 @@ def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
             value = _of_stage(value, checkpoint.stage)
         for text in value if isinstance(value, list | tuple) else ():
             if name := _named(text, options if isinstance(options, Mapping) else {}):
-                found[name] = None
-    return tuple(found)
+                results[name] = None
+    return tuple(results)
 
 
 def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
     """A stage's own list; all lists of a training that calls them otherwise."""
     own = lists.get(_LIST_OF_STAGE.get(stage, stage))
-    every = (one for one in lists.values() if isinstance(one, list | tuple))
-    return list(own) if isinstance(own, list | tuple) else [text for one in every for text in one]
+    every = (item for item in lists.values() if isinstance(item, list | tuple))
+    return list(own) if isinstance(own, list | tuple) else [text for item in every for text in item]
 
 
 def _named(text: Any, options: Mapping[str, Any]) -> str | None:
@@ -610,21 +610,21 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
         return None
     if reference is None or reference.name != STYLED:
         return None if reference is None else str(reference)
-    given = options.get(STYLED)
-    base = given.get("base") if isinstance(given, Mapping) else None
+    value = options.get(STYLED)
+    base = value.get("base") if isinstance(value, Mapping) else None
     return f"{reference}({base or StyledConfig.model_fields['base'].default})"
 
 
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
     """The registered checkpoints that a run's parts are made of, and those that these began from."""
-    found: dict[str, Checkpoint] = {}
+    results: dict[str, Checkpoint] = {}
     left = _named_hashes(run, known)
     while left:
         sha256 = left.pop(0)
-        if sha256 in known and sha256 not in found:
-            found[sha256] = known[sha256]
+        if sha256 in known and sha256 not in results:
+            results[sha256] = known[sha256]
             left += known[sha256].parents
-    return list(found.values())
+    return list(results.values())
 
 
 def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
@@ -633,10 +633,10 @@ def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
     Weights alone name them in runs of before provenance did; a hash there may also be that of a model of others.
     """
     named = run.provenance.get("checkpoints")
-    found = [str(sha) for sha in named] if isinstance(named, list | tuple) else []
+    result = [str(sha) for sha in named] if isinstance(named, list | tuple) else []
     if known:
-        found += [sha for part in parts(run.description) for sha in _hashes(part) if sha in known]
-    return list(dict.fromkeys(found))
+        result += [sha for part in parts(run.description) for sha in _hashes(part) if sha in known]
+    return list(dict.fromkeys(result))
 
 
 def _described(part: Mapping[str, Any], cards: Cards, known: Checkpoints) -> bool:

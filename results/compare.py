@@ -115,14 +115,14 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
             try_this="compare runs of one board",
         )
     fingerprint = runs[0].dataset_fingerprint
-    found = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric])
-    nothing = np.full(len(found.questions), np.nan)
-    values = np.stack([found.values.get((run.run, metric), nothing) for run in runs])
-    clusters = found.documents if any(found.documents) else None
+    result = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric])
+    nothing = np.full(len(result.questions), np.nan)
+    values = np.stack([result.values.get((run.run, metric), nothing) for run in runs])
+    clusters = result.documents if any(result.documents) else None
     rows = queries.questions(store, fingerprint)
     whole = [
-        replace(one, unscorable=found.unscorable.get((run.run, metric), 0))
-        for run, one in zip(runs, estimates(values, clusters=clusters), strict=True)
+        replace(item, unscorable=result.unscorable.get((run.run, metric), 0))
+        for run, item in zip(runs, estimates(values, clusters=clusters), strict=True)
     ]
     return Comparison(
         tuple(runs),
@@ -138,9 +138,9 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
 
 
 def _pairs(values: NDArray[np.float64], clusters: Clusters) -> tuple[Pair, ...]:
-    found = {places: one for places, one in all_pairs(values, clusters=clusters).items() if one.n}
-    corrected = holm([one.p for one in found.values()])
-    return tuple(Pair(*places, one, p) for (places, one), p in zip(found.items(), corrected, strict=True))
+    results = {positions: item for positions, item in all_pairs(values, clusters=clusters).items() if item.n}
+    corrected = holm([item.p for item in results.values()])
+    return tuple(Pair(*positions, item, p) for (positions, item), p in zip(results.items(), corrected, strict=True))
 
 
 def _passages(count: int) -> str:
@@ -165,7 +165,7 @@ def _slices(kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float
     """Slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
     if len(names) < 2:
         return ()
-    places = {name: np.array([number for number, one in enumerate(kinds) if one == name]) for name in names}
+    positions = {name: np.array([number for number, item in enumerate(kinds) if item == name]) for name in names}
     return tuple(
         Slice(
             name,
@@ -173,7 +173,7 @@ def _slices(kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float
             tuple(estimates(values[:, at], clusters=None if clusters is None else [clusters[i] for i in at])),
             tuple(int(count) for count in (values[:, at] == 0).sum(axis=1)),
         )
-        for name, at in places.items()
+        for name, at in positions.items()
     )
 
 
@@ -217,16 +217,16 @@ class Number:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; a difference is higher on questions where the second run is."""
-        found = None
+        result = None
         if self.difference is not None:
             named = {"wins": "higher", "ties": "equal", "losses": "lower"}
-            found = {named.get(key, key): value for key, value in asdict(self.difference).items()} | {"p_holm": self.p_holm}
+            result = {named.get(key, key): value for key, value in asdict(self.difference).items()} | {"p_holm": self.p_holm}
         return {
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "first": None if self.first is None else asdict(self.first),
             "second": None if self.second is None else asdict(self.second),
-            "difference": found,
+            "difference": result,
         }
 
 
@@ -280,8 +280,12 @@ class Diff:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
         settings = [
-            {"key": one.key, **({"first": one.first} if one.in_first else {}), **({"second": one.second} if one.in_second else {})}
-            for one in self.settings
+            {
+                "key": setting.key,
+                **({"first": setting.first} if setting.in_first else {}),
+                **({"second": setting.second} if setting.in_second else {}),
+            }
+            for setting in self.settings
         ]
         return {
             "first": self.first.to_json(),
@@ -292,7 +296,7 @@ class Diff:
             "metrics": [plain(number.to_json()) for number in self.numbers],
             "by": self.by,
             "questions_apart": self.apart,
-            "questions": [one.to_json() for one in self.questions],
+            "questions": [question.to_json() for question in self.questions],
         }
 
 
@@ -374,14 +378,14 @@ def _differing(first: Any, second: Any, key: str) -> Iterator[Setting]:
             else:
                 yield Setting(inner, first.get(name), second.get(name), name in first, name in second)
     elif isinstance(first, list) and isinstance(second, list) and _nested(first, second):
-        for place in range(max(len(first), len(second))):
-            inner = f"{key}[{place}]"
-            if place < len(first) and place < len(second):
-                yield from _differing(first[place], second[place], inner)
-            elif place < len(first):
-                yield Setting(inner, first[place], None, in_second=False)
+        for position in range(max(len(first), len(second))):
+            inner = f"{key}[{position}]"
+            if position < len(first) and position < len(second):
+                yield from _differing(first[position], second[position], inner)
+            elif position < len(first):
+                yield Setting(inner, first[position], None, in_second=False)
             else:
-                yield Setting(inner, None, second[place], in_first=False)
+                yield Setting(inner, None, second[position], in_first=False)
     elif first != second or isinstance(first, bool) != isinstance(second, bool):
         yield Setting(key, first, second)
 
@@ -400,22 +404,22 @@ def _numbers(
     columns: list[dict[str, Any]] = []
     clusters, names = None, []
     for run in (first, second):
-        found = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
-        names, clusters = found.questions, found.documents if any(found.documents) else None
-        own = [metric for metric in metrics if (run.run, metric) in found.values]
-        stack = np.stack([found.values[run.run, metric] for metric in own]) if own else np.empty((0, len(names)))
+        result = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
+        names, clusters = result.questions, result.documents if any(result.documents) else None
+        own = [metric for metric in metrics if (run.run, metric) in result.values]
+        stack = np.stack([result.values[run.run, metric] for metric in own]) if own else np.empty((0, len(names)))
         values = estimates(stack, clusters=clusters) if own else []
         # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
-        sides.append({m: replace(v, unscorable=found.unscorable[run.run, m]) for m, v in zip(own, values, strict=True)})
-        columns.append({metric: found.values[run.run, metric] for metric in own})
-    one, two = columns
-    both = [metric for metric in metrics if metric in one and metric in two] if paired else []
+        sides.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in zip(own, values, strict=True)})
+        columns.append({metric: result.values[run.run, metric] for metric in own})
+    item, two = columns
+    both = [metric for metric in metrics if metric in item and metric in two] if paired else []
     compared: dict[str, Difference] = {}
     if both:
-        stacks = (np.stack([side[metric] for metric in both]) for side in (two, one))
-        compared = {metric: found for metric, found in zip(both, differences(*stacks, clusters=clusters), strict=True) if found.n}
-    corrected = dict(zip(compared, holm([found.p for found in compared.values()]), strict=True))
-    order = sorted(metrics, key=lambda metric: not (metric in one and metric in two))
+        stacks = (np.stack([side[metric] for metric in both]) for side in (two, item))
+        compared = {metric: result for metric, result in zip(both, differences(*stacks, clusters=clusters), strict=True) if result.n}
+    corrected = dict(zip(compared, holm([result.p for result in compared.values()]), strict=True))
+    order = sorted(metrics, key=lambda metric: not (metric in item and metric in two))
     numbers = [
         Number(
             metric,
@@ -431,7 +435,7 @@ def _numbers(
     by = next((metric for metric in order if metric in compared), None)
     if by is None:
         return numbers, None, {}
-    pairs = zip(names, one[by].tolist(), two[by].tolist(), strict=True)
+    pairs = zip(names, item[by].tolist(), two[by].tolist(), strict=True)
     return numbers, by, {name: (a, b) for name, a, b in pairs if not (math.isnan(a) or math.isnan(b))}
 
 
@@ -442,9 +446,9 @@ def _most_apart(
     chosen = [name for name, (a, b) in values.items() if a != b]
     chosen = sorted(chosen, key=lambda name: -abs(values[name][1] - values[name][0]))[:count]
     known = {question.question: question for question in queries.questions(store, first.dataset_fingerprint)}
-    found = []
+    results = []
     for name in chosen:
-        said = {row.run: row for row in queries.answers(store, known[name], [first.run, second.run], depth=5)}
-        if len(said) == len({first.run, second.run}):
-            found.append(Apart(known[name], *values[name], said[first.run], said[second.run]))
-    return found
+        responses = {row.run: row for row in queries.answers(store, known[name], [first.run, second.run], depth=5)}
+        if len(responses) == len({first.run, second.run}):
+            results.append(Apart(known[name], *values[name], responses[first.run], responses[second.run]))
+    return results

@@ -134,12 +134,12 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     if not wanted:
         return {}
     with store.database.reading() as connection:
-        asked = connection.execute(
+        requests = connection.execute(
             """SELECT dataset_fingerprint, list(document_id ORDER BY position), list(question) FROM questions
                WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [[column.dataset_fingerprint for column in wanted]],
         ).fetchall()
-        documents = {data: (list(labels), frozenset(ids)) for data, labels, ids in asked}
+        documents = {data: (list(labels), frozenset(ids)) for data, labels, ids in requests}
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
         connection.register("wanted", _request(wanted, unstated(connection, members) if members else {}))
@@ -149,19 +149,19 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     order = np.argsort(table["column_place"], kind="stable")
     rows = {name: np.ma.filled(np.ma.asarray(values), np.nan if name == "value" else 0)[order] for name, values in table.items()}
     ends = np.searchsorted(rows["column_place"], np.arange(len(wanted) + 1))
-    found = {}
-    for place, column in enumerate(wanted):
-        part = {name: values[ends[place] : ends[place + 1]] for name, values in rows.items()}
-        found[column.key] = _figures(column, *documents.get(column.dataset_fingerprint, ([], frozenset())), part)
-    return found
+    results = {}
+    for position, column in enumerate(wanted):
+        part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
+        results[column.key] = _figures(column, *documents.get(column.dataset_fingerprint, ([], frozenset())), part)
+    return results
 
 
 def _request(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
     """One row a run and metric, numbered by column and by place within it; costs that are not known marked."""
     rows = [
-        (number, place, member, column.metric, column.dataset_fingerprint, _FIELD.get(column.metric) not in unknown.get(member, ()))
+        (number, position, member, column.metric, column.dataset_fingerprint, _FIELD.get(column.metric) not in unknown.get(member, ()))
         for number, column in enumerate(wanted)
-        for place, run in enumerate(column.runs)
+        for position, run in enumerate(column.runs)
         for member in column.members(run)
     ]
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [[], [], [], [], [], []]
@@ -170,8 +170,8 @@ def _request(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) ->
     return pa.table({name: pa.array(values, kind) for name, values, kind in zip(names, columns, types, strict=True)})
 
 
-def _figures(column: Wanted, labels: Sequence[str | None], asked: frozenset[str], rows: Mapping[str, NDArray[Any]]) -> Figures:
-    runs = {run: place for place, run in enumerate(column.runs)}
+def _figures(column: Wanted, labels: Sequence[str | None], queries: frozenset[str], rows: Mapping[str, NDArray[Any]]) -> Figures:
+    runs = {run: position for position, run in enumerate(column.runs)}
     shape = (len(runs), len(labels))
     cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
     seeds = np.array([len(column.members(run)) for run in column.runs], dtype=np.int64)[:, None]
@@ -188,7 +188,7 @@ def _figures(column: Wanted, labels: Sequence[str | None], asked: frozenset[str]
         _doubts(scores, clusters),
         len(labels),
         clusters is not None,
-        asked,
+        queries,
     )
 
 
@@ -197,17 +197,17 @@ def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | N
 
 
 def _doubts(scores: Floats, clusters: Clusters) -> tuple[str, ...]:
-    found = [""] * len(scores)
+    result = [""] * len(scores)
     missing = np.isnan(scores)
     for rows in alike(missing):
         kept = ~missing[rows[0]]
         present = scores[np.ix_(rows, kept)]
         units = units_of(present, clusters, kept)
         support, skew = units.support, units.skew
-        for place, row in enumerate(rows):
+        for position, row in enumerate(rows):
             if support.n:
-                found[row] = doubt_about_mean(present[place], support, float(skew[place]))
-    return tuple(found)
+                result[row] = doubt_about_mean(present[position], support, float(skew[position]))
+    return tuple(result)
 
 
 WHOLE = "answers by itself"
@@ -300,8 +300,8 @@ def contestants(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Ch
                 further.setdefault(f"{run.method} · {run.run[:8]}", {})[column] = run
             else:
                 group[column] = run
-    found = [_contestant(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
-    return found + [_contestant(name, key_of(name), runs, cards, known) for name, runs in further.items()]
+    results = [_contestant(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
+    return results + [_contestant(name, key_of(name), runs, cards, known) for name, runs in further.items()]
 
 
 class _MadeOf:
@@ -326,7 +326,7 @@ def _bare(description: Any) -> Any:
     """A description without seeds and without what benchmarks ask of readers, which differ within one pipeline."""
     if isinstance(description, Mapping):
         return {key: _bare(value) for key, value in description.items() if key not in ("seed", "reading")}
-    return [_bare(one) for one in description] if isinstance(description, list) else description
+    return [_bare(item) for item in description] if isinstance(description, list) else description
 
 
 def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
@@ -334,14 +334,14 @@ def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Ite
     names: dict[str, list[str]] = {}
     for name, made in groups:
         names.setdefault(name, []).append(made)
-    told: dict[tuple[str, str], str] = {}
+    reported: dict[tuple[str, str], str] = {}
     for name, kinds in names.items():
         if len(kinds) > 1:
             own = [made for made in kinds if made != _SENT]
             firsts = [next(iter(groups[name, made].values())) for made in own]
-            told |= {(name, made): text for made, text in zip(own, _told_apart(name, firsts, names), strict=True)}
+            reported |= {(name, made): text for made, text in zip(own, _told_apart(name, firsts, names), strict=True)}
     for (name, made), runs in groups.items():
-        text = told.get((name, made))
+        text = reported.get((name, made))
         yield (name, key_of(name), runs) if text is None else (text, key_of(name, made), runs)
 
 
@@ -350,9 +350,9 @@ def _told_apart(name: str, runs: Sequence[RunRow], taken: Collection[str]) -> li
     by_method = [run.method_id for run in runs]
     by_experiment = [run.experiment for run in runs]
     for labels in (by_method, by_experiment):
-        found = [f"{name} · {label}" for label in labels]
-        if len(set(found)) == len(found) and not set(found) & set(taken) and NO_EXPERIMENT not in labels:
-            return found
+        results = [f"{name} · {label}" for label in labels]
+        if len(set(results)) == len(results) and not set(results) & set(taken) and NO_EXPERIMENT not in labels:
+            return results
     return [f"{name} · {run.run[:8]}" for run in runs]
 
 
@@ -392,21 +392,21 @@ def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tu
     if run.kind == "control":
         return ()
     kept = ((run.card or {}).get("submission") or {}).get("contamination") or ()
-    sent = (kept,) if isinstance(kept, str) else tuple(str(one) for one in kept)
+    sent = (kept,) if isinstance(kept, str) else tuple(str(item) for item in kept)
     return (*sent, *contaminating(run, cards, known))
 
 
 def _contestant(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known: Checkpoints) -> Contestant:
-    said = [(run.card or {}).get("method") or {} for run in runs.values()]
+    responses = [(run.card or {}).get("method") or {} for run in runs.values()]
     every = list(runs.values())
-    trained = dict.fromkeys(one for run in every for one in (*trained_on(run, cards, known), *_declared(run)))
+    trained = dict.fromkeys(item for run in every for item in (*trained_on(run, cards, known), *_declared(run)))
     return Contestant(
         key,
         name,
         runs,
         tuple(dict.fromkeys(_reader(run) for run in every)),
-        next((part["parameters"] for part in said if part.get("parameters") is not None), _most(every)),
-        next((part["open_weights"] for part in said if part.get("open_weights") is not None), _here(every)),
+        next((part["parameters"] for part in responses if part.get("parameters") is not None), _most(every)),
+        next((part["open_weights"] for part in responses if part.get("open_weights") is not None), _here(every)),
         min(run.updated_at for run in every),
         max(run.updated_at for run in every),
         tuple(trained),
@@ -421,26 +421,26 @@ def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
 
 def _most(runs: Sequence[RunRow]) -> int | None:
     """Parameters of the largest of these runs' methods: seeds and benchmarks of a method differ in none."""
-    found = [models.get("parameters") for models in _counted(runs)]
-    known = [number for number in found if isinstance(number, int)]
-    return max(known) if known and len(known) == len(found) else None
+    results = [models.get("parameters") for models in _counted(runs)]
+    known = [number for number in results if isinstance(number, int)]
+    return max(known) if known and len(known) == len(results) else None
 
 
 def _here(runs: Sequence[RunRow]) -> bool | None:
-    found = {models.get("weights_here") for models in _counted(runs)}
-    return True if found == {True} else None
+    results = {models.get("weights_here") for models in _counted(runs)}
+    return True if results == {True} else None
 
 
 def _declared(run: RunRow) -> list[str]:
     """Training data on a submission's card."""
     listed = (run.card or {}).get("training_data") or ()
-    return [str(one.get("reference") or one.get("name")) for one in listed if isinstance(one, Mapping)]
+    return [str(item.get("reference") or item.get("name")) for item in listed if isinstance(item, Mapping)]
 
 
 def _reader(run: RunRow) -> str:
     if run.card is not None:
         models = (run.card.get("models") or ()) if isinstance(run.card, Mapping) else ()
-        return next((str(one["id"]) for one in models if one.get("role") == "reader"), UNKNOWN_READER)
+        return next((str(model["id"]) for model in models if model.get("role") == "reader"), UNKNOWN_READER)
     reader = run.description.get("reader")
     if not isinstance(reader, Mapping) or "id" not in reader:
         return WHOLE

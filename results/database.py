@@ -370,8 +370,8 @@ class _Shared:
     def _identity(self) -> tuple[int, int] | None:
         """Which file this is: another one may have been put in its place, by a restored backup for instance."""
         with suppress(OSError):
-            found = os.stat(self.path)
-            return found.st_dev, found.st_ino
+            result = os.stat(self.path)
+            return result.st_dev, result.st_ino
         return None
 
     def _last_asked(self) -> int | None:

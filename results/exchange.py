@@ -21,10 +21,10 @@ import duckdb
 import pyarrow as pa
 
 from benchmarks.core.errors import UserError, make_folder
-from results import labels as labelling
+from results import labels as labeling
 from results.database import FILE, SCHEMA, Database, now
 from results.invariants import check_run
-from results.judgements import with_present
+from results.judgments import with_present
 from results.queries import RunRow
 from results.store import AGGREGATED, BETWEEN_RUNS, BY_RUN, FINISHED, Store
 from results.variants import told_by_name
@@ -39,14 +39,14 @@ _SHARED = {
     "passages": ("id",),
     "methods": ("id", "version"),
     "metrics": ("id",),
-    "indexing": ("run", "artefact"),
+    "indexing": ("run", "artifact"),
     "checkpoints": ("sha256",),
     "blessings": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),
     "judges": ("judge",),
     "battle_calls": _BATTLE,
     "battles": _BATTLE,
-    "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator", "labelled"),
+    "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator", "labeled"),
 }
 """Tables that belong to no single run, with what tells their rows apart; what is here already stays as it is.
 
@@ -153,10 +153,10 @@ def merge(store: Store, source: Path) -> Merged:
         manifest = _manifest(folder)
         version, unused = _UNUSED_BEFORE
         tables = [name for name in manifest["rows"] if manifest["schema"] >= version or name not in unused]
-        found = {table: f"read_parquet('{_quoted(folder / table)}.parquet')" for table in tables}
+        results = {table: f"read_parquet('{_quoted(folder / table)}.parquet')" for table in tables}
         with store.database.writing() as connection:
-            merged = _merge(connection, found)
-            runs = connection.execute(f"SELECT run FROM {found['runs']}").fetchall()
+            merged = _merge(connection, results)
+            runs = connection.execute(f"SELECT run FROM {results['runs']}").fetchall()
         # What was found wrong with half of a run says nothing of the whole.
         for (run,) in runs:
             check_run(store, run)
@@ -240,9 +240,9 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         f"""CREATE TEMP TABLE others AS SELECT there.run, there.question FROM {source["predictions"]} there
             JOIN predictions here USING (run, question) WHERE there.failed IS NOT NULL AND here.failed IS NULL"""
     )
-    if "annotations" in source and "labelled" not in _columns(connection, source["annotations"]):
+    if "annotations" in source and "labeled" not in _columns(connection, source["annotations"]):
         present = with_present(source["annotations"], source["questions"], source["predictions"])
-        source["annotations"] = f"(SELECT * RENAME (present AS labelled) FROM ({present}))"
+        source["annotations"] = f"(SELECT * RENAME (present AS labeled) FROM ({present}))"
     for table, keys in _SHARED.items():
         if table in source:
             same = " AND ".join(f"here.{key} IS NOT DISTINCT FROM there.{key}" for key in keys)
@@ -291,7 +291,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artefacts.
+    """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artifacts.
 
     People's labels stay; `resting` is how many are about answers that are gone now.
     """
@@ -299,7 +299,7 @@ class Pruned:
     runs: int
     datasets: int
     passages: int
-    artefact_bytes: int
+    artifact_bytes: int
     resting: int = 0
 
 
@@ -315,15 +315,15 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
     return [run for run in runs if run.experiment == "-" and run.origin == "run" and run.run not in blessed]
 
 
-def prune(store: Store, runs: Sequence[str], *, artefacts: bool = False) -> Pruned:
+def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Pruned:
     """Delete runs, and then data, passages and experiments that only they referred to.
 
     Args:
         store: Where.
         runs: Fingerprints; may be empty, to delete only what nothing refers to any more.
-        artefacts: Delete indexes and embeddings too; they are made again when needed.
+        artifacts: Delete indexes and embeddings too; they are made again when needed.
     """
-    labels = labelling.standing(store, runs)[0]
+    labels = labeling.standing(store, runs)[0]
     with store.database.writing() as connection:
         counted = {table: _count(connection, table) for table in ("runs", "datasets", "passages")}
         for table in (*BY_RUN, "experiment_runs", "runs"):
@@ -341,9 +341,9 @@ def prune(store: Store, runs: Sequence[str], *, artefacts: bool = False) -> Prun
         )
         gone = {table: before - _count(connection, table) for table, before in counted.items()}
     freed = 0
-    if artefacts and store.artefacts.exists():
-        freed = sum(file.stat().st_size for file in store.artefacts.rglob("*") if file.is_file())
-        shutil.rmtree(store.artefacts)
+    if artifacts and store.artifacts.exists():
+        freed = sum(file.stat().st_size for file in store.artifacts.rglob("*") if file.is_file())
+        shutil.rmtree(store.artifacts)
     return Pruned(gone["runs"], gone["datasets"], gone["passages"], freed, labels)
 
 

@@ -85,16 +85,16 @@ def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, 
     Raises:
         UserError: It has no margin, or one as wide as its range.
     """
-    found = next((named[key] for key in (name, metric, metric.partition("#")[0]) if key in named), common)
-    if found is None:
+    result = next((named[key] for key in (name, metric, metric.partition("#")[0]) if key in named), common)
+    if result is None:
         raise UserError(f"no margin for {name}", where="--margin", try_this=f"--margin {name}=1.0pp")
-    if scale is not None and found >= scale:
+    if scale is not None and result >= scale:
         raise UserError(
-            f"a margin of {found:g} is as wide as the whole range of {metric}",
+            f"a margin of {result:g} is as wide as the whole range of {metric}",
             where="--margin",
-            try_this=f"{found:g}pp, if percentage points are meant",
+            try_this=f"{result:g}pp, if percentage points are meant",
         )
-    return found
+    return result
 
 
 # -- Losses too rare to resample: how many new questions may get worse, given how few old ones did --
@@ -190,10 +190,10 @@ class Verdict:
     @property
     def change(self) -> tuple[float, float, float]:
         """Candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
-        found = self.decision.difference
+        result = self.decision.difference
         if self.higher_is_better:
-            return found.value, found.low, found.high
-        return -found.value, -found.high, -found.low
+            return result.value, result.low, result.high
+        return -result.value, -result.high, -result.low
 
     @property
     def detectable(self) -> float:
@@ -247,7 +247,7 @@ class Gate:
             "resampled": "documents" if self.clustered else "questions",
             "strict": self.strict,
             "partial": self.partial,
-            "changed": [one.key for one in self.changed],
+            "changed": [item.key for item in self.changed],
             "remarks": list(self.remarks),
             "metrics": [verdict_json(verdict) for verdict in self.verdicts],
         }
@@ -350,7 +350,7 @@ def ask(
         whole = "regressed"
     elif set(outcomes) == {"pass"}:
         whole = "pass"
-    changed = tuple(one for one in settings_of(baseline, candidate) if one.key.startswith("description"))
+    changed = tuple(item for item in settings_of(baseline, candidate) if item.key.startswith("description"))
     gate = Gate(
         whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), clusters is not None, changed, ()
     )
@@ -364,10 +364,10 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
     if differ:
-        said = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
+        response = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
         raise UserError(
             "these runs must not be compared: they were not asked the same",
-            where=f"baseline and candidate differ in {said}",
+            where=f"baseline and candidate differ in {response}",
             try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter results compare` shows more",
         )
     for role, run in (("baseline", baseline), ("candidate", candidate)):
@@ -381,22 +381,22 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
 
 def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str) -> str:
     """The one metric id that a name means for both runs."""
-    found = []
+    results = []
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         try:
-            found.append(queries.named_metrics(store, [run.run], [name]))
+            results.append(queries.named_metrics(store, [run.run], [name]))
         except UserError as error:
             scored = f"it was scored on: {', '.join(queries.metric_ids(store, [run.run])) or 'nothing yet'}"
             guess = error.try_this if error.try_this and error.try_this.startswith("did you mean") else ""
             raise queries.NotScored(
                 f"the {role} was not scored on {name!r}", name, where=run.path, try_this=f"{guess} {scored}".strip()
             ) from None
-    one, two = found
-    both = [metric for metric in one if metric in two]
+    item, two = results
+    both = [metric for metric in item if metric in two]
     if not both:
         raise UserError(
             f"baseline and candidate were scored on different definitions of {name!r}",
-            where=f"baseline: {', '.join(one)}; candidate: {', '.join(two)}",
+            where=f"baseline: {', '.join(item)}; candidate: {', '.join(two)}",
             try_this="run the older one again, so that both are scored by the same version",
         )
     if len(both) > 1:
@@ -439,11 +439,11 @@ def _unpaired(
         "without a value for the candidate alone": np.isnan(ours),
         "without a value for the baseline alone": np.isnan(theirs),
     }
-    found = {}
+    results = {}
     for reason, holds in reasons.items():
-        found[reason] = int((left & holds).sum())
+        results[reason] = int((left & holds).sum())
         left = left & ~holds
-    return {reason: count for reason, count in found.items() if count}
+    return {reason: count for reason, count in results.items() if count}
 
 
 def _remarks(gate: Gate) -> list[str]:
@@ -460,20 +460,20 @@ def _remarks(gate: Gate) -> list[str]:
         if run.failed:
             lines.append(f"{counted(run.failed, 'question')} of the {role} failed, which counts as wrong")
     for verdict in gate.verdicts:
-        found = verdict.decision.difference
+        result = verdict.decision.difference
         if verdict.unpaired:
             lost = ", ".join(f"{count} {reason}" for reason, count in verdict.unpaired.items())
-            lines.append(f"{verdict.metric}: {found.n} of {gate.questions} questions are pairs ({lost})")
+            lines.append(f"{verdict.metric}: {result.n} of {gate.questions} questions are pairs ({lost})")
         lines += [f"{verdict.metric}: no pass: {reason}" for reason in verdict.held_back]
-        if found.doubt and not verdict.held_back:
-            lines.append(f"{verdict.metric}: the interval is to be taken with care: {found.doubt}")
+        if result.doubt and not verdict.held_back:
+            lines.append(f"{verdict.metric}: the interval is to be taken with care: {result.doubt}")
     return lines
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """One metric's part of the gate as a JSON object."""
     decision = verdict.decision
-    found = decision.difference
+    result = decision.difference
     value, low, high = verdict.change
     return {
         "metric": verdict.metric,
@@ -483,16 +483,16 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "candidate": _number(verdict.candidate),
         "difference": {"value": _number(value), "low": _number(low), "high": _number(high)},
         "margin": decision.margin,
-        "n": found.n,
-        "wins": found.wins,
-        "ties": found.ties,
-        "losses": found.losses,
+        "n": result.n,
+        "wins": result.wins,
+        "ties": result.ties,
+        "losses": result.losses,
         "p": _number(decision.p),
         "p_holm": _number(decision.p_holm),
         "p_pass": _number(decision.p_pass),
         "minimum_detectable": _number(verdict.detectable),
         "questions_needed": verdict.questions_needed,
-        "doubt": found.doubt,
+        "doubt": result.doubt,
         "unpaired": verdict.unpaired,
         "lacking": verdict.lacking,
         "held_back": list(verdict.held_back),

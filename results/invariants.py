@@ -21,7 +21,7 @@ def check_run(store: Store, run: str) -> list[str]:
     """
     rows = store.scored(run)
     whole: dict[Metric, Scores] = {}
-    found = []
+    results = []
     for name, values in score_rows(store, run).items():
         # Judges' measures, and metrics of another version, have no declaration here to check them by.
         with suppress(UserError):
@@ -29,23 +29,23 @@ def check_run(store: Store, run: str) -> list[str]:
                 whole[parse(name)] = values
             else:
                 # Its missing rows are not unscorable: it cannot be held against metrics that have them.
-                found += check_invariants({parse(name): values})
-    found = check_invariants(whole) + found
-    found += summary_errors(store, run)
+                results += check_invariants({parse(name): values})
+    results = check_invariants(whole) + results
+    results += summary_errors(store, run)
     with store.database.writing() as connection:
         connection.execute("DELETE FROM violations WHERE run = ?", [run])
-        insert(connection, "violations", {"run": [run] * len(found), "what": list(found)})
-    return found
+        insert(connection, "violations", {"run": [run] * len(results), "what": list(results)})
+    return results
 
 
 def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
     """What was found not to hold, by run; runs without a violation are left out."""
     with store.database.reading() as connection:
         rows = connection.execute("SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)]).fetchall()
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for run, what in rows:
-        found.setdefault(run, []).append(what)
-    return found
+        results.setdefault(run, []).append(what)
+    return results
 
 
 def score_rows(store: Store, run: str) -> dict[str, Scores]:
@@ -56,14 +56,14 @@ def score_rows(store: Store, run: str) -> dict[str, Scores]:
         ).fetchnumpy()
     metric = table["metric"].astype(str)
     value = np.ma.filled(np.ma.asarray(table["value"], dtype=np.float64), np.nan)
-    place = np.asarray(table["place"])
-    found = {}
+    position = np.asarray(table["place"])
+    results = {}
     for name in dict.fromkeys(metric.tolist()):
         rows = metric == name
-        column = np.full(int(place.max()) + 1, np.nan)
-        column[place[rows]] = value[rows]
-        found[name] = column
-    return found
+        column = np.full(int(position.max()) + 1, np.nan)
+        column[position[rows]] = value[rows]
+        results[name] = column
+    return results
 
 
 def summary_errors(store: Store, run: str) -> list[str]:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from judges.judge import AS_GIVEN, NONE, TIE, JudgeCall, Score
-from results import judgements, labels, queries
-from results.judgements import ONE, OTHER, Battle
+from results import judgments, labels, queries
+from results.judgments import ONE, OTHER, Battle
 from results.labels import Label
 from results.redaction import without_secrets
 from results.statistics.battles import Verdict
@@ -72,7 +72,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A run's mean on a measure in the eyes of the people who labelled some of its answers."""
+    """A run's mean on a measure in the eyes of the people who labeled some of its answers."""
 
     run: str
     measure: str
@@ -119,7 +119,7 @@ def judge_card(store: Store, judge: str) -> JudgeCard:
         store: Where to read.
         judge: Id of a judge in it.
     """
-    cards = judgements.judges(store)
+    cards = judgments.judges(store)
     card = cards[judge]
     people = labels.labels(store)
     if card["kind"] == "pair":
@@ -128,21 +128,21 @@ def judge_card(store: Store, judge: str) -> JudgeCard:
 
 
 def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
-    runs = judgements.judged_runs(store, card["id"])
-    calls = {run: judgements.calls(store, run, card["id"]) for run in runs}
+    runs = judgments.judged_runs(store, card["id"])
+    calls = {run: judgments.calls(store, run, card["id"]) for run in runs}
     every = [call for of_run in calls.values() for made in of_run.values() for call in made]
     names = [measure["name"] for measure in card["measures"]]
     values = _point_values(store, card["id"], runs, names)
     others = {
-        other: _point_values(store, other, judgements.judged_runs(store, other), names)
-        for other, found in cards.items()
-        if other != card["id"] and found["kind"] == "point" and {m["name"] for m in found["measures"]} & set(names)
+        other: _point_values(store, other, judgments.judged_runs(store, other), names)
+        for other, result in cards.items()
+        if other != card["id"] and result["kind"] == "point" and {m["name"] for m in result["measures"]} & set(names)
     }
     corrected = [
         Corrected(run, name, mean)
         for name in names
         for run in runs
-        if (mean := _corrected(store, run, values[name], [one for one in people if one.criterion == name]))
+        if (mean := _corrected(store, run, values[name], [person for person in people if person.criterion == name]))
     ]
     return JudgeCard(
         card,
@@ -151,7 +151,7 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
         {},
         {},
         {},
-        {name: _with_judges(values[name], {other: found[name] for other, found in others.items()}) for name in names},
+        {name: _with_judges(values[name], {other: result[name] for other, result in others.items()}) for name in names},
         {name: _with_people(values[name], people, name) for name in names},
         _between(people, names),
         corrected,
@@ -159,13 +159,13 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
 
 
 def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
-    fought = [match for _, match in judgements.matches(store, card["id"])]
-    every = [call for match in fought for made in judgements.battle_calls(store, match, card["id"]).values() for call in made]
+    fought = [match for _, match in judgments.matches(store, card["id"])]
+    every = [call for match in fought for made in judgments.battle_calls(store, match, card["id"]).values() for call in made]
     battles = _battles(store, card["id"])
     criteria = [name for name in card["criteria"] if any(battle.criterion == name for battle in battles)]
     by = {name: [battle for battle in battles if battle.criterion == name] for name in criteria}
     values = {name: _pair_values(by[name]) for name in criteria}
-    others = {other: _battles(store, other) for other, found in cards.items() if other != card["id"] and found["kind"] == "pair"}
+    others = {other: _battles(store, other) for other, results in cards.items() if other != card["id"] and results["kind"] == "pair"}
     lengths = _lengths(store, {run for battle in battles for run in (battle.one, battle.other)})
     columns = {name: _columns(by[name]) for name in criteria}
     return JudgeCard(
@@ -174,10 +174,10 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
         {name: battle_repetition_variance(*columns[name]) for name in criteria},
         {name: order_flip_rate(*columns[name]) for name in criteria},
         {name: first_shown_preference(*columns[name]) for name in criteria},
-        {name: found for name in criteria if (found := _longer(by[name], lengths))},
+        {name: results for name in criteria if (results := _longer(by[name], lengths))},
         {
             name: _with_judges(
-                values[name], {other: _pair_values([b for b in found if b.criterion == name]) for other, found in others.items()}
+                values[name], {other: _pair_values([b for b in results if b.criterion == name]) for other, results in others.items()}
             )
             for name in criteria
         },
@@ -192,28 +192,28 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
 
 def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence[str]) -> dict[str, dict[Item, float]]:
     """By measure, the value of every item that has one."""
-    found: dict[str, dict[Item, float]] = {name: {} for name in names}
+    results: dict[str, dict[Item, float]] = {name: {} for name in names}
     for run in runs:
-        for question, scores in judgements.scores(store, run, judge).items():
+        for question, scores in judgments.scores(store, run, judge).items():
             for name in names:
                 value = scores.get(name, Score(None)).value
                 if value is not None:
-                    found[name][question, run, None] = value
-    return found
+                    results[name][question, run, None] = value
+    return results
 
 
 def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]]) -> dict[str, RepetitionVariance]:
     """By part of the judge, how far replies to the same prompt differ; parts that were asked once are left out."""
-    said: dict[str, list[tuple[Item, str | None]]] = {}
+    responses: dict[str, list[tuple[Item, str | None]]] = {}
     repeated = set()
     for run, of_run in calls.items():
         for question, made in of_run.items():
             for call in made:
                 value = call.parsed.value
-                said.setdefault(call.part, []).append(((question, run, None), None if value is None else repr(sorted(value.items()))))
+                responses.setdefault(call.part, []).append(((question, run, None), None if value is None else repr(sorted(value.items()))))
                 if call.repetition:
                     repeated.add(call.part)
-    return {part: _repetitions(rows) for part, rows in said.items() if part in repeated}
+    return {part: _repetitions(rows) for part, rows in responses.items() if part in repeated}
 
 
 def _repetitions(rows: Sequence[tuple[Item, str | None]]) -> RepetitionVariance:
@@ -224,10 +224,10 @@ def _repetitions(rows: Sequence[tuple[Item, str | None]]) -> RepetitionVariance:
 
 def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Sequence[Label]) -> PredictionPowered | None:
     mine = {item: value for item, value in values.items() if item[1] == run}
-    said: dict[Item, list[float]] = {}
+    responses: dict[Item, list[float]] = {}
     for label in people:
-        said.setdefault((label.question, label.one, label.other), []).append(label.value)
-    human = np.array([float(np.mean(said[item])) if item in said else math.nan for item in mine])
+        responses.setdefault((label.question, label.one, label.other), []).append(label.value)
+    human = np.array([float(np.mean(responses[item])) if item in responses else math.nan for item in mine])
     documents = _documents(store, run)
     clusters = [documents.get(question) for question, _, _ in mine]
     known = ~np.isnan(human)
@@ -249,8 +249,8 @@ def _documents(store: Store, run: str) -> dict[str, str | None]:
 
 
 def _battles(store: Store, judge: str) -> list[Battle]:
-    boards = dict.fromkeys((m.dataset_fingerprint, m.setting) for _, m in judgements.matches(store, judge))
-    return [battle for data, setting in boards for battle in judgements.battles(store, data, setting, judge) if not battle.unscorable]
+    boards = dict.fromkeys((m.dataset_fingerprint, m.setting) for _, m in judgments.matches(store, judge))
+    return [battle for data, setting in boards for battle in judgments.battles(store, data, setting, judge) if not battle.unscorable]
 
 
 def _columns(battles: Sequence[Battle]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
@@ -271,19 +271,19 @@ def _codes(values: Sequence[Any]) -> list[int]:
 
 def _pair_values(battles: Sequence[Battle]) -> dict[Item, float]:
     """What a judge says of each pair over all orders and repetitions: coded as people's labels are."""
-    said: dict[Item, list[Battle]] = {}
+    responses: dict[Item, list[Battle]] = {}
     for battle in battles:
-        said.setdefault((battle.question, battle.one, battle.other), []).append(battle)
-    found = {}
-    for item, rows in said.items():
+        responses.setdefault((battle.question, battle.one, battle.other), []).append(battle)
+    results = {}
+    for item, rows in responses.items():
         verdicts = [battle.verdict for battle in rows if battle.verdict is not None]
         scores = [_SCORES[_VERDICTS[verdict]] for verdict in verdicts if verdict != NONE]
         if scores:
             mean = float(np.mean(scores))
-            found[item] = labels.CODES[ONE if mean > 0.5 else OTHER if mean < 0.5 else TIE]
+            results[item] = labels.CODES[ONE if mean > 0.5 else OTHER if mean < 0.5 else TIE]
         elif verdicts:
-            found[item] = labels.CODES[NONE]
-    return found
+            results[item] = labels.CODES[NONE]
+    return results
 
 
 def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int]) -> LengthPreference | None:
@@ -309,17 +309,17 @@ def _lengths(store: Store, runs: set[str]) -> dict[tuple[str, str], int]:
 
 
 def _work(calls: Sequence[JudgeCall]) -> Work:
-    asked = [call for call in calls if call.key is not None or call.parsed.value is None]
-    number = max(1, len(asked))
-    reasons = Counter(_kind(call.parsed.unscored) for call in asked if call.parsed.unscored)
+    requests = [call for call in calls if call.key is not None or call.parsed.value is None]
+    number = max(1, len(requests))
+    reasons = Counter(_kind(call.parsed.unscored) for call in requests if call.parsed.unscored)
     return Work(
-        len(asked),
+        len(requests),
         dict(reasons.most_common()),
-        sum(call.seconds for call in asked) / number,
-        sum(call.prompt_tokens for call in asked) / number,
-        sum(call.completion_tokens for call in asked) / number,
-        sum(call.cost_usd for call in asked),
-        dict(Counter(call.model for call in asked).most_common()),
+        sum(call.seconds for call in requests) / number,
+        sum(call.prompt_tokens for call in requests) / number,
+        sum(call.completion_tokens for call in requests) / number,
+        sum(call.cost_usd for call in requests),
+        dict(Counter(call.model for call in requests).most_common()),
     )
 
 
@@ -333,11 +333,11 @@ def _with_judges(mine: Mapping[Item, float], others: Mapping[str, Mapping[Item, 
 
 
 def _with_people(mine: Mapping[Item, float], people: Sequence[Label], criterion: str) -> dict[str, Agreement]:
-    found: dict[str, dict[Item, float]] = {}
+    results: dict[str, dict[Item, float]] = {}
     for label in people:
         if label.criterion == criterion:
-            found.setdefault(label.annotator, {})[label.question, label.one, label.other] = label.value
-    return {name: _kappa(mine, theirs) for name, theirs in found.items() if mine.keys() & theirs.keys()}
+            results.setdefault(label.annotator, {})[label.question, label.one, label.other] = label.value
+    return {name: _kappa(mine, theirs) for name, theirs in results.items() if mine.keys() & theirs.keys()}
 
 
 def _kappa(mine: Mapping[Item, float], theirs: Mapping[Item, float]) -> Agreement:

@@ -1,8 +1,8 @@
 """Labels by people: items to label as CSV, and labels back, blind to who answered.
 
 An item is an answer (point criteria) or two answers in a drawn order (pair criteria). Its id spells out runs by their
-fingerprints, which tell a labeller nothing, so that labels can be taken in on any machine that holds the runs; and the
-hash of what the labeller reads, which is what the label is about (`results.judgements`).
+fingerprints, which tell a labeler nothing, so that labels can be taken in on any machine that holds the runs; and the
+hash of what the labeler reads, which is what the label is about (`results.judgments`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.core.fingerprint import content_hash
 from judges.judge import NONE, TIE
 from results import queries, records
 from results.database import now
-from results.judgements import ONE, OTHER, digest, with_present
+from results.judgments import ONE, OTHER, digest, with_present
 from results.queries import RunRow
 from results.statistics.judges import Agreement, krippendorff_alpha
 from results.store import Store, insert, storable
@@ -46,7 +46,7 @@ class Label:
     """A person's label.
 
     Attributes:
-        question, one, other: What was labelled; `other` is None for single answers.
+        question, one, other: What was labeled; `other` is None for single answers.
         criterion: By what: a measure of a judge (`accuracy`), or a criterion (`overall`).
         annotator: Who.
         label: As given; of pairs `ONE`, `OTHER`, `TIE` or `NONE`, the order shown undone.
@@ -135,15 +135,15 @@ def _single_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, st
 def _pair_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]]:
     distinct = sorted({run.run: run for run in runs}.values(), key=lambda run: run.run)
     answered = {run.run: dict(_by_question(store, run)) for run in distinct}
-    for number, one in enumerate(distinct):
+    for number, item in enumerate(distinct):
         for other in distinct[number + 1 :]:
-            if (one.dataset_fingerprint, one.setting) != (other.dataset_fingerprint, other.setting):
+            if (item.dataset_fingerprint, item.setting) != (other.dataset_fingerprint, other.setting):
                 continue
-            for question, (text, gold, answer) in answered[one.run].items():
+            for question, (text, gold, answer) in answered[item.run].items():
                 if question in answered[other.run]:
                     second = answered[other.run][question][2]
                     yield {
-                        "item": f"{one.run}+{other.run}/{question}",
+                        "item": f"{item.run}+{other.run}/{question}",
                         "read": digest(text, answer, second),
                         "question": text,
                         "gold": gold,
@@ -153,14 +153,14 @@ def _pair_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]
 
 
 def _by_question(store: Store, run: RunRow) -> Iterable[tuple[str, tuple[str, str, str]]]:
-    for question, said in zip(*records.answered(store, run), strict=True):
-        yield question.id, (question.text, " | ".join(question.golds), said.answer)
+    for question, response in zip(*records.answered(store, run), strict=True):
+        yield question.id, (question.text, " | ".join(question.golds), response.answer)
 
 
 def _swapped(row: Mapping[str, str]) -> dict[str, str]:
     runs, _, question = row["item"].partition("/")
-    one, _, other = runs.partition("+")
-    return {**row, "item": f"{other}+{one}/{question}", "answer_1": row["answer_2"], "answer_2": row["answer_1"]}
+    item, _, other = runs.partition("+")
+    return {**row, "item": f"{other}+{item}/{question}", "answer_1": row["answer_2"], "answer_2": row["answer_1"]}
 
 
 def import_labels(store: Store, path: Path, annotator: str) -> Imported:
@@ -172,10 +172,12 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         UserError: The file is no such CSV, or a row names an item, criterion or label that cannot be.
     """
     known = {run.run: run for run in queries.runs(store)}
-    asked = {data: {row.question for row in queries.questions(store, data)} for data in {run.dataset_fingerprint for run in known.values()}}
-    found: dict[_Key, tuple[RunRow, str, str]] = {}
+    requests = {
+        data: {row.question for row in queries.questions(store, data)} for data in {run.dataset_fingerprint for run in known.values()}
+    }
+    results: dict[_Key, tuple[RunRow, str, str]] = {}
     blank = 0
-    for place, row in _rows(path):
+    for position, row in _rows(path):
         if not row["label"].strip():
             blank += 1
             continue
@@ -184,26 +186,26 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(
                 f"there is no item {item[:80]!r} in this store",
-                where=place,
+                where=position,
                 try_this="import the labels where the runs are: --store FOLDER",
             )
         first, second, read, question = match.groups()
-        if question not in asked[known[first].dataset_fingerprint]:
-            raise UserError(f"the runs have no question {question[:80]!r}", where=place)
+        if question not in requests[known[first].dataset_fingerprint]:
+            raise UserError(f"the runs have no question {question[:80]!r}", where=position)
         if not criterion:
             raise UserError(
                 "this row does not say by what it is labeled",
-                where=place,
+                where=position,
                 try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
             )
-        label = _label(row["label"].strip().lower(), first, second, place)
-        one, other = (first, second) if second is None or first < second else (second, first)
-        key = question, one, other, criterion, read
-        if key in found:
-            raise UserError("this item is labeled twice", where=place, try_this="keep one of the two rows")
-        found[key] = known[first], label, row["note"]
-    replaced, resting = _write(store, annotator, found)
-    return Imported(len(found), blank, replaced, resting)
+        label = _label(row["label"].strip().lower(), first, second, position)
+        entry, other = (first, second) if second is None or first < second else (second, first)
+        key = question, entry, other, criterion, read
+        if key in results:
+            raise UserError("this item is labeled twice", where=position, try_this="keep one of the two rows")
+        results[key] = known[first], label, row["note"]
+    replaced, resting = _write(store, annotator, results)
+    return Imported(len(results), blank, replaced, resting)
 
 
 _Key = tuple[str, str, str | None, str, str | None]
@@ -232,25 +234,25 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
         raise UserError(f"this is no CSV: {error}", where=f"{path}, line {reader.line_num}") from None
 
 
-def _label(text: str, first: str, second: str | None, place: str) -> str:
+def _label(text: str, first: str, second: str | None, position: str) -> str:
     if second is None:
         try:
             worth(text)
         except ValueError:
             words = ", ".join(VALUES)
-            raise UserError(f"{text!r} is no label", where=place, try_this=f"{words}, or a number from 0 to 1") from None
+            raise UserError(f"{text!r} is no label", where=position, try_this=f"{words}, or a number from 0 to 1") from None
         return text
     if text not in PAIR_LABELS:
-        raise UserError(f"{text!r} is no label of two answers", where=place, try_this=", ".join(PAIR_LABELS))
+        raise UserError(f"{text!r} is no label of two answers", where=position, try_this=", ".join(PAIR_LABELS))
     if text in (TIE, NONE):
         return text
     return ONE if (text == FIRST) == (first < second) else OTHER
 
 
-def _write(store: Store, annotator: str, found: Mapping[_Key, tuple[RunRow, str, str]]) -> tuple[int, int]:
+def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, str, str]]) -> tuple[int, int]:
     """Write labels; returns how many took the place of earlier ones, and how many are about what nobody says now."""
     replaced = 0
-    rows = [(*key, *value) for key, value in found.items()]
+    rows = [(*key, *value) for key, value in results.items()]
     columns: dict[str, list[Any]] = {
         "dataset_fingerprint": [run.dataset_fingerprint for *_, run, _, _ in rows],
         "setting": [run.setting for *_, run, _, _ in rows],
@@ -263,12 +265,12 @@ def _write(store: Store, annotator: str, found: Mapping[_Key, tuple[RunRow, str,
         connection.register("items", pa.table({**kinds, "place": range(len(rows))}))
         present = [row[0] for row in connection.execute(f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]
         # An item of an earlier export does not say what was read: it was what the run says.
-        labelled = [row[4] or now_said for row, now_said in zip(rows, present, strict=True)]
-        for (question, one, other, criterion, *_), read in zip(rows, labelled, strict=True):
+        labeled = [row[4] or now_said for row, now_said in zip(rows, present, strict=True)]
+        for (question, item, other, criterion, *_), read in zip(rows, labeled, strict=True):
             gone = connection.execute(
                 """DELETE FROM annotations WHERE question = ? AND one = ? AND other IS NOT DISTINCT FROM ?
-                   AND criterion = ? AND annotator = ? AND labelled IS NOT DISTINCT FROM ?""",
-                [question, one, other, criterion, annotator, read],
+                   AND criterion = ? AND annotator = ? AND labeled IS NOT DISTINCT FROM ?""",
+                [question, item, other, criterion, annotator, read],
             ).fetchone()
             replaced += int(gone[0]) if gone else 0
         columns |= {
@@ -276,11 +278,11 @@ def _write(store: Store, annotator: str, found: Mapping[_Key, tuple[RunRow, str,
             "annotator": [annotator] * len(rows),
             "label": [row[6] for row in rows],
             "note": [storable(row[7]) for row in rows],
-            "labelled": labelled,
+            "labeled": labeled,
         }
         added_at = np.array([now()] * len(rows), dtype="datetime64[us]")
         insert(connection, "annotations", {**columns, "added_at": added_at})
-    return replaced, sum(read != said for read, said in zip(labelled, present, strict=True))
+    return replaced, sum(read != response for read, response in zip(labeled, present, strict=True))
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
@@ -290,7 +292,7 @@ def labels(store: Store, criterion: str | None = None) -> list[Label]:
     with store.database.reading() as connection:
         rows = connection.execute(
             f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
-               WHERE labelled = present AND (? IS NULL OR criterion = ?)
+               WHERE labeled = present AND (? IS NULL OR criterion = ?)
                ORDER BY criterion, dataset_fingerprint, question, one, other, annotator""",
             [criterion, criterion],
         ).fetchall()
@@ -309,19 +311,19 @@ def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]
     wanted = None if runs is None else list(runs)
     with store.database.reading() as connection:
         row = connection.execute(
-            f"""SELECT count(*) FILTER (labelled = present),
-                    count(*) FILTER (labelled IS DISTINCT FROM present OR present IS NULL)
+            f"""SELECT count(*) FILTER (labeled = present),
+                    count(*) FILTER (labeled IS DISTINCT FROM present OR present IS NULL)
                 FROM ({with_present()}) WHERE ? IS NULL OR list_contains(?, one) OR list_contains(?, other)""",
             [wanted] * 3,
         ).fetchone()
     return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
 
 
-def between_annotators(found: Sequence[Label]) -> dict[str, Agreement]:
-    """Krippendorff's alpha (nominal) between the people who labelled, by criterion with at least two of them."""
+def between_annotators(results: Sequence[Label]) -> dict[str, Agreement]:
+    """Krippendorff's alpha (nominal) between the people who labeled, by criterion with at least two of them."""
     result = {}
-    for criterion in dict.fromkeys(label.criterion for label in found):
-        mine = [label for label in found if label.criterion == criterion]
+    for criterion in dict.fromkeys(label.criterion for label in results):
+        mine = [label for label in results if label.criterion == criterion]
         people = list(dict.fromkeys(label.annotator for label in mine))
         items = {key: number for number, key in enumerate(dict.fromkeys((m.question, m.one, m.other) for m in mine))}
         if len(people) < 2:

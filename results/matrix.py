@@ -136,16 +136,16 @@ class Matrix:
         if self.reference is None:
             return {}
         base = next((row for row in self.rows if row.name == self.reference), None)
-        found = {}
+        results = {}
         for column in self.columns:
             cell = None if base is None else self.cells.get((base.key, column.key))
             if base is None:
-                found[column.key] = "it is filtered out"
+                results[column.key] = "it is filtered out"
             elif cell is None:
-                found[column.key] = "it has no value there"
+                results[column.key] = "it has no value there"
             elif cell.apart:
-                found[column.key] = cell.apart
-        return found
+                results[column.key] = cell.apart
+        return results
 
     def mean(self, row: Contestant) -> Mean | None:
         """Over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
@@ -163,22 +163,22 @@ class Matrix:
         line = self.line(row)
         if len(line) < 2 or len({_kind(column) for column in self.columns}) > 1:
             return None
-        found = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
-        if len(found) < len(line):
+        results = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
+        if len(results) < len(line):
             return None
         together: dict[int, float] = {}
-        for place, (column, cell) in enumerate(zip(self.columns, found, strict=True)):
-            group = self.kin.get(column.key, -1 - place)
+        for position, (column, cell) in enumerate(zip(self.columns, results, strict=True)):
+            group = self.kin.get(column.key, -1 - position)
             together[group] = together.get(group, 0.0) + cell.half
-        value = float(np.mean([cell.value for cell in found]))
-        return Mean(value, math.hypot(*together.values()) / len(found))
+        value = float(np.mean([cell.value for cell in results]))
+        return Mean(value, math.hypot(*together.values()) / len(results))
 
     def _cost(self, row: Contestant) -> Cost | None:
         spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]
         if not spent:
             return None
-        means = {name: float(np.mean([getattr(one, name) for one in spent])) for name in Cost.__slots__}
-        return Cost(**means | {"cost_usd": sum(one.cost_usd for one in spent)})
+        means = {name: float(np.mean([getattr(item, name) for item in spent])) for name in Cost.__slots__}
+        return Cost(**means | {"cost_usd": sum(item.cost_usd for item in spent)})
 
     def _runs(self, row: Contestant) -> list[RunRow]:
         return [row.runs[column.key] for column in self.columns if column.key in row.runs]
@@ -196,7 +196,7 @@ Key = tuple[str, str]
 def ranked_cells(
     columns: Sequence[Column],
     rows: Sequence[Contestant],
-    found: Mapping[str, Figures],
+    results: Mapping[str, Figures],
     *,
     cards: Cards,
     known: Checkpoints,
@@ -214,17 +214,17 @@ def ranked_cells(
     """
     cells: dict[Key, Cell] = {}
     for column in columns:
-        if column.key not in found:
+        if column.key not in results:
             continue
-        figures = found[column.key]
+        figures = results[column.key]
         for row in rows:
             run = row.runs.get(column.key)
             if run is not None and (cell := _cell(run, column, figures, cards, known, violations)) is not None:
                 cells[row.key, column.key] = cell
         able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
         if column.ranked and able:
-            places = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
-            placed = bands(figures.pairs, places=places, higher_is_better=column.higher_is_better)
+            positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
+            placed = bands(figures.pairs, places=positions, higher_is_better=column.higher_is_better)
             for key, band in zip(able, placed, strict=True):
                 cells[key] = replace(cells[key], band=band)
     return cells
@@ -233,7 +233,7 @@ def ranked_cells(
 def matrix(
     columns: Sequence[Column],
     rows: Sequence[Contestant],
-    found: Mapping[str, Figures],
+    results: Mapping[str, Figures],
     cells: Mapping[Key, Cell],
     *,
     costs: Mapping[str, Cost],
@@ -254,32 +254,32 @@ def matrix(
         base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
         for row in rows:
             if base is not None and row is not base and _able(cells, row, column):
-                figures = found[column.key]
+                figures = results[column.key]
                 at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
                 if (paired := _paired(figures.pairs, at)) is not None:
                     pairs[row.key, column.key] = paired
-    corrected = _corrected({key: one.p for key, one in pairs.items()}, correction)
+    corrected = _corrected({key: item.p for key, item in pairs.items()}, correction)
     whole = dict(cells)
-    for key, one in pairs.items():
-        whole[key] = replace(cells[key], paired=replace(one, corrected=corrected[key]))
-    clustered = frozenset(column.key for column in columns if column.key in found and found[column.key].clustered)
-    questions = {column.key: found[column.key].questions for column in columns if column.key in found}
-    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions, _kin(columns, found))
+    for key, item in pairs.items():
+        whole[key] = replace(cells[key], paired=replace(item, corrected=corrected[key]))
+    clustered = frozenset(column.key for column in columns if column.key in results and results[column.key].clustered)
+    questions = {column.key: results[column.key].questions for column in columns if column.key in results}
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions, _kin(columns, results))
 
 
-def _kin(columns: Sequence[Column], found: Mapping[str, Figures]) -> dict[str, int]:
+def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
     """Which columns share questions, directly or by way of others: a number for each such group."""
     groups: list[tuple[set[str], list[str]]] = []
     for column in columns:
-        asked, keys = set(found[column.key].asked) if column.key in found else set(), [column.key]
+        query, keys = set(results[column.key].asked) if column.key in results else set(), [column.key]
         apart = []
         for ids, members in groups:
-            if ids.isdisjoint(asked):
+            if ids.isdisjoint(query):
                 apart.append((ids, members))
             else:
-                asked |= ids
+                query |= ids
                 keys = [*members, *keys]
-        groups = [*apart, (asked, keys)]
+        groups = [*apart, (query, keys)]
     return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
 
 
@@ -292,11 +292,11 @@ def _able(cells: Mapping[Key, Cell], row: Contestant, column: Column) -> bool:
 def _cell(
     run: RunRow, column: Column, figures: Figures, cards: Cards, known: Checkpoints, violations: Mapping[str, Sequence[str]]
 ) -> Cell | None:
-    place = figures.runs.get(run.run)
-    if place is None or not figures.scored[place]:
+    position = figures.runs.get(run.run)
+    if position is None or not figures.scored[position]:
         return None
-    means, scored, unscored = figures.means, int(figures.scored[place]), int(figures.unscored[place])
-    n = int(means.n[place])
+    means, scored, unscored = figures.means, int(figures.scored[position]), int(figures.unscored[position])
+    n = int(means.n[position])
     contaminated = contaminated_by(run, cards, known)
     apart = why_not_ranked(run, contaminated, violations.get(run.run, ()), scored)
     # Usage that nobody stated is not there, though every question has a row of it.
@@ -305,7 +305,15 @@ def _cell(
         apart = NOT_STATED if unknown else "no question could be scored"
     unscorable = 0 if unknown else scored - n - unscored
     return Cell(
-        run, float(means.value[place]), float(means.half[place]), n, unscorable, unscored, figures.doubts[place], apart, bool(contaminated)
+        run,
+        float(means.value[position]),
+        float(means.half[position]),
+        n,
+        unscorable,
+        unscored,
+        figures.doubts[position],
+        apart,
+        bool(contaminated),
     )
 
 
@@ -321,9 +329,9 @@ def _corrected(plain: Mapping[Key, float], correction: Correction) -> dict[Key, 
     families: dict[str, list[Key]] = {}
     for key in plain:
         families.setdefault(key[1] if correction == "column" else "", []).append(key)
-    found: dict[Key, float] = {}
+    results: dict[Key, float] = {}
     for keys in families.values():
         p = [plain[key] for key in keys]
         adjusted = benjamini_hochberg(p) if correction == "fdr" else holm_array(np.array(p)).tolist()
-        found.update(zip(keys, adjusted, strict=True))
-    return found
+        results.update(zip(keys, adjusted, strict=True))
+    return results

@@ -61,11 +61,11 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
         return Attribution(run, None, obstacle=error.what)
     same = queries.runs(store, dataset_fingerprint=run.dataset_fingerprint) if among is None else among
     every = {row.run: row for row in same if row.seed == run.seed and row.status == FINISHED}.values()
-    found = {name: _first(every, setting, run.description) for name, setting in wanted.items()}
-    missing = tuple(str(wanted[name]) for name, row in found.items() if row is None)
+    results = {name: _first(every, setting, run.description) for name, setting in wanted.items()}
+    missing = tuple(str(wanted[name]) for name, row in results.items() if row is None)
     if missing:
         return Attribution(run, None, missing=missing)
-    chosen = {name: row.run for name, row in found.items() if row is not None}
+    chosen = {name: row.run for name, row in results.items() if row is not None}
     if run.description.get("compressor"):
         plain = {**run.description, "compressor": None, "budget": None}
         full = _first(every, wanted["gold_only"], plain)
@@ -74,7 +74,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
     columns = queries.score_columns(store, run.dataset_fingerprint, [run.run, *chosen.values()], [metric])
     clusters = columns.documents if any(columns.documents) else None
     nothing = np.full(len(columns.questions), np.nan)
-    scores = {name: columns.values.get((one, metric), nothing) for name, one in {"normal": run.run, **chosen}.items()}
+    scores = {name: columns.values.get((item, metric), nothing) for name, item in {"normal": run.run, **chosen}.items()}
     common = int((~np.isnan(np.stack(list(scores.values()))).any(axis=0)).sum())
     if not common:
         return Attribution(run, None, obstacle="no question was scored in all of these settings")
@@ -182,19 +182,19 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
                avg(len(string_split(trim(text), ' '))) FROM questions GROUP BY 1"""
         ).fetchall()
         typed = connection.execute("SELECT dataset_fingerprint, type, count(*) FROM questions GROUP BY 1, 2 ORDER BY 3 DESC, 2").fetchall()
-        asked = connection.execute(
+        requests = connection.execute(
             "SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs GROUP BY 1"
         ).fetchall()
         sent = connection.execute(
             "SELECT dataset_fingerprint, run, method, card FROM runs WHERE card IS NOT NULL ORDER BY method, run"
         ).fetchall()
     counts = {row[0]: row[1:] for row in counted}
-    use = {row[0]: row[1:] for row in asked}
-    found = []
+    use = {row[0]: row[1:] for row in requests}
+    results = []
     for fingerprint, stored in cards.items():
         without_gold, with_evidence, documents, words = counts.get(fingerprint, (0, 0, 0, float("nan")))
         name, runs, methods = use.get(fingerprint, (stored["reference"], 0, 0))
-        found.append(
+        results.append(
             DatasetFacts(
                 fingerprint,
                 name,
@@ -212,7 +212,7 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
                 _contaminated(fingerprint, sent),
             )
         )
-    return sorted(found, key=lambda facts: (facts.name, facts.fingerprint))
+    return sorted(results, key=lambda facts: (facts.name, facts.fingerprint))
 
 
 def _notes(stored: Any) -> tuple[str, ...]:
@@ -223,13 +223,13 @@ def _notes(stored: Any) -> tuple[str, ...]:
 
 
 def _contaminated(fingerprint: str, sent: Sequence[tuple[Any, ...]]) -> tuple[Contaminated, ...]:
-    found = []
+    results = []
     for owner, run, method, card in sent:
         reasons = (json.loads(card).get("submission") or {}).get("contamination") if owner == fingerprint else None
         if reasons:
             listed = [reasons] if isinstance(reasons, str) else reasons
-            found.append(Contaminated(run, method, tuple(str(reason) for reason in listed)))
-    return tuple(found)
+            results.append(Contaminated(run, method, tuple(str(reason) for reason in listed)))
+    return tuple(results)
 
 
 def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> list[Sample]:
@@ -241,13 +241,13 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
         number: How many.
         start: How many places further along each is than the first time; the same for the same value.
     """
-    asked = queries.questions(store, fingerprint)
-    if not asked:
+    requests = queries.questions(store, fingerprint)
+    if not requests:
         return []
-    places = np.linspace(0, len(asked), min(number, len(asked)), endpoint=False).astype(int)
-    chosen = [asked[(place + start) % len(asked)] for place in places]
-    owned = queries.passages(store, list(dict.fromkeys(one for row in chosen for one in row.evidence)))
-    return [Sample(row, {one: owned[one] for one in row.evidence if one in owned}) for row in chosen]
+    positions = np.linspace(0, len(requests), min(number, len(requests)), endpoint=False).astype(int)
+    chosen = [requests[(position + start) % len(requests)] for position in positions]
+    owned = queries.passages(store, list(dict.fromkeys(item for row in chosen for item in row.evidence)))
+    return [Sample(row, {item: owned[item] for item in row.evidence if item in owned}) for row in chosen]
 
 
 # -- All that the store knows of one method: cards, runs, what they took, checkpoints with their curves --
@@ -318,16 +318,16 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
     values: dict[str, dict[str, Estimate]] = {run: {} for run in ids}
     # Columns over equally many questions, none of which shares a document, are resampled alike: once for all of them.
     alike: dict[object, list[Columns]] = {}
-    for number, found in enumerate(read):
-        alike.setdefault(("own", number) if any(found.documents) else len(found.questions), []).append(found)
+    for number, result in enumerate(read):
+        alike.setdefault(("own", number) if any(result.documents) else len(result.questions), []).append(result)
     for group in alike.values():
-        keys = [(found, *key) for found in group for key in found.values]
+        keys = [(result, *key) for result in group for key in result.values]
         if not keys:
             continue
         clusters = group[0].documents if any(group[0].documents) else None
-        whole = estimates(np.stack([found.values[run, metric] for found, run, metric in keys]), clusters=clusters)
-        for (found, name, metric), one in zip(keys, whole, strict=True):
-            values[name][metric] = replace(one, unscorable=found.unscorable[name, metric])
+        whole = estimates(np.stack([result.values[run, metric] for result, run, metric in keys]), clusters=clusters)
+        for (result, name, metric), item in zip(keys, whole, strict=True):
+            values[name][metric] = replace(item, unscorable=result.unscorable[name, metric])
     ordered = {name: {metric: had[metric] for metric in metrics if metric in had} for name, had in values.items()}
     return [Result(run, ordered[run.run], costs.get(run.run), stages.get(run.run, {}), peaks.get(run.run, 0)) for run in runs]
 
@@ -344,10 +344,10 @@ def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, floa
                GROUP BY run, part.key ORDER BY run, mean DESC, part.key""",
             [list(runs)],
         ).fetchall()
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for run, stage, mean in rows:
-        found.setdefault(run, {})[stage] = mean
-    return found
+        results.setdefault(run, {})[stage] = mean
+    return results
 
 
 def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
@@ -374,7 +374,7 @@ def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
             text = file.read(_MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return {}
-    found: dict[str, list[tuple[float, float]]] = {}
+    results: dict[str, list[tuple[float, float]]] = {}
     for line in text.splitlines():
         try:
             row = json.loads(line)
@@ -384,8 +384,8 @@ def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
             continue
         for name, value in row.items():
             if name != "step" and _finite(value):
-                found.setdefault(str(name), []).append((float(row["step"]), float(value)))
-    return found
+                results.setdefault(str(name), []).append((float(row["step"]), float(value)))
+    return results
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = 400) -> list[tuple[float, float]]:

@@ -52,8 +52,8 @@ KEYS = {
     "seen": "whether pretraining saw the documents: seen, unseen",
     "style": "style of the passages",
     "formal": "share of passages left formal in a mixture",
-    "criterion": "criterion of a pairwise judgement",
-    "against": "the other method of a pairwise judgement",
+    "criterion": "criterion of a pairwise judgment",
+    "against": "the other method of a pairwise judgment",
     "over": "what a gain or drop is taken over",
 }
 """Keys of the `setting` column, in the order in which they are written."""
@@ -135,7 +135,7 @@ def read(source: Path | Traversable) -> list[Figure]:
     Raises:
         UserError: The header, a cell or a key is not as `Figure` says, or a figure stands there twice.
     """
-    found: list[Figure] = []
+    results: list[Figure] = []
     lines: dict[tuple[str, ...], int] = {}
     try:
         rows = csv.reader(io.StringIO(source.read_text("utf-8"), newline=""))
@@ -157,8 +157,8 @@ def read(source: Path | Traversable) -> list[Figure]:
         if figure.key in lines:
             raise UserError("this figure stands here twice", where=f"{where} and line {lines[figure.key]}")
         lines[figure.key] = rows.line_num
-        found.append(figure)
-    return found
+        results.append(figure)
+    return results
 
 
 def papers() -> tuple[str, ...]:
@@ -258,22 +258,22 @@ def _check_setting(figure: Figure, where: str) -> None:
             raise unknown_name("key of a setting", key, KEYS, where=where)
         if not value:
             raise UserError(f"{key} lacks its value", where=where, try_this=f"{key}=…")
-    for (one, *_), (other, *_) in pairwise(parts):
-        if order.index(one) >= order.index(other):
-            raise UserError(f"{other} stands after {one}", where=where, try_this=f"each once, in the order {order}")
+    for (item, *_), (other, *_) in pairwise(parts):
+        if order.index(item) >= order.index(other):
+            raise UserError(f"{other} stands after {item}", where=where, try_this=f"each once, in the order {order}")
     retrieval = figure.conditions.get("retrieval", RETRIEVAL[0])
     if retrieval not in RETRIEVAL:
         raise unknown_name("retrieval", retrieval, RETRIEVAL, where=where)
 
 
 def _conditions_of(setting: str) -> dict[str, str]:
-    found = {}
+    results = {}
     for part in filter(None, setting.split(";")):
         key, separator, value = part.partition("=")
         if not separator:
             raise UserError(f"{part!r} is not key=value", try_this="e.g. retrieval=oracle;cr=4")
-        found[key] = value
-    return found
+        results[key] = value
+    return results
 
 
 def same(published: str, ours: str | None) -> bool:
@@ -352,7 +352,7 @@ class Comparison:
             "gap": self.gap,
             "inside": self.inside,
             "status": self.status,
-            "differs": {one.key: {"published": one.published, "ours": one.ours} for one in self.differs},
+            "differs": {differ.key: {"published": differ.published, "ours": differ.ours} for differ in self.differs},
         }
 
 
@@ -424,15 +424,15 @@ def beside(
     if not about:
         return []
     conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
-    found = [
+    results = [
         compare(figure, estimate, conditions, metric=metric)
         for figure in about
         if DataReference.parse(figure.dataset).subset in (None, reference.subset) and figure.fraction is not None and _is(figure.id, method)
     ]
     once: dict[tuple[str, ...], Comparison] = {}
-    for one in found:  # main tables are printed again, with more rows, in the appendices
-        once.setdefault((one.figure.paper, one.figure.method, one.figure.setting, one.figure.value), one)
-    return sorted(once.values(), key=lambda one: len(one.differs))
+    for item in results:  # main tables are printed again, with more rows, in the appendices
+        once.setdefault((item.figure.paper, item.figure.method, item.figure.setting, item.figure.value), item)
+    return sorted(once.values(), key=lambda item: len(item.differs))
 
 
 @cache
@@ -448,7 +448,7 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
         metric: Metric id of ours.
     """
     reference, name = asked_of(dataset), Setting.parse(setting).name
-    found: dict[tuple[str, ...], Figure] = {}
+    results: dict[tuple[str, ...], Figure] = {}
     for figure in figures():
         there = DataReference.parse(figure.dataset)
         if (
@@ -457,10 +457,10 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
             and _bare(figure.metric) == _bare(metric)
             and figure.fraction is not None
         ):
-            found.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
+            results.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
     retrieval = name if name in RETRIEVAL else RETRIEVAL[0]
-    alike = [one for one in found.values() if one.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
-    return tuple(alike or found.values())
+    alike = [item for item in results.values() if item.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
+    return tuple(alike or results.values())
 
 
 def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
@@ -474,14 +474,16 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
         By (run, metric id): comparisons as `beside` gives them.
     """
     known = {"questions": str(board.questions), **(stated or {})}
-    found = {
+    results = {
         (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=known)
         for row in board.rows
         for metric, cell in row.cells.items()
     }
     apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart}
     return {
-        key: [one.left_open() for one in comparisons] if key in apart else comparisons for key, comparisons in found.items() if comparisons
+        key: [comparison.left_open() for comparison in comparisons] if key in apart else comparisons
+        for key, comparisons in results.items()
+        if comparisons
     }
 
 
@@ -492,7 +494,7 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
     """
     chosen = Setting.parse(setting)
     base = chosen.base or chosen
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "split": DataReference.of_name(dataset).split,
         **_styles_of(dataset),
         "retrieval": {"corpus": "normal"}.get(chosen.name, chosen.name),
@@ -501,19 +503,19 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
     }
     if description is not None:
         if base.name == "corpus" and base.retriever is None:
-            found["retriever"] = _shown(description["method"])
-        found["k"] = description.get("k")
+            results["retriever"] = _shown(description["method"])
+        results["k"] = description.get("k")
         if description.get("reader"):
-            found["reader"] = _shown(description["reader"])
+            results["reader"] = _shown(description["reader"])
             # A whole system has no reader and may compress inside; a pipeline without a compressor does not.
-            found["cr"] = None if description.get("compressor") else "1"
-    return {key: str(value) for key, value in found.items() if value is not None}
+            results["cr"] = None if description.get("compressor") else "1"
+    return {key: str(value) for key, value in results.items() if value is not None}
 
 
 def _styles_of(dataset: str) -> dict[str, str]:
     """Of mixed styles: which stands beside the formal, and the share that stays formal, if any does."""
-    told = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
-    shares = {style: float(share) for style, share in told.items() if style not in ("by", "seed", "draw")}
+    reported = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
+    shares = {style: float(share) for style, share in reported.items() if style not in ("by", "seed", "draw")}
     others = {style: share for style, share in shares.items() if style != FORMAL}
     if not others:
         return {"style": FORMAL} if shares else {}
@@ -524,11 +526,11 @@ def _styles_of(dataset: str) -> dict[str, str]:
 @cache
 def _index() -> dict[tuple[str, str], list[Figure]]:
     """Figures of methods that we have, by dataset name and bare metric."""
-    found: dict[tuple[str, str], list[Figure]] = {}
+    results: dict[tuple[str, str], list[Figure]] = {}
     for figure in figures():
         if figure.id:
-            found.setdefault((DataReference.parse(figure.dataset).name, _bare(figure.metric)), []).append(figure)
-    return found
+            results.setdefault((DataReference.parse(figure.dataset).name, _bare(figure.metric)), []).append(figure)
+    return results
 
 
 def _about(dataset: str, metric: str) -> list[Figure]:
@@ -598,26 +600,26 @@ class Compared:
     @property
     def cells(self) -> list[str]:
         """What a table shows below `HEADS`; the published value digit by digit as printed where it is in percent."""
-        found, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
+        result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
         printed = figure.value if figure.unit == "percent" or figure.fraction is None else f"{100 * figure.fraction:.1f}"
         return [
             self.method,
             self.metric,
             tables.plus_minus(ours.value, ours.low, ours.high) if ours and ours.n else "–",
             printed,
-            "–" if found.gap is None else f"{100 * found.gap:+.1f}",
-            found.status,
-            "; ".join(map(str, found.differs)),
+            "–" if result.gap is None else f"{100 * result.gap:+.1f}",
+            result.status,
+            "; ".join(map(str, result.differs)),
             f"{figure.source}: {figure.method}",
         ]
 
     def tidy(self) -> list[Any]:
         """One line of CSV, in the order of `CSV_COLUMNS`; values are fractions."""
-        found, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
+        result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
         return [
             self.board.dataset, self.board.setting, self.method, self.metric,
             *((ours.value, ours.low, ours.high, ours.n) if ours else (None,) * 4),
-            figure.fraction, found.gap, found.status, "; ".join(map(str, found.differs)), figure.paper, figure.table,
+            figure.fraction, result.gap, result.status, "; ".join(map(str, result.differs)), figure.paper, figure.table,
             figure.method, figure.setting, figure.value, figure.unit, figure.note,
         ]  # fmt: skip
 
@@ -665,7 +667,8 @@ def render(rows: Sequence[Compared], form: str) -> str:
         return tables.to_csv(CSV_COLUMNS, (row.tidy() for row in rows))
     heads = ("dataset", *HEADS)
     lines = [
-        [row.board.dataset, *row.cells[:6], ", ".join(one.key for one in row.comparison.differs), row.cells[7]] for row in closest(rows)
+        [row.board.dataset, *row.cells[:6], ", ".join(differ.key for differ in row.comparison.differs), row.cells[7]]
+        for row in closest(rows)
     ]
     if form == "markdown":
         return tables.to_markdown(heads, [[tables.markdown_text(cell) for cell in line] for line in lines], left=3)

@@ -236,8 +236,8 @@ class IndexCost:
     def in_words(self) -> str:
         """On one line, with what was not needed left out."""
         tokens = self.prompt_tokens + self.completion_tokens + self.memory_tokens
-        asked = f", {self.model_calls:,} model calls, {tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
-        return f"{self.seconds:.2f} s{asked}" + (" to open what an earlier run had made" if self.reused else "")
+        query = f", {self.model_calls:,} model calls, {tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
+        return f"{self.seconds:.2f} s{query}" + (" to open what an earlier run had made" if self.reused else "")
 
 
 _RUNS = """
@@ -261,12 +261,12 @@ def runs(store: Store, experiment: str | None = None, *, method: str | None = No
         store: Where to read.
         experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
     """
-    given = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
-    asked = {column: value for column, value in given.items() if value is not None}
-    where = f"WHERE {' AND '.join(f'{column} = ?' for column in asked)}" if asked else ""
+    options = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
+    queries = {column: value for column, value in options.items() if value is not None}
+    where = f"WHERE {' AND '.join(f'{column} = ?' for column in queries)}" if queries else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
     with store.database.reading() as connection:
-        rows = connection.execute(_RUNS + where + order, list(asked.values())).fetchall()
+        rows = connection.execute(_RUNS + where + order, list(queries.values())).fetchall()
     return [_run_row(row) for row in rows]
 
 
@@ -279,7 +279,7 @@ def has_runs(store: Store) -> bool:
 def _run_row(row: Sequence[Any]) -> RunRow:
     *fields, description, provenance, environment, card, metrics, base, split, style, same = row
     texts: list[Any] = [_told(text) for text in (description, provenance, environment)]
-    found = RunRow(
+    result = RunRow(
         *[
             *fields,
             *texts,
@@ -289,7 +289,7 @@ def _run_row(row: Sequence[Any]) -> RunRow:
         ]
     )
     # Services repeat keys in what they say of errors.
-    return replace(found, error=without_secrets(found.error)) if found.error else found
+    return replace(result, error=without_secrets(result.error)) if result.error else result
 
 
 _asked = lru_cache(maxsize=4096)(Told.of_row)
@@ -336,10 +336,10 @@ def find_run(store: Store, text: str) -> RunRow:
         UserError: No run, or more than one, is meant.
     """
     every = runs(store)
-    found = [row for row in every if row.run.startswith(text) and len(text) >= 4]
-    found = found or [row for row in every if row.path == text]
-    found = found or [row for row in every if row.path.endswith("/" + text) or f"/{text}/" in f"/{row.path}/"]
-    distinct = {row.run: row for row in found}
+    results = [row for row in every if row.run.startswith(text) and len(text) >= 4]
+    results = results or [row for row in every if row.path == text]
+    results = results or [row for row in every if row.path.endswith("/" + text) or f"/{text}/" in f"/{row.path}/"]
+    distinct = {row.run: row for row in results}
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     if not distinct:
@@ -371,14 +371,14 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     for row in newest:
         if word and word in row.method.casefold():
             alike.setdefault(row.run, row)
-    found = [name for name in others if word and word in name.casefold()]
-    found += [f"{row.run[:8]} ({row.path})" for row in alike.values()]
-    if not found:
+    results = [name for name in others if word and word in name.casefold()]
+    results += [f"{row.run[:8]} ({row.path})" for row in alike.values()]
+    if not results:
         error = unknown_name(noun, text, names)
         hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter runs` lists all"
         return UserError(error.what, try_this=hint) if every else error
-    more = f", … ({len(found)} in all)" if len(found) > _OFFERED else ""
-    hint = f"name one: {', '.join(found[:_OFFERED])}{more}; `ragmeter runs` lists all"
+    more = f", … ({len(results)} in all)" if len(results) > _OFFERED else ""
+    hint = f"name one: {', '.join(results[:_OFFERED])}{more}; `ragmeter runs` lists all"
     return UserError(f"unknown {noun} {text!r}", try_this=hint)
 
 
@@ -406,7 +406,7 @@ def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -
         NotScored: None of these runs was scored on a metric of this name.
     """
     stored = metric_ids(store, run_ids)
-    found: list[str] = []
+    results: list[str] = []
     for name in wanted:
         meant = [metric for metric in stored if name in (metric, metric.partition("#")[0])]
         meant = meant or [metric for metric in stored if name == re.split(r"[(#]", metric)[0]]
@@ -414,8 +414,8 @@ def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -
         if not meant:
             error = unknown_name("stored metric", name, stored)
             raise NotScored(error.what, name, where=error.where, try_this=error.try_this)
-        found += meant
-    return list(dict.fromkeys(found))
+        results += meant
+    return list(dict.fromkeys(results))
 
 
 def definitions(store: Store) -> dict[str, dict[str, Any]]:
@@ -466,7 +466,7 @@ def score_columns_by_data(
     store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None
 ) -> dict[str, Columns]:
     """Per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them."""
-    asked = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
+    queries = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
     with store.database.reading() as connection:
         questions = connection.execute(
             """SELECT dataset_fingerprint, list(question ORDER BY position), list(document_id ORDER BY position)
@@ -480,20 +480,20 @@ def score_columns_by_data(
                FROM (SELECT unnest(?) AS data, unnest(?) AS run) w JOIN scores s ON s.run = w.run
                JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data
                WHERE ? IS NULL OR list_contains(?, s.metric) GROUP BY ALL ORDER BY s.run, s.metric""",
-            params=[[data for data, _ in asked], [run for _, run in asked], *[None if metrics is None else list(metrics)] * 2],
+            params=[[data for data, _ in queries], [run for _, run in queries], *[None if metrics is None else list(metrics)] * 2],
         ).to_arrow_table()
-    found = {data: Columns([], [], {}, {}, {}) for data in runs_by_data}
+    results = {data: Columns([], [], {}, {}, {}) for data in runs_by_data}
     for data, ids, documents in questions:
-        found[data] = Columns(ids, documents, {}, {}, {})
+        results[data] = Columns(ids, documents, {}, {}, {})
     names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
-    for (data, run, metric), said in zip(names, table["said"], strict=True):
-        places, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in said.values.flatten())
-        of, column = found[data], np.full(len(found[data].questions), np.nan)
-        column[places] = scores
+    for (data, run, metric), response in zip(names, table["said"], strict=True):
+        positions, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in response.values.flatten())
+        of, column = results[data], np.full(len(results[data].questions), np.nan)
+        column[positions] = scores
         of.values[run, metric] = column
         of.unscored[run, metric] = int(unscored.sum())
         of.unscorable[run, metric] = int(np.isnan(scores).sum()) - of.unscored[run, metric]
-    return found
+    return results
 
 
 def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
@@ -596,8 +596,8 @@ def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
         rows = connection.execute(
             "SELECT id, title, text, sentences FROM passages WHERE list_contains(?, id)", [list(identifiers)]
         ).fetchall()
-    found = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
-    return {identifier: found[identifier] for identifier in identifiers if identifier in found}
+    results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
+    return {identifier: results[identifier] for identifier in identifiers if identifier in results}
 
 
 def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
@@ -610,7 +610,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
     """What runs said about a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
     wanted = list(run_ids)
     with store.database.reading() as connection:
-        said = connection.execute(
+        responses = connection.execute(
             """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
                u.memory_tokens, u.model_calls, u.cost_usd
                FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
@@ -652,7 +652,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
             json.loads(stages),
             *used,
         )
-        for run, method, answer, failed, notes, stages, *used in said
+        for run, method, answer, failed, notes, stages, *used in responses
     ]
     return sorted(rows, key=lambda row: wanted.index(row.run))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import SENTENCE_MARK, Passage, Question
-from benchmarks.text import answer_places, is_abstention, normalise
+from benchmarks.text import answer_places, is_abstention, normalize
 from judges.judge import Item
 from methods.api import Prediction
 from results import queries
@@ -30,11 +30,11 @@ _MOST = 300
 def sought(golds: Iterable[str]) -> tuple[str, ...]:
     """The golds whose place in a text says something, each once.
 
-    Left out are yes and no, true and false, what stands for no answer at all, and golds of which normalisation leaves a
+    Left out are yes and no, true and false, what stands for no answer at all, and golds of which normalization leaves a
     single character or nothing: those stand everywhere without meaning the answer.
     """
-    found = (gold for gold in golds if len(normal := normalise(gold)) > 1 and normal not in _VERDICTS and not is_abstention(gold))
-    return tuple(dict.fromkeys(found))[:_MOST]
+    results = (gold for gold in golds if len(normal := normalize(gold)) > 1 and normal not in _VERDICTS and not is_abstention(gold))
+    return tuple(dict.fromkeys(results))[:_MOST]
 
 
 @lru_cache(maxsize=512)
@@ -61,7 +61,7 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
                WHERE dataset_fingerprint = ? ORDER BY position""",
             [dataset_fingerprint],
         ).fetchall()
-    found = {}
+    results = {}
     for identifier, text, answers, evidence, facts, kind, document, kept in rows:
         if kept is None:
             raise UserError(
@@ -70,7 +70,7 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
                 try_this="run the experiment again: what is answered stays, and the gold is completed",
             )
         gold: dict[str, Any] = json.loads(kept)
-        found[identifier] = Question(
+        results[identifier] = Question(
             id=identifier,
             text=text,
             answers=tuple(answers),
@@ -84,15 +84,15 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
             document_id=document,
             topic_entities=tuple(gold["topic_entities"]),
         )
-    return found
+    return results
 
 
 def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction]]:
     """The questions that a run has answered and its answers, row by row, in the dataset's order."""
     questions = gold_questions(store, run.dataset_fingerprint)
-    said = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
-    asked = [question for identifier, question in questions.items() if identifier in said]
-    return asked, [said[question.id] for question in asked]
+    responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
+    requests = [question for identifier, question in questions.items() if identifier in responses]
+    return requests, [responses[question.id] for question in requests]
 
 
 def items(store: Store, run: RunRow) -> list[Item]:
@@ -101,19 +101,19 @@ def items(store: Store, run: RunRow) -> list[Item]:
     Those are the first `k` of the ranking, `k` being what the run handed to its reader, and all of it where it handed
     on all. A compressor between the two does not change what the answer rests on.
     """
-    questions, said = answered(store, run)
+    questions, responses = answered(store, run)
     k = run.description.get("k")
-    ids = [[item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence[:k]] for prediction in said]
-    known = queries.passages(store, list(dict.fromkeys(one for row in ids for one in row)))
-    return [Item(question, prediction, _known(known, row)) for question, prediction, row in zip(questions, said, ids, strict=True)]
+    ids = [[item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence[:k]] for prediction in responses]
+    known = queries.passages(store, list(dict.fromkeys(item for row in ids for item in row)))
+    return [Item(question, prediction, _known(known, row)) for question, prediction, row in zip(questions, responses, ids, strict=True)]
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
     """The positive passages of questions, those that the store holds."""
-    named = list(dict.fromkeys(one for question in questions for one in question.evidence))
+    named = list(dict.fromkeys(item for question in questions for item in question.evidence))
     known = queries.passages(store, named)
     return [_known(known, question.evidence) for question in questions]
 
 
 def _known(passages: Mapping[str, Passage], identifiers: Sequence[str]) -> tuple[Passage, ...]:
-    return tuple(passages[one] for one in dict.fromkeys(identifiers) if one in passages)
+    return tuple(passages[fromkey] for fromkey in dict.fromkeys(identifiers) if fromkey in passages)

@@ -68,7 +68,7 @@ _NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
 
 def without_secrets(text: str) -> str:
     """A text with what has the form of a key replaced by `HIDDEN`."""
-    return _BEHIND.sub(lambda found: found["kept"] + HIDDEN, _FORM.sub(HIDDEN, text))
+    return _BEHIND.sub(lambda result: result["kept"] + HIDDEN, _FORM.sub(HIDDEN, text))
 
 
 def names_secret(name: str) -> bool:

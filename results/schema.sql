@@ -48,10 +48,10 @@ CREATE TABLE usage (
     memory_tokens BIGINT NOT NULL, model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, stages JSON NOT NULL,
     peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
 );
--- What preparing for the questions took: one row per (run, artefact), no part of the questions' cost.
+-- What preparing for the questions took: one row per (run, artifact), no part of the questions' cost.
 CREATE TABLE indexing (
     run VARCHAR NOT NULL,
-    artefact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; '' where nothing is kept
+    artifact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; '' where nothing is kept
     reused BOOLEAN NOT NULL,            -- it was there already: the rest is what opening it took
     prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL, memory_tokens BIGINT NOT NULL,
     model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
@@ -118,10 +118,10 @@ CREATE TABLE battles (
 );
 CREATE TABLE annotations (
     dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, question VARCHAR NOT NULL,
-    one VARCHAR NOT NULL, other VARCHAR,                -- runs; other is NULL where a single answer was labelled
+    one VARCHAR NOT NULL, other VARCHAR,                -- runs; other is NULL where a single answer was labeled
     criterion VARCHAR NOT NULL, annotator VARCHAR NOT NULL, label VARCHAR NOT NULL, note VARCHAR,
     added_at TIMESTAMP NOT NULL,
-    labelled VARCHAR                    -- which text a person read, whatever becomes of the run (`results.labelled`)
+    labeled VARCHAR                    -- which text a person read, whatever becomes of the run (`results.labeled`)
 );
 
 CREATE TABLE checkpoints (

@@ -111,7 +111,7 @@ AGGREGATED = """SELECT run, metric, count(*) AS scored, count(value) AS n, avg(v
 """From scores to rows of `summaries`; wants a condition and a grouping."""
 
 
-def summarise(connection: duckdb.DuckDBPyConnection, run: str) -> None:
+def summarize(connection: duckdb.DuckDBPyConnection, run: str) -> None:
     """Rewrite a run's row per metric from its scores; part of every transaction that writes or deletes scores."""
     connection.execute("DELETE FROM summaries WHERE run = ?", [run])
     connection.execute(f"INSERT INTO summaries BY NAME {AGGREGATED} WHERE run = ? GROUP BY run, metric ORDER BY min(rowid)", [run])
@@ -152,7 +152,7 @@ CACHE = "cache.sqlite"
 BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations")
 """Tables whose rows belong to one run."""
 BETWEEN_RUNS = ("battle_calls", "battles")
-"""Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.judgements`)."""
+"""Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.judgments`)."""
 RUNNING, FINISHED, INTERRUPTED, FAILED_RUN = "running", "finished", "interrupted", "failed"
 
 
@@ -192,7 +192,7 @@ class Store:
     """Reads and writes runs in a store folder.
 
     Args:
-        folder: Where `store.duckdb`, `artefacts/`, `checkpoints/` live; made when first needed.
+        folder: Where `store.duckdb`, `artifacts/`, `checkpoints/` live; made when first needed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -200,9 +200,9 @@ class Store:
         self.database = Database(folder)
 
     @property
-    def artefacts(self) -> Path:
+    def artifacts(self) -> Path:
         """Indexes, graphs and embeddings, keyed by fingerprint."""
-        return self.folder / "artefacts"
+        return self.folder / "artifacts"
 
     @property
     def cache(self) -> Path:
@@ -403,15 +403,15 @@ class Store:
                 },
             )
             insert_scores(connection, run, questions, scores)
-            summarise(connection, run)
+            summarize(connection, run)
             insert_passages(connection, list(passages))
 
     def put_indexing(self, run: str, indexed: Indexed) -> None:
-        """Keep what preparing for a run's questions took; of an artefact that the run has used before, the first time counts."""
+        """Keep what preparing for a run's questions took; of an artifact that the run has used before, the first time counts."""
         usage = indexed.usage
         row = {
             "run": run,
-            "artefact": indexed.artefact,
+            "artifact": indexed.artifact,
             "reused": indexed.reused,
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
@@ -422,10 +422,10 @@ class Store:
             "cost_usd": float(usage.cost_usd),
         }
         with self.database.writing() as connection:
-            known = "FROM indexing WHERE run = ? AND artefact = ?"
+            known = "FROM indexing WHERE run = ? AND artifact = ?"
             connection.execute(
                 f"INSERT INTO indexing ({', '.join(row)}) SELECT {', '.join('?' * len(row))} WHERE NOT EXISTS ({known})",
-                [*row.values(), run, indexed.artefact],
+                [*row.values(), run, indexed.artifact],
             )
 
     def put_scores(self, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
@@ -437,7 +437,7 @@ class Store:
                     "DELETE FROM scores WHERE run = ? AND metric = ? AND question IN (SELECT question FROM fresh)", [run, metric]
                 )
             insert_scores(connection, run, questions, scores)
-            summarise(connection, run)
+            summarize(connection, run)
 
     def forget(self, run: str) -> None:
         """Delete what a run wrote; experiments still count it among theirs, and find it again when it is redone.
@@ -480,7 +480,7 @@ class Store:
     def predictions(self, run: str) -> list[Prediction]:
         """A run's stored predictions, with the dataset's own question ids, ordered by them."""
         with self.database.reading() as connection:
-            said = connection.execute(
+            responses = connection.execute(
                 """SELECT question, answer, notes, prompt_tokens, completion_tokens, memory_tokens, model_calls, stages,
                    peak_memory_bytes, cost_usd FROM predictions JOIN usage USING (run, question) WHERE run = ?
                    ORDER BY question""",
@@ -498,7 +498,7 @@ class Store:
                 Usage(prompt, completion, memory, calls, json.loads(stages), peak, cost),
                 json.loads(notes),
             )
-            for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost in said
+            for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost in responses
         ]
 
     def passage_texts(self, identifiers: Iterable[str]) -> dict[str, str]:

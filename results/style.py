@@ -55,11 +55,11 @@ class Side:
 
 def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
     """Runs by the base that they are over, controls too, and within it by how it is told."""
-    found: dict[tuple[str, str, int], list[RunRow]] = {}
+    results: dict[tuple[str, str, int], list[RunRow]] = {}
     for run in runs:
-        found.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
+        results.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
     bases: dict[str, list[Side]] = {}
-    for (dataset, setting, seed), members in found.items():
+    for (dataset, setting, seed), members in results.items():
         how = members[0].told
         bases.setdefault(how.base, []).append(Side(how, setting, seed, dataset, tuple(members)))
     return bases
@@ -72,14 +72,14 @@ def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
             "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
         ).fetchall()
     met = {question: survival(json.loads(record).get(STYLED) or {}, bool(evidence)) for question, record, evidence in rows if record}
-    known = {question: one for question, one in met.items() if one is not None}
+    known = {question: item for question, item in met.items() if item is not None}
     return known if known and len(known) == len(met) else None
 
 
 def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[str]) -> NDArray[np.float64]:
     """Values of questions in another order; NaN for those that have none."""
-    places = {identifier: place for place, identifier in enumerate(ids)}
-    return np.array([values[places[one]] if one in places else np.nan for one in wanted], dtype=np.float64)
+    positions = {identifier: position for position, identifier in enumerate(ids)}
+    return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
 
 
 # -- Curves: a method's value by the share of formal candidates, or by how many it hands to its reader --
@@ -127,8 +127,12 @@ class CurveTable:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
         methods = [
-            {"method": one.method, "points": [{"x": x, **asdict(value)} for x, value in one.points.items()], "change": asdict(one.change)}
-            for one in self.curves
+            {
+                "method": curve.method,
+                "points": [{"x": x, **asdict(value)} for x, value in curve.points.items()],
+                "change": asdict(curve.change),
+            }
+            for curve in self.curves
         ]
         return dict(plain({"over": self.over, "title": self.title, "metric": self.metric, "methods": methods}))
 
@@ -168,10 +172,10 @@ def style_curves(
     for title, points in _grouped(store, runs, over, shown, over_seeds).items():
         for metric in shown:
             curves = _curves(points, metric)
-            places = tuple(sorted({x for curve in curves for x in curve.points}))
+            positions = tuple(sorted({x for curve in curves for x in curve.points}))
             if curves:
                 scale = queries.scale_of(metric, known)
-                tables.append(CurveTable(over, title, metric, scale, places, tuple(curves)))
+                tables.append(CurveTable(over, title, metric, scale, positions, tuple(curves)))
     if not tables:
         what, remedy = {
             "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
@@ -183,18 +187,18 @@ def style_curves(
 
 def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence[str], over_seeds: bool) -> dict[str, list[_Point]]:
     """Points by the title of the table that they belong to."""
-    found: dict[str, list[_Point]] = {}
-    for told in sides(runs).values():
-        for side in told:
+    results: dict[str, list[_Point]] = {}
+    for styled in sides(runs).values():
+        for side in styled:
             columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
             rows: Sequence[RunRow] = side.runs
             if over_seeds:
                 columns, _ = folded_columns(columns, rows, metrics)
                 rows = folded_runs(rows)
-            for title in _mixes(side, told) if over == "formal" else [_titled(side, side.told.name)]:
+            for title in _mixes(side, styled) if over == "formal" else [_titled(side, side.told.name)]:
                 point = _by_share if over == "formal" else _by_depth
-                found.setdefault(title, []).extend(filter(None, (point(run, side, columns) for run in rows)))
-    return found
+                results.setdefault(title, []).extend(filter(None, (point(run, side, columns) for run in rows)))
+    return results
 
 
 def _titled(side: Side, *parts: str) -> str:
@@ -202,12 +206,12 @@ def _titled(side: Side, *parts: str) -> str:
     return ", ".join([side.told.base, *filter(None, parts), f"setting {side.setting}", *seed])
 
 
-def _mixes(side: Side, told: Sequence[Side]) -> list[str]:
+def _mixes(side: Side, styled: Sequence[Side]) -> list[str]:
     """The curves over shares on which a side is a point: formal candidates alone end that of every style."""
     if side.told.shares:
         return [_titled(side, side.told.style, side.told.drawn)] if side.told.style else []
-    others = (one.told for one in told if (one.setting, one.seed) == (side.setting, side.seed) and one.told.style)
-    return list(dict.fromkeys(_titled(side, str(one.style), one.drawn) for one in others))
+    others = (item.told for item in styled if (item.setting, item.seed) == (side.setting, side.seed) and item.told.style)
+    return list(dict.fromkeys(_titled(side, str(other.style), other.drawn) for other in others))
 
 
 def _by_share(run: RunRow, side: Side, columns: Columns) -> _Point:
@@ -276,16 +280,16 @@ class Drop:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; the parts are None where they could not be told apart."""
-        found = self.found
+        result = self.found
         parts: dict[str, Estimate | Difference]
-        parts = {"answers_kept": self.answers_kept, "content_lost": found.content_lost, "from_content": found.from_content}
-        parts |= {"from_style": found.from_style, "drop_where_survived": found.drop_where_survived}
+        parts = {"answers_kept": self.answers_kept, "content_lost": result.content_lost, "from_content": result.from_content}
+        parts |= {"from_style": result.from_style, "drop_where_survived": result.drop_where_survived}
         return {
             "style": self.told.name,
             "formal_share": self.told.formal,
             "drawn": self.told.drawn,
             "value": asdict(self.value),
-            "drop": asdict(found.drop) | {"p_holm": found.p_holm},
+            "drop": asdict(result.drop) | {"p_holm": result.p_holm},
             "relative_drop": self.relative,
             "beyond_reference": None if self.beyond is None else asdict(self.beyond) | {"p_holm": self.beyond_p},
             **{name: asdict(part) if self.content_known else None for name, part in parts.items()},
@@ -326,12 +330,12 @@ class DropTable:
     @property
     def average(self) -> dict[str, float]:
         """Mean drop by telling, over what can be ranked."""
-        found: dict[str, list[float]] = {}
+        results: dict[str, list[float]] = {}
         for row in self.rows:
             for drop in row.drops:
                 if row.kind != "control" and not math.isnan(drop.found.drop.value):
-                    found.setdefault(drop.told.name, []).append(drop.found.drop.value)
-        return {name: float(np.mean(values)) for name, values in found.items()}
+                    results.setdefault(drop.told.name, []).append(drop.found.drop.value)
+        return {name: float(np.mean(values)) for name, values in results.items()}
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
@@ -374,11 +378,11 @@ def style_drops(
     shown = _metrics(store, runs, metrics)
     known = queries.definitions(store)
     tables = []
-    for base, told in sides(runs).items():
-        for formal in (side for side in told if not side.told.shares):
+    for base, styled in sides(runs).items():
+        for formal in (side for side in styled if not side.told.shares):
             others = [
                 side
-                for side in told
+                for side in styled
                 if side.told.shares
                 and (side.setting, side.seed) == (formal.setting, formal.seed)
                 and (styles is None or {style for style, _ in side.told.shares} & set(styles))
@@ -430,22 +434,22 @@ class _Scored:
         for side in others:
             self._remember(side.fingerprint, survivals(store, side.fingerprint))
 
-    def _remember(self, side: str, found: Mapping[str, Survival] | None) -> None:
-        left = [None if found is None else found.get(one) for one in self._ids]
-        self._kept[side] = np.array([math.nan if one is None else one.kept for one in left])
-        alive = np.array([one is None or not one.lost for one in left], dtype=bool)
-        self._alive[side] = None if found is None else alive
+    def _remember(self, side: str, results: Mapping[str, Survival] | None) -> None:
+        left = [None if results is None else results.get(identifier) for identifier in self._ids]
+        self._kept[side] = np.array([math.nan if item is None else item.kept for item in left])
+        alive = np.array([item is None or not item.lost for item in left], dtype=bool)
+        self._alive[side] = None if results is None else alive
 
     def rows(self, metric: str) -> tuple[MethodDrops, ...]:
         """The methods that were scored formally and otherwise."""
-        found = []
+        results = []
         for run in self._runs[self._formal.fingerprint]:
             formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
-            told = {side.fingerprint: self._told(run, side, metric) for side in self._others}
-            there = {print_: values for print_, values in told.items() if values is not None}
+            styled = {side.fingerprint: self._told(run, side, metric) for side in self._others}
+            there = {print_: values for print_, values in styled.items() if values is not None}
             if formal is not None and there:
-                found.append(self._row(run, formal, there))
-        return tuple(found)
+                results.append(self._row(run, formal, there))
+        return tuple(results)
 
     def held_against(self, rows: tuple[MethodDrops, ...], reference: str | None, metric: str) -> tuple[tuple[MethodDrops, ...], str | None]:
         """Rows with how much larger each drop is than the reference's, and the reference's name among them."""
@@ -453,25 +457,25 @@ class _Scored:
         named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
         if named is None:
             return rows, None
-        found = {row.method: list(row.drops) for row in rows}
+        results = {row.method: list(row.drops) for row in rows}
         for side in self._others:
             theirs = self._delta(runs[named], side, metric)
             held: list[tuple[str, int, Difference]] = []
             for row in rows:
                 own = None if row.method == named else self._delta(runs[row.method], side, metric)
-                place = next((n for n, drop in enumerate(row.drops) if drop.told == side.told), None)
-                if own is not None and theirs is not None and place is not None:
-                    held.append((row.method, place, difference(own, theirs, clusters=self._clusters)))
-            corrected = holm([one.p if one.n else math.nan for _, _, one in held])
-            for (method, place, one), p in zip(held, corrected, strict=True):
-                found[method][place] = replace(found[method][place], beyond=one, beyond_p=p)
-        return tuple(replace(row, drops=tuple(found[row.method])) for row in rows), named
+                position = next((n for n, drop in enumerate(row.drops) if drop.told == side.told), None)
+                if own is not None and theirs is not None and position is not None:
+                    held.append((row.method, position, difference(own, theirs, clusters=self._clusters)))
+            corrected = holm([item.p if item.n else math.nan for _, _, item in held])
+            for (method, position, item), p in zip(held, corrected, strict=True):
+                results[method][position] = replace(results[method][position], beyond=item, beyond_p=p)
+        return tuple(replace(row, drops=tuple(results[row.method])) for row in rows), named
 
     def _delta(self, run: RunRow, side: Side, metric: str) -> Floats | None:
         """What a telling costs a method, question by question."""
         formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
-        told = self._told(run, side, metric)
-        return None if formal is None or told is None else formal - told
+        styled = self._told(run, side, metric)
+        return None if formal is None or styled is None else formal - styled
 
     def _told(self, run: RunRow, side: Side, metric: str) -> Floats | None:
         """Scores of the same method over another telling, in the formal side's order."""
@@ -480,24 +484,24 @@ class _Scored:
         values = None if same is None else columns.values.get((same.run, metric))
         return None if values is None else aligned(columns.questions, values, self._ids)
 
-    def _row(self, run: RunRow, formal: Floats, told: Mapping[str, Floats]) -> MethodDrops:
-        known = {name: self._alive[name] for name in told}
+    def _row(self, run: RunRow, formal: Floats, styled: Mapping[str, Floats]) -> MethodDrops:
+        known = {name: self._alive[name] for name in styled}
         everyone = np.ones(len(formal), dtype=bool)
-        alive = {name: everyone if one is None else one for name, one in known.items()}
-        robust = style_robustness(formal, told, alive, clusters=self._clusters)
-        shared = np.stack([np.where(np.isnan(formal), np.nan, values) for values in told.values()])
-        kept = np.stack([np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in told.items()])
-        found = estimates(np.concatenate([formal[None, :], shared, kept]), clusters=self._clusters)
-        values, shares = found[1 : 1 + len(told)], found[1 + len(told) :]
+        alive = {name: everyone if item is None else item for name, item in known.items()}
+        robust = style_robustness(formal, styled, alive, clusters=self._clusters)
+        shared = np.stack([np.where(np.isnan(formal), np.nan, values) for values in styled.values()])
+        kept = np.stack([np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in styled.items()])
+        result = estimates(np.concatenate([formal[None, :], shared, kept]), clusters=self._clusters)
+        values, shares = result[1 : 1 + len(styled)], result[1 + len(styled) :]
         drops = []
-        told_here = (one for one in self._others if one.fingerprint in told)
+        told_here = (other for other in self._others if other.fingerprint in styled)
         for side, value, share in zip(told_here, values, shares, strict=True):
             name = side.fingerprint
             drop = robust.drops[name].drop.value
             before = value.value + drop
             relative = drop / before if before else float("nan")
             drops.append(Drop(side.told, value, robust.drops[name], relative, known[name] is not None, share))
-        return MethodDrops(run.method, run.kind, found[0], tuple(drops))
+        return MethodDrops(run.method, run.kind, result[0], tuple(drops))
 
 
 # -- How far rerankers are moved by style --
@@ -507,7 +511,7 @@ MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
 """What is measured, as `methods.sark.reranker.Sensitivity` names it."""
 
 
-def sensitivity_estimates(found: Sensitivity, questions: Sequence[ToldTwice]) -> dict[str, Estimate]:
+def sensitivity_estimates(result: Sensitivity, questions: Sequence[ToldTwice]) -> dict[str, Estimate]:
     """By measure, the mean over questions.
 
     Args:
@@ -515,7 +519,7 @@ def sensitivity_estimates(found: Sensitivity, questions: Sequence[ToldTwice]) ->
         questions: Of which it was measured.
     """
     # Questions over the same candidates (verses of one chapter) are one observation of style, not many.
-    shared = [content_hash(passage.id for passage in one.formal) for one in questions]
+    shared = [content_hash(passage.id for passage in question.formal) for question in questions]
     clusters = shared if len(set(shared)) < len(shared) else None
-    values = estimates(np.stack([getattr(found, measure) for measure in MEASURES]), clusters=clusters)
+    values = estimates(np.stack([getattr(result, measure) for measure in MEASURES]), clusters=clusters)
     return dict(zip(MEASURES, values, strict=True))

@@ -51,7 +51,7 @@ def mark(cell: Cell) -> str:
 
 def stars(p: float) -> str:
     """`**` below .01, `*` below .05, else nothing, as where there is no p-value."""
-    return "" if math.isnan(p) else next((given for bar, given in STARS if p < bar), "")
+    return "" if math.isnan(p) else next((value for bar, value in STARS if p < bar), "")
 
 
 def labels(metrics: Sequence[str]) -> dict[str, str]:
@@ -64,8 +64,8 @@ def labels(metrics: Sequence[str]) -> dict[str, str]:
     return {metric: head if heads.count(head) == 1 else metric for metric, head in short.items()}
 
 
-def _judged_by(found: re.Match[str]) -> str:
-    return f" ({found[1]})" if found[1] else ""
+def _judged_by(result: re.Match[str]) -> str:
+    return f" ({result[1]})" if result[1] else ""
 
 
 def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0) -> str:
@@ -110,7 +110,7 @@ def _seeds(row: Row) -> Iterable[str]:
     """How far the seeds of a row lie apart."""
     heads = labels(list(row.cells))
     apart = [
-        f"{heads[metric]} {' '.join(f'{one * cell.scale:.1f}' for one in cell.by_seed)}"
+        f"{heads[metric]} {' '.join(f'{item * cell.scale:.1f}' for item in cell.by_seed)}"
         for metric, cell in row.cells.items()
         if cell.by_seed
     ]
@@ -134,11 +134,11 @@ def _unscored(row: Row) -> Iterable[str]:
 def doubts(board: Board) -> list[str]:
     """Why intervals of a board may not cover as often as they say, the three most frequent reasons first."""
     cells = [cell for row in board.rows if not row.control for cell in row.cells.values()]
-    found = [cell.estimate.doubt for cell in cells]
-    found += [cell.difference.doubt for cell in cells if cell.difference is not None]
+    results = [cell.estimate.doubt for cell in cells]
+    results += [cell.difference.doubt for cell in cells if cell.difference is not None]
     kinds: dict[str, list[str]] = {}
     # One interval may be doubted for several reasons, and each of them is told once.
-    for reason in (one for doubt in found if doubt for one in doubt.split("; ")):
+    for reason in (item for doubt in results if doubt for item in doubt.split("; ")):
         # Reasons that differ in their numbers alone are one kind.
         kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:3]
@@ -224,14 +224,14 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             cell = row.cells.get(metric)
             if cell is None:
                 continue
-            value, found = cell.estimate, cell.difference
+            value, result = cell.estimate, cell.difference
             compared: list[Any] = [None] * 9
-            if found is not None:
-                compared = [found.value, found.low, found.high, found.n, found.wins, found.ties, found.losses, found.p, cell.p_holm]
+            if result is not None:
+                compared = [result.value, result.low, result.high, result.n, result.wins, result.ties, result.losses, result.p, cell.p_holm]
             yield [
                 *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
-                value.n, value.unscorable, cell.unscored, board.reference if found else None, *compared, mark(cell),
+                value.n, value.unscorable, cell.unscored, board.reference if result else None, *compared, mark(cell),
                 *spent,
             ]  # fmt: skip
 
@@ -249,7 +249,7 @@ def markdown_text(text: str) -> str:
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
     """A Markdown table; the first `left` columns are aligned left, the others right. Cells are escaped already."""
-    rules = [":--" if place < left else "--:" for place in range(len(columns))]
+    rules = [":--" if position < left else "--:" for position in range(len(columns))]
     lines = [columns, rules, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -273,12 +273,12 @@ def title_of(board: Board) -> str:
 def _cell(cell: Cell | None, between: str = " ") -> str:
     if cell is None or math.isnan(cell.estimate.value):
         return "–"
-    value, found = cell.estimate, cell.difference
+    value, result = cell.estimate, cell.difference
     text = plus_minus(value.value, value.low, value.high, scale=cell.scale) + ("†" if value.doubt else "")
-    if found is None or math.isnan(found.value):
+    if result is None or math.isnan(result.value):
         return text
-    below = plus_minus(found.value, found.low, found.high, "{:+.1f}", cell.scale)
-    return f"{text}{between}({below}{mark(cell)})" + ("†" if found.doubt else "")
+    below = plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale)
+    return f"{text}{between}({below}{mark(cell)})" + ("†" if result.doubt else "")
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: 
     """A LaTeX table with the rules of the package `booktabs`. Cells, caption and notes are escaped already."""
     shape = "l" * left + "r" * (len(columns) - left)
     body = [" & ".join(row) + r" \\" for row in rows]
-    said = [rf"\par\smallskip\footnotesize {note}." for note in notes]
+    responses = [rf"\par\smallskip\footnotesize {note}." for note in notes]
     lines = [
         "% \\usepackage{booktabs}",
         r"\begin{table}",
@@ -307,7 +307,7 @@ def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: 
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        *said,
+        *responses,
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -330,13 +330,13 @@ def _latex_board(board: Board) -> str:
 def _latex_cell(cell: Cell | None) -> str:
     if cell is None or math.isnan(cell.estimate.value):
         return "--"
-    value, found = cell.estimate, cell.difference
+    value, result = cell.estimate, cell.difference
     text = plus_minus(value.value, value.low, value.high, scale=cell.scale).replace(" ± ", r" \pm ")
     text += _DAGGER if value.doubt else ""
-    if found is not None and not math.isnan(found.value):
-        given = mark(cell)
-        raised = f"^{{{given}}}" if given else ""
-        text += rf"\;({cell.scale * found.value:+.1f}{raised})" + (_DAGGER if found.doubt else "")
+    if result is not None and not math.isnan(result.value):
+        supplied = mark(cell)
+        raised = f"^{{{supplied}}}" if supplied else ""
+        text += rf"\;({cell.scale * result.value:+.1f}{raised})" + (_DAGGER if result.doubt else "")
     return f"${text}$"
 
 
@@ -359,8 +359,8 @@ def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     head = _cells("th", columns)
     body = "".join(f"<tr>{_cells('td', row)}</tr>\n" for row in rows)
     named = f"<caption{_LEFT}>{_text(caption)}</caption>\n" if caption else ""
-    said = "".join(f"<li>{_text(note)}</li>\n" for note in notes)
-    below = f"<ul>\n{said}</ul>\n" if said else ""
+    response = "".join(f"<li>{_text(note)}</li>\n" for note in notes)
+    below = f"<ul>\n{response}</ul>\n" if response else ""
     return f"<table>\n{named}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{below}"
 
 
@@ -376,7 +376,7 @@ def board_html(board: Board) -> str:
 
 def _cells(tag: str, texts: Sequence[str]) -> str:
     """One row's cells, the first aligned left."""
-    return "".join(f"<{tag}{_RIGHT if place else _LEFT}>{_text(text)}</{tag}>" for place, text in enumerate(texts))
+    return "".join(f"<{tag}{_RIGHT if position else _LEFT}>{_text(text)}</{tag}>" for position, text in enumerate(texts))
 
 
 def _text(text: str) -> str:

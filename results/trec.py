@@ -65,13 +65,13 @@ def decreasing(scores: Sequence[float]) -> list[float]:
     """
     if any(abs(score) > _HUGE for score in scores):
         return [float(rank) for rank in range(len(scores), 0, -1)]
-    found: list[float] = []
+    results: list[float] = []
     for score in scores:
-        if found and np.float32(score) >= np.float32(found[-1]):
+        if results and np.float32(score) >= np.float32(results[-1]):
             # Four units in the last place of a 32-bit float, and enough beside 0 not to be a denormal.
-            score = float(np.float32(found[-1] - max(abs(found[-1]) * 2.0**-21, 2.0**-40)))
-        found.append(score)
-    return found
+            score = float(np.float32(results[-1] - max(abs(results[-1]) * 2.0**-21, 2.0**-40)))
+        results.append(score)
+    return results
 
 
 def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], tag: str) -> int:
@@ -134,7 +134,7 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
     Returns:
         By question id: the line on which it first appears, and its evidence.
     """
-    found: dict[str, list[tuple[float, int, str]]] = {}
+    results: dict[str, list[tuple[float, int, str]]] = {}
     first: dict[str, int] = {}
     held: dict[str, set[str]] = {}
     for line in lines(source, findings, limits, limits.rows * limits.evidence):
@@ -142,21 +142,21 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
         if entry is None:
             continue
         question, document, rank, score = entry
-        if question not in found:
-            if len(found) >= limits.rows:
+        if question not in results:
+            if len(results) >= limits.rows:
                 findings.add("too_many_rows", f"the run has more than {limits.rows} questions; reading stopped", line=line.number)
                 break
-            found[question], held[question], first[question] = [], set(), line.number
+            results[question], held[question], first[question] = [], set(), line.number
         if document in held[question]:
             findings.add("evidence_twice", "a document is listed twice for a question", shown(document), line=line.number)
         elif len(held[question]) >= limits.evidence:
             findings.add("too_much_evidence", f"a question has more than {limits.evidence} documents", shown(question), line=line.number)
         else:
             held[question].add(document)
-            found[question].append((score, rank, document))
+            results[question].append((score, rank, document))
     rankings = {}
-    for question, ranked in found.items():
-        ordered = sorted(ranked, key=lambda one: (-one[0], one[1]))
+    for question, ranked in results.items():
+        ordered = sorted(ranked, key=lambda item: (-item[0], item[1]))
         ranks = [rank for _, rank, _ in ordered]
         if ranks != sorted(ranks):
             findings.add(
@@ -217,7 +217,7 @@ def run_rows(questions: Mapping[str, Question] | Iterable[Question]) -> RowReade
         rankings = read_run(source, findings, limits)
         for question, (line, evidence) in rankings.items():
             yield Row(line, Prediction(question, "", evidence))
-        silent = [one for one in every if one.id not in rankings and one.query_id not in rankings]
+        silent = [item for item in every if item.id not in rankings and item.query_id not in rankings]
         for question in silent:
             findings.add(
                 "nothing_found",

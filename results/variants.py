@@ -50,8 +50,8 @@ class Told:
     @property
     def name(self) -> str:
         """The mix in words: `formal`, `informal`, `50 % informal`."""
-        told = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
-        return " + ".join(told) or FORMAL
+        reported = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
+        return " + ".join(reported) or FORMAL
 
     @property
     def style(self) -> str | None:
@@ -77,17 +77,17 @@ def told_by_name(dataset: str) -> Told:
     `styled:SPLIT(BASE,STYLE=SHARE,…,by=…,seed=…)`.
     """
     try:
-        asked = asked_of(dataset)
+        query = asked_of(dataset)
         base, *parts = variant_of(dataset) or [""]
     except UserError:
         return Told(dataset)  # of a program of the user's own
-    same = (str(asked), *sorted(held(asked) - {str(asked)}))
+    same = (str(query), *sorted(held(query) - {str(query)}))
     if not base:
-        return Told(dataset, split=asked.split, same_questions=same)
+        return Told(dataset, split=query.split, same_questions=same)
     keys = [part.partition("=") for part in parts]
     shares = tuple((key, float(value)) for key, _, value in keys if key not in (*_DRAWN, FORMAL))
     drawn = ",".join(f"{key}={value}" for key, _, value in keys if key in _DRAWN and shares)
-    return Told(f"{base}:{asked.split}", shares, drawn, asked.split, same)
+    return Told(f"{base}:{query.split}", shares, drawn, query.split, same)
 
 
 def variant_of(dataset: str) -> list[str]:
@@ -142,22 +142,22 @@ def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> 
         mixed: Whether its benchmark is one of mixed styles.
     """
     try:
-        asked = DataReference.parse(same_questions[0])
-        if _holds(asked_of(reference), asked, frozenset(same_questions)):
+        query = DataReference.parse(same_questions[0])
+        if _holds(asked_of(reference), query, frozenset(same_questions)):
             return True
         # A reference to mixed styles that does not say of what may be to those that are asked.
-        return mixed and not variant_of(reference) and _holds(DataReference.of_name(reference), replace(asked, name=STYLED, subset=None))
+        return mixed and not variant_of(reference) and _holds(DataReference.of_name(reference), replace(query, name=STYLED, subset=None))
     except (UserError, IndexError):
         return False
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(item: str, other: str) -> bool:
     """Whether two names of training data may mean the same questions, whichever of the two says more."""
-    return one == other or covers(one, other) or covers(other, one)
+    return item == other or covers(item, other) or covers(other, item)
 
 
-def _holds(given: DataReference, asked: DataReference, same: frozenset[str] | None = None) -> bool:
-    alike = given.name == asked.name and (not given.subset or not asked.subset or given.subset == asked.subset)
-    if alike and (given.split is None or set(given.split.split("+")) & set((asked.split or "").split("+"))):
+def _holds(value: DataReference, query: DataReference, same: frozenset[str] | None = None) -> bool:
+    alike = value.name == query.name and (not value.subset or not query.subset or value.subset == query.subset)
+    if alike and (value.split is None or set(value.split.split("+")) & set((query.split or "").split("+"))):
         return True
-    return asked.split is not None and not held(given, asked).isdisjoint(held(asked, given) if same is None else same)
+    return query.split is not None and not held(value, query).isdisjoint(held(query, value) if same is None else same)

@@ -115,7 +115,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _slow:
         terminalreporter.section(f"{len(_slow)} tests above {SLOW_S} s of CPU time")
-    for name, seconds in sorted(_slow.items(), key=lambda one: -one[1])[:25]:
+    for name, seconds in sorted(_slow.items(), key=lambda item: -item[1])[:25]:
         terminalreporter.line(f"{seconds:7.2f} s  {name}")
 
 

@@ -145,16 +145,16 @@ def test_doctor_names_the_store_and_what_is_installed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place, name in (tmp_path / "ours", "clash"), (tmp_path / "elsewhere", "harmless"):
-        (place / f"{name}-1.dist-info").mkdir(parents=True)
-        (place / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        (place / f"{name}-1.dist-info" / "top_level.txt").write_text("results\n")
-        monkeypatch.syspath_prepend(place)
+    for position, name in (tmp_path / "ours", "clash"), (tmp_path / "elsewhere", "harmless"):
+        (position / f"{name}-1.dist-info").mkdir(parents=True)
+        (position / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (position / f"{name}-1.dist-info" / "top_level.txt").write_text("results\n")
+        monkeypatch.syspath_prepend(position)
     monkeypatch.setattr(doctor, "HOME", tmp_path / "ours")
-    (found,) = doctor._rooms()
-    assert (found.what, found.state) == ("package results", "problem")
-    assert found.detail == f"also installed by clash, in {tmp_path / 'ours' / 'results'}"
-    assert "harmless" not in found.remedy
+    (result,) = doctor._rooms()
+    assert (result.what, result.state) == ("package results", "problem")
+    assert result.detail == f"also installed by clash, in {tmp_path / 'ours' / 'results'}"
+    assert "harmless" not in result.remedy
 
 
 @pytest.fixture

@@ -108,8 +108,8 @@ def functions(node: ast.AST, prefix: str = ""):
 def mutants(root: Path, label: str) -> dict[str, dict]:
     """All mutants of one set by identity."""
     files = [f for name in SETS[label][0] for f in ([root / name] if name.endswith(".py") else sorted((root / name).rglob("*.py")))]
-    named = [(name, ast.dump(one), one, f) for f in files if f.is_file() for name, one in functions(ast.parse(f.read_bytes()))]
-    seen, found = Counter(), {}
+    named = [(name, ast.dump(item), item, f) for f in files if f.is_file() for name, item in functions(ast.parse(f.read_bytes()))]
+    seen, result = Counter(), {}
     for name, _, function, file in sorted(named, key=lambda row: row[:2]):
         seen[name] += 1
         ordinals = Counter()
@@ -121,8 +121,8 @@ def mutants(root: Path, label: str) -> dict[str, dict]:
                 known = [label, name, seen[name], kind, before, after, ordinals[kind, before, after]]
                 row = {"set": label, "function": name, "file": str(file.relative_to(root)), "before": before, "after": after}
                 row["place"] = [node.lineno, node.col_offset, node.end_lineno, node.end_col_offset]
-                found[hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]] = row
-    return found
+                result[hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]] = row
+    return result
 
 
 def mutated(source: bytes, mutant: dict) -> bytes:
@@ -213,32 +213,32 @@ def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str
             os.kill(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    told = root / "told.json"
-    return os.waitstatus_to_exitcode(done[1]), json.loads(told.read_text()) if told.exists() else None
+    reported = root / "told.json"
+    return os.waitstatus_to_exitcode(done[1]), json.loads(reported.read_text()) if reported.exists() else None
 
 
-def run_set(root: Path, label: str, given: argparse.Namespace, earlier: dict, done: dict) -> None:
+def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict, done: dict) -> None:
     """Run the mutants of one set that the output does not hold yet."""
     every = mutants(root, label)
-    drawn = sorted(every)[: given.sample] if given.like is None else [key for key, row in earlier.items() if row["set"] == label]
+    drawn = sorted(every)[: value.sample] if value.like is None else [key for key, row in earlier.items() if row["set"] == label]
     _, folders, mention = SETS[label]
     tests = sorted(file for folder in folders for file in Path(folder).rglob("test_*.py") if re.search(mention, file.read_text()))
-    tests, kept = [str(file) for file in tests], given.out.with_suffix(f".{label.replace('/', '.')}.json")
+    tests, kept = [str(file) for file in tests], value.out.with_suffix(f".{label.replace('/', '.')}.json")
     if not (drawn := [key for key in drawn if key not in done]):
         return
     if not kept.exists():
-        _, told = forked(root, tests, lambda at: Watch(at, {every[key]["file"] for key in every}), 7200, [])
-        kept.write_text(json.dumps(told))
+        _, reported = forked(root, tests, lambda at: Watch(at, {every[key]["file"] for key in every}), 7200, [])
+        kept.write_text(json.dumps(reported))
     items = json.loads(kept.read_text())["items"]
     for key in drawn:
         row = {"id": key, **(every.get(key) or {**earlier[key], "status": "gone", "by": None})}
         if key in every:
             called = f"{row['file']}:{row['function']}"
-            row |= tried(root, row, {item: s for item, (s, names) in items.items() if called in names}, given.budget)
+            row |= tried(root, row, {item: s for item, (s, names) in items.items() if called in names}, value.budget)
             if row["status"] != "killed" and key in earlier and earlier[key]["status"] == "killed":
                 row |= tried(root, row, {item: s for item, (s, _) in items.items()}, 1e9)
         done[key] = row
-        with given.out.open("a") as out:
+        with value.out.open("a") as out:
             print(json.dumps(row, ensure_ascii=False), file=out)
         print(row["status"], row["file"], row["place"][0], f"{row['function']}: {row['before']} → {row['after']} | {row['by']}", flush=True)
 
@@ -278,15 +278,15 @@ def main() -> int:
     parser.add_argument("--like", type=Path, help="run the mutants of this earlier run")
     parser.add_argument("--only", choices=SETS, action="append")
     parser.add_argument("--budget", type=float, default=40.0, help="CPU seconds of tests that a mutant is shown to")
-    given = parser.parse_args()
-    given.out = given.out.absolute()
+    value = parser.parse_args()
+    value.out = value.out.absolute()
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"})
     os.nice(10)
-    earlier, done = rows_of(given.like), rows_of(given.out)
+    earlier, done = rows_of(value.like), rows_of(value.out)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
-        shutil.copytree(given.tree, root, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "*-store", ".hypothesis"))
+        shutil.copytree(value.tree, root, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "*-store", ".hypothesis"))
         # By hash: a file that changes twice within a second is still read anew.
         subprocess.run([sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", root], check=False)
         os.chdir(root)
@@ -296,9 +296,9 @@ def main() -> int:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
         gc.freeze()
-        for label in given.only or SETS:
-            run_set(root, label, given, earlier, done)
-    rows = [row for row in done.values() if not given.only or row["set"] in given.only]
+        for label in value.only or SETS:
+            run_set(root, label, value, earlier, done)
+    rows = [row for row in done.values() if not value.only or row["set"] in value.only]
     for label, status in sorted(Counter((row["set"], row["status"]) for row in rows).items()):
         print(*label, status)
     killed = {key for key, row in earlier.items() if row["status"] in ("killed", "timeout")}

@@ -37,7 +37,7 @@ def ship(checkpoint: Path, folder: Path) -> int:
     config, adapters = read_config(checkpoint)
     if config.base != POCKET:
         raise ValueError(f"the base is {config.base!r}, and only {POCKET!r} ships")
-    files = [CONFIG, ROWS, *(f"{one}/{name}" for one in adapters for name in ("adapter_config.json", "adapter_model.safetensors"))]
+    files = [CONFIG, ROWS, *(f"{item}/{name}" for item in adapters for name in ("adapter_config.json", "adapter_model.safetensors"))]
     with tempfile.TemporaryDirectory() as made:
         for name in files:
             target = Path(made) / name
@@ -46,14 +46,14 @@ def ship(checkpoint: Path, folder: Path) -> int:
                 shutil.copyfile(checkpoint / name, target)
                 continue
             tensors = load_file(str(checkpoint / name))
-            halved = {key: one.half() if one.dtype == torch.float32 else one for key, one in tensors.items()}
+            halved = {key: item.half() if item.dtype == torch.float32 else item for key, item in tensors.items()}
             save_file(halved, str(target))
             target.chmod(0o644)
         size = sum((Path(made) / name).stat().st_size for name in files)
         if size > LARGEST_BYTES:
             raise ValueError(f"{size:,} bytes, more than {LARGEST_BYTES:,}")
-        for one in ADAPTERS:
-            shutil.rmtree(folder / one, ignore_errors=True)
+        for item in ADAPTERS:
+            shutil.rmtree(folder / item, ignore_errors=True)
         shutil.copytree(made, folder, dirs_exist_ok=True)
     return size
 
@@ -63,8 +63,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a folder that `ragmeter train clara` or `ragmeter run` made")
     parser.add_argument("--out", type=Path, default=Path(locate(CLARA_POCKET)))
-    given = parser.parse_args()
-    print(f"{ship(given.checkpoint, given.out):,} bytes in {given.out}")
+    value = parser.parse_args()
+    print(f"{ship(value.checkpoint, value.out):,} bytes in {value.out}")
 
 
 if __name__ == "__main__":

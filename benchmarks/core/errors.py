@@ -41,9 +41,9 @@ class UserError(Exception):
             lines.append(f"  try:   {self.try_this}")
         return lines
 
-    def also_at(self, place: str) -> None:
+    def also_at(self, position: str) -> None:
         """Name a further place, before the one that is named: the line that asked for what is wrong there."""
-        self.where = f"{place}; {self.where}" if self.where else place
+        self.where = f"{position}; {self.where}" if self.where else position
         self.args = ("\n".join(self.lines()),)
 
     def also_try(self, hint: str) -> None:
@@ -80,17 +80,17 @@ def how_to_install(extra: str) -> str:
 
 def _packages(extra: str) -> list[str]:
     """What an extra installs, by ragmeter's own metadata; extras that it names itself are followed."""
-    found: list[str] = []
+    results: list[str] = []
     try:
         lines = requires("ragmeter") or []
     except PackageNotFoundError:
-        return found
+        return results
     for line in lines:
         what, _, marker = line.partition(";")
         if re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
             inner = re.fullmatch(r"ragmeter\[([\w,-]+)\]", what.strip())
-            found += [one for name in inner[1].split(",") for one in _packages(name)] if inner else [what.strip()]
-    return list(dict.fromkeys(found))
+            results += [package for name in inner[1].split(",") for package in _packages(name)] if inner else [what.strip()]
+    return list(dict.fromkeys(results))
 
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -112,9 +112,9 @@ def unwritable(error: OSError, where: object = None, *, what: str = "this file",
 def refused(error: OSError, where: object = None, *, what: str, try_this: str | None = None) -> UserError:
     """The error for what the system refused (arguments as of `unwritable`; `what` is what could not be done)."""
     kind = Broke if error.errno in _DISK else UserError
-    place = error.filename if where is None else where
-    said = f"{what}: {error.strerror or error}"
-    return kind(said, where=None if place is None else str(place), try_this=try_this)
+    position = error.filename if where is None else where
+    response = f"{what}: {error.strerror or error}"
+    return kind(response, where=None if position is None else str(position), try_this=try_this)
 
 
 def make_folder(folder: Path, where: object = None) -> None:
@@ -149,8 +149,8 @@ def require_writable(file: Path, *, what: str = "this file") -> None:
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
     """The known name closest to a mistyped one, or None where nothing is close."""
-    found = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
-    return found[0] if found else None
+    result = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
+    return result[0] if result else None
 
 
 _LISTED = 12
@@ -229,8 +229,8 @@ def in_words(error: Mapping[str, Any]) -> str:
 
 def first_error(error: ValidationError) -> Any:
     """The error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
-    found = error.errors(include_url=False)
-    return min(found, key=lambda one: one["type"] != "extra_forbidden")
+    result = error.errors(include_url=False)
+    return min(result, key=lambda item: item["type"] != "extra_forbidden")
 
 
 def told_of(error: ValidationError) -> tuple[str, str]:

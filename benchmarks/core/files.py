@@ -22,11 +22,11 @@ def whole(path: Path, write: Callable[[Path], T]) -> T:
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        said = write(partial)
+        response = write(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    return said
+    return response
 
 
 def whole_text(path: Path, text: str) -> None:

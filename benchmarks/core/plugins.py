@@ -120,8 +120,8 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
     return {
         identifier: module
         for module, path in _registering_modules(package)
-        for found, identifier in _WRITTEN.findall(path.read_text("utf-8"))
-        if found == decorator
+        for result, identifier in _WRITTEN.findall(path.read_text("utf-8"))
+        if result == decorator
     }
 
 

@@ -30,14 +30,14 @@ class QuestionIds:
         Raises:
             UserError: It was there already.
         """
-        place = record.place if self._only else record.where
+        position = record.place if self._only else record.where
         if identifier in self._places:
             raise UserError(
                 f"question id {identifier!r} occurs twice",
-                where=(f"{self._only}, " if self._only else "") + f"{self._places[identifier]} and {place}",
+                where=(f"{self._only}, " if self._only else "") + f"{self._places[identifier]} and {position}",
                 try_this="remove one of the records: scores are kept per question id",
             )
-        self._places[identifier] = place
+        self._places[identifier] = position
 
 
 def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:

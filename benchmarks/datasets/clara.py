@@ -108,10 +108,10 @@ def documents(record: Record, *names: str) -> tuple[str, ...]:
         BadRecord: There are none, or one is no string.
     """
     name = next((name for name in names if record.has(name)), names[0])
-    found = record.texts(name)
-    if not found:
+    result = record.texts(name)
+    if not result:
         raise record.problem(f"field {name!r} is empty", name)
-    return found
+    return result
 
 
 def gather(
@@ -152,10 +152,10 @@ def gather(
 
 def _evidence(row: Row, passages: Sequence[Passage], counts: Counter[str]) -> tuple[str, ...]:
     evidence = []
-    for place in row.positives or ():
-        present = 0 <= place < len(passages)
+    for position in row.positives or ():
+        present = 0 <= position < len(passages)
         counts["positives_absent"] += not present
-        evidence.append(passages[place].id if present else content_id("p", "absent", row.id, str(place)))
+        evidence.append(passages[position].id if present else content_id("p", "absent", row.id, str(position)))
     return tuple(dict.fromkeys(evidence))
 
 
@@ -191,13 +191,13 @@ _QUESTIONS = {
 }
 _SOURCES = {"2wiki": ("2wikimultihopqa",), "hotpotqa": ("hotpotqa/distractor",), "musique": ("musique/ans",)}
 """Whose questions the e2e sets ask, by the paper's numbers; nq's are a selection, and it does not say from where."""
-_MIXED = {"musique": tuple(one for sources in _SOURCES.values() for one in sources)}
+_MIXED = {"musique": tuple(source for sources in _SOURCES.values() for source in sources)}
 """The same for training, where it differs: the paper trains for MuSiQue on a mix of all three."""
 
 
 def _same_questions() -> dict[str, tuple[str, ...]]:
     """Both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
-    found = {}
+    results = {}
     for subset, split in SPLITS.items():
         if not subset.endswith(_POOLS):
             continue
@@ -207,8 +207,8 @@ def _same_questions() -> dict[str, tuple[str, ...]]:
             same += [f"{source}:train" for source in _MIXED.get(name, _SOURCES.get(name, ()))]
         elif subset.startswith("e2e_eval"):
             same += [f"{source}:dev" for source in _SOURCES.get(name, ())]
-        found[f"{subset}:{split}"] = tuple(same)
-    return found
+        results[f"{subset}:{split}"] = tuple(same)
+    return results
 
 
 CARD = DatasetCard(
@@ -219,7 +219,7 @@ CARD = DatasetCard(
     "twenty documents, its answers and the places of the positives among them.",
     hub_id="apple/CLaRa_multi_stage",
     revision=None,
-    licence="MIT by the dataset's card",
+    license="MIT by the dataset's card",
     citation="@article{he2025clara, title={CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning}, "
     "author={He, Jie and Bai, Richard He and Williamson, Sinead and Pan, Jeff Z. and Jaitly, Navdeep and Zhang, "
     "Yizhe}, journal={arXiv preprint arXiv:2511.18659}, year={2025}}",
@@ -331,8 +331,8 @@ def _answered(record: Record, identifier: str) -> Row:
 
 
 def _positives(record: Record) -> tuple[int, ...] | None:
-    given = record.fields.get("pos_index")
-    if given is None:
+    value = record.fields.get("pos_index")
+    if value is None:
         return None
-    places = given if isinstance(given, list) else [given]
-    return tuple(record.expect(place, f"pos_index[{i}]", int) for i, place in enumerate(places))
+    positions = value if isinstance(value, list) else [value]
+    return tuple(record.expect(position, f"pos_index[{i}]", int) for i, position in enumerate(positions))

@@ -25,10 +25,10 @@ CARD = DatasetCard(
     task="graph QA",
     description="WebQSP's questions composed into harder ones (composition, conjunction, comparative, superlative) of "
     "up to four hops over Freebase; a question has a set of answers, topic entities, and in the layouts with graphs a "
-    "neighbourhood of Freebase of thousands of triples to look in.",
+    "neighborhood of Freebase of thousands of triples to look in.",
     hub_id="rmanluo/RoG-cwq",
     revision="b0f6275586286312c4e99ef4b0adc65463c91f8e",
-    licence="CC BY 4.0 or Apache-2.0, by different accounts",
+    license="CC BY 4.0 or Apache-2.0, by different accounts",
     citation="@inproceedings{talmor2018web, title={The Web as a Knowledge-Base for Answering Complex Questions}, "
     "author={Talmor, Alon and Berant, Jonathan}, booktitle={NAACL}, year={2018}}",
     languages=("en",),

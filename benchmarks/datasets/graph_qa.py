@@ -227,11 +227,11 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
     """
     archive = archive_of(path)
     folder = path.parent if archive is None else archive[0].parent
-    found: list[Path] = []
+    results: list[Path] = []
     for name in (ENTITIES, *NAMES, RELATIONS):
-        places = (folder / name, folder.parent / name)
-        found.extend([place for place in places if place.is_file()][:1])
-    names = {file.name for file in found}
+        positions = (folder / name, folder.parent / name)
+        results.extend([position for position in positions if position.is_file()][:1])
+    names = {file.name for file in results}
     lacking = RELATIONS if RELATIONS not in names else "" if {ENTITIES, NAMES[0]} & names else ENTITIES
     if lacking:
         raise UserError(
@@ -239,7 +239,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
             where=str(folder),
             try_this=f"put {lacking} beside {path.name}, as it comes with the data",
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -289,8 +289,8 @@ def nsm(path: Path) -> Parse:
             identifier = answer.get("kb_id") if isinstance(answer.get("kb_id"), str) else answer.get("text")
             ids.append(record.expect(identifier, f"answers[{i}].kb_id", str))
             names.append(answer.get("text") or vocabulary.names.get(ids[-1], ids[-1]))
-        given = record.field("entities", list)
-        topics = [vocabulary.entity(record, entity, f"entities[{i}]") for i, entity in enumerate(given)]
+        options = record.field("entities", list)
+        topics = [vocabulary.entity(record, entity, f"entities[{i}]") for i, entity in enumerate(options)]
         counts = once + Counter(repeated_answers=len(names) - len(set(names)))
         once.clear()
         question = Question(
@@ -419,7 +419,7 @@ def assemble(reference: DataReference, version: int, card: DatasetCard, config: 
     if layout.has_graphs:
         questions, graphs, corpus = _compiled(reader, paths, (source.name, version, name), counts)
     else:
-        questions = [asked.question for asked in _counted(reader.read(paths), counts)]
+        questions = [query.question for query in _counted(reader.read(paths), counts)]
     counts["questions_without_gold"] = sum(not question.answers for question in questions)
     counts["questions_without_topic"] = sum(not question.topic_entities for question in questions)
     expected = layout.sizes.get(reference.split or "", card.splits[reference.split or ""])
@@ -491,9 +491,9 @@ class _Reader:
         whole = bool(self.layout.items)
         ids = QuestionIds(paths)
         each = read_records(paths, lambda record: self._each(record, parse), skip_bad=self.skip_bad, skipped=self.skipped, whole=whole)
-        for asked in (asked for several in each for asked in several):
-            ids.add(asked.question.id, asked.record)
-            yield asked
+        for query in (query for several in each for query in several):
+            ids.add(query.question.id, query.record)
+            yield query
         if not ids:
             raise UserError("the file holds no question that can be read", where=str(paths[0]))
 
@@ -503,28 +503,28 @@ class _Reader:
             refuse_other_dataset(record, self._source.name)
         if not self.layout.items:
             return [self._one(record, parse)]
-        found = []
+        results = []
         for i, item in enumerate(record.field(self.layout.items, list)):
             name = f"{self.layout.items}[{i}]"
             try:
                 fields = record.expect(item, name, dict)
-                found.append(self._one(Record(fields, record.path, f"{record.place}, {name}"), parse))
+                results.append(self._one(Record(fields, record.path, f"{record.place}, {name}"), parse))
             except BadRecord as error:
                 if not self.skip_bad:
                     raise
                 self.skipped.append(SkippedRecord(error.where or record.where, error.what))
-        return found
+        return results
 
     def _one(self, record: Record, parse: Callable[[Record], Asked]) -> Asked:
-        asked = parse(record)
-        self._source.refuse(asked.question, self.split, record.where)
-        return asked
+        query = parse(record)
+        self._source.refuse(query.question, self.split, record.where)
+        return query
 
 
 def _counted(read: Iterable[Asked], counts: Counter[str]) -> Iterator[Asked]:
-    for asked in read:
-        counts.update(asked.counts)
-        yield asked
+    for query in read:
+        counts.update(query.counts)
+        yield query
 
 
 # --- made once -----------------------------------------------------------------------------------------------
@@ -560,9 +560,9 @@ def _compiled(
 def _compile(reader: _Reader, paths: Sequence[Path], folder: Path) -> None:
     """Read files into a folder of the cache, unless it is there."""
     try:
-        with made_once(folder) as place:
-            if place is not None:
-                _fill(place, reader.read(paths), reader.skipped)
+        with made_once(folder) as position:
+            if position is not None:
+                _fill(position, reader.read(paths), reader.skipped)
     except OSError as error:
         raise Broke(
             f"the graphs of {paths[0].name} cannot be kept: {error.strerror or error}",
@@ -571,27 +571,27 @@ def _compile(reader: _Reader, paths: Sequence[Path], folder: Path) -> None:
         ) from error
 
 
-def _fill(place: Path, read: Iterable[Asked], skipped: Sequence[SkippedRecord]) -> None:
+def _fill(position: Path, read: Iterable[Asked], skipped: Sequence[SkippedRecord]) -> None:
     counts: Counter[str] = Counter()
-    with GraphWriter(place) as writer, open(place / _QUESTIONS, "w", encoding="utf-8", newline="\n") as kept:
-        for asked in _counted(read, counts):
-            graph = list(dict.fromkeys(asked.graph or ()))
-            counts.update(_met(asked, graph))
+    with GraphWriter(position) as writer, open(position / _QUESTIONS, "w", encoding="utf-8", newline="\n") as kept:
+        for query in _counted(read, counts):
+            graph = list(dict.fromkeys(query.graph or ()))
+            counts.update(_met(query, graph))
             writer.add(graph)
-            kept.write(json.dumps(_row(asked.question), ensure_ascii=False) + "\n")
+            kept.write(json.dumps(_row(query.question), ensure_ascii=False) + "\n")
     left_out = [[skip.where, skip.reason] for skip in skipped]
-    (place / _CARD).write_text(json.dumps({"counts": dict(counts), "skipped": left_out}), "utf-8")
+    (position / _CARD).write_text(json.dumps({"counts": dict(counts), "skipped": left_out}), "utf-8")
 
 
-def _met(asked: Asked, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
+def _met(query: Asked, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
     """What a reader of scores should know of a question's graph (keys of `NOTES`)."""
     nodes = {head for head, _, _ in graph} | {tail for _, _, tail in graph}
-    answers = asked.question.answers
+    answers = query.question.answers
     outside = sum(answer not in nodes for answer in answers)
     return {
         "empty_graphs": int(not graph),
-        "duplicate_triples": len(asked.graph or ()) - len(graph),
-        "questions_with_topics_outside": int(not nodes.issuperset(asked.question.topic_entities)),
+        "duplicate_triples": len(query.graph or ()) - len(graph),
+        "questions_with_topics_outside": int(not nodes.issuperset(query.question.topic_entities)),
         "answers_outside": outside,
         "questions_with_answers_outside": int(outside > 0),
         "questions_with_no_answer_inside": int(0 < len(answers) == outside),

@@ -21,7 +21,7 @@ CARD = DatasetCard(
     "distractor: ten paragraphs a question, gold among them; fullwiki: the authors' retrieved paragraphs.",
     hub_id="hotpotqa/hotpot_qa",
     revision="1908d6afbbead072334abe2965f91bd2709910ab",
-    licence="CC BY-SA 4.0",
+    license="CC BY-SA 4.0",
     citation="@inproceedings{yang2018hotpotqa, title={HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question "
     "Answering}, author={Yang, Zhilin and Qi, Peng and Zhang, Saizheng and Bengio, Yoshua and Cohen, William W. and "
     "Salakhutdinov, Ruslan and Manning, Christopher D.}, booktitle={EMNLP}, year={2018}}",

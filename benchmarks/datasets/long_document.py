@@ -22,7 +22,7 @@ from benchmarks.datasets import QuestionIds, said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.sources import Record, read_records
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ PAPER_OVERLAP = 12
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "blank_answers": "{n} blank answers beside others were left out of the gold",
-    "questions_with_empty_normal_form": "{n} questions have gold answers that all normalise to nothing: under "
+    "questions_with_empty_normal_form": "{n} questions have gold answers that all normalize to nothing: under "
     "LongBench's rules no answer can score on them",
     "documents_of_one_context_id": "{n} documents share their context_id with a different text; each text is a document of its own",
 }
@@ -178,19 +178,19 @@ def gold(record: Record, name: str = "answers") -> tuple[tuple[str, ...], Counte
     Raises:
         BadRecord: The field is missing or is no answer.
     """
-    given = record.answers(name)
-    answers = tuple(answer for answer in given if answer.strip())
-    empty = bool(answers) and not any(normalise(answer, "longbench") for answer in answers)
+    options = record.answers(name)
+    answers = tuple(answer for answer in options if answer.strip())
+    empty = bool(answers) and not any(normalize(answer, "longbench") for answer in answers)
     return answers, Counter(
         questions_without_gold=int(not answers),
-        blank_answers=len(given) - len(answers) if answers else 0,
+        blank_answers=len(options) - len(answers) if answers else 0,
         questions_with_empty_normal_form=int(empty),
     )
 
 
 def answer_type(answers: Sequence[str]) -> str:
     """`yes_no` or `unanswerable` where every answer says so, else ""."""
-    forms = {normalise(answer, "longbench") for answer in answers}
+    forms = {normalize(answer, "longbench") for answer in answers}
     if forms and forms <= {"yes", "no"}:
         return "yes_no"
     return "unanswerable" if forms == {"unanswerable"} else ""
@@ -238,10 +238,10 @@ def assemble(
     questions: list[Question] = []
     ids = QuestionIds(paths)
     records = read_records(paths, parse, skip_bad=config.skip_bad, skipped=skipped)
-    for asked in islice(records, first):
-        ids.add(asked.question.id, asked.record)
-        questions.append(replace(asked.question, document_id=shelf.add(asked.context)))
-        counts.update(asked.counts)
+    for query in islice(records, first):
+        ids.add(query.question.id, query.record)
+        questions.append(replace(query.question, document_id=shelf.add(query.context)))
+        counts.update(query.counts)
     counts["documents_of_one_context_id"] = _divided(questions)
     return Benchmark(reference, version, card, questions, shelf.corpus(), tuple(skipped), {**said(counts, NOTES), **(extra or {})})
 

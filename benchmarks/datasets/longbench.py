@@ -84,7 +84,7 @@ CARD = DatasetCard(
     "musique); the _e variants spread their questions evenly over lengths.",
     hub_id="THUDM/LongBench",
     revision="5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
-    licence="MIT; the component sets keep their own licences",
+    license="MIT; the component sets keep their own licenses",
     citation="@inproceedings{bai2024longbench, title={LongBench: A Bilingual, Multitask Benchmark for Long Context "
     "Understanding}, author={Bai, Yushi and Lv, Xin and Zhang, Jiajie and Lyu, Hongchang and Tang, Jiankai and Huang, "
     "Zhidian and Du, Zhengxiao and Liu, Xiao and Zeng, Aohan and Hou, Lei and Dong, Yuxiao and Tang, Jie and Li, "
@@ -138,19 +138,19 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
 
 def reading(subset: str) -> dict[str, Any]:
     """A subset's prompt and longest answer, and how a prompt that is too long is shortened."""
-    found = READING[subset.removesuffix(_EVEN)]
-    return {"prompt": found.prompt, "max_new_tokens": found.max_new_tokens, "truncation": "middle"}
+    result = READING[subset.removesuffix(_EVEN)]
+    return {"prompt": result.prompt, "max_new_tokens": result.max_new_tokens, "truncation": "middle"}
 
 
 def _require_set(record: Record, subset: str) -> None:
     """Stop at a record of another dataset or set: the file is the wrong one, so this is never skipped."""
     refuse_other_dataset(record, "longbench")
     # UltraDomain's mix keeps the names of the LongBench sets that it was made from.
-    given = "ultradomain" if "label" in record.fields else record.text("dataset")
+    value = "ultradomain" if "label" in record.fields else record.text("dataset")
     # A variant's file may carry the plain set's name, never the other way round.
-    if given not in (subset, subset.removesuffix(_EVEN)):
+    if value not in (subset, subset.removesuffix(_EVEN)):
         raise UserError(
-            f"this record is of {given}, not of {subset}",
+            f"this record is of {value}, not of {subset}",
             where=f"{record.where}, field dataset",
-            try_this=f"ask for longbench/{given}:test" if given in SIZES else f"give longbench the file {subset}.jsonl",
+            try_this=f"ask for longbench/{value}:test" if value in SIZES else f"give longbench the file {subset}.jsonl",
         )

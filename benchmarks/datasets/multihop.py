@@ -253,28 +253,28 @@ def _resolve(questions: list[Question], unsure: Mapping[int, Mapping[str, str]],
         corpus: What is searched.
         counts: Receives what was met.
     """
-    outside = {place: [one for one in questions[place].evidence if one not in corpus] for place in unsure}
-    missing = {unsure[place][one] for place, ids in outside.items() for one in ids if one in unsure[place]}
+    outside = {position: [item for item in questions[position].evidence if item not in corpus] for position in unsure}
+    missing = {unsure[position][identifier] for position, ids in outside.items() for identifier in ids if identifier in unsure[position]}
     holders: dict[str, list[str]] = {}
     for passage in corpus if missing else ():
         if passage.title in missing:
             holders.setdefault(passage.title, []).append(passage.id)
-    for place, ids in outside.items():
-        known = unsure[place]
-        found = {one: holders[known[one]][0] for one in ids if len(holders.get(known.get(one, ""), ())) == 1}
-        counts["positives_found_by_title"] += len(found)
-        counts["positives_absent"] += len(ids) - len(found)
-        counts["questions_with_absent_positives"] += len(ids) > len(found)
-        if found:
-            questions[place] = _renamed(questions[place], found)
+    for position, ids in outside.items():
+        known = unsure[position]
+        results = {identifier: holders[known[identifier]][0] for identifier in ids if len(holders.get(known.get(identifier, ""), ())) == 1}
+        counts["positives_found_by_title"] += len(results)
+        counts["positives_absent"] += len(ids) - len(results)
+        counts["questions_with_absent_positives"] += len(ids) > len(results)
+        if results:
+            questions[position] = _renamed(questions[position], results)
 
 
-def _renamed(question: Question, found: Mapping[str, str]) -> Question:
+def _renamed(question: Question, results: Mapping[str, str]) -> Question:
     facts = []
     for fact in question.supporting_facts:
         passage, _, index = fact.partition(SENTENCE_MARK)
-        facts.append(sentence_id(found.get(passage, passage), int(index)))
-    evidence = tuple(dict.fromkeys(found.get(identifier, identifier) for identifier in question.evidence))
+        facts.append(sentence_id(results.get(passage, passage), int(index)))
+    evidence = tuple(dict.fromkeys(results.get(identifier, identifier) for identifier in question.evidence))
     return replace(question, evidence=evidence, supporting_facts=tuple(dict.fromkeys(facts)))
 
 
@@ -339,12 +339,12 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
     facts: dict[str, None] = {}
     unreachable = []
     for title, index in _facts(record, gold=split != "test"):
-        found, kind = _holder(by_title.get(title, ()), index)
+        result, kind = _holder(by_title.get(title, ()), index)
         if kind:
             counts[kind] += 1
         if kind in ("facts_past_last_sentence", "facts_without_paragraph"):
             unreachable.append([title, index])
-        identity = found.id if found else absent_passage(title)
+        identity = result.id if result else absent_passage(title)
         evidence[identity] = title
         facts[sentence_id(identity, index)] = None
     question = Question(

@@ -26,7 +26,7 @@ CARD = DatasetCard(
     "paragraphs; ans: every question is answerable; full: each has a twin whose paragraphs do not suffice.",
     hub_id="dgslibisey/MuSiQue",
     revision="c8f4f8c9465fb69d31a8eae894c3fd509c4ca321",
-    licence="CC BY 4.0",
+    license="CC BY 4.0",
     citation="@article{trivedi2022musique, title={MuSiQue: Multihop Questions via Single-hop Question Composition}, "
     "author={Trivedi, Harsh and Balasubramanian, Niranjan and Khot, Tushar and Sabharwal, Ashish}, "
     "journal={Transactions of the Association for Computational Linguistics}, volume={10}, year={2022}}",
@@ -80,7 +80,7 @@ def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
 
 def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
     split, full = reference.split or "dev", reference.subset == "full"
-    unlabelled: Counter[str] = Counter()
+    unlabeled: Counter[str] = Counter()
 
     def parse(record: Record) -> Parsed:
         refuse_other_dataset(record, "musique")
@@ -109,8 +109,8 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
             metadata |= {"answers": answers, "aliases": aliases, "partial_evidence": supporting}
             answers, aliases, supporting = (), (), ()
         elif full and "answerable" not in record.fields:
-            unlabelled[native] += 1
-            if unlabelled[native] == 2:
+            unlabeled[native] += 1
+            if unlabeled[native] == 2:
                 identifier = f"{native}~2"
         if identifier != native:
             metadata["native_id"] = native
@@ -147,6 +147,6 @@ def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], tuple[str
 
 def _decomposition(record: Record) -> tuple[dict[str, Any], ...]:
     steps = record.field("question_decomposition", list, [])
-    found = [record.expect(step, f"question_decomposition[{i}]", dict) for i, step in enumerate(steps)]
+    results = [record.expect(step, f"question_decomposition[{i}]", dict) for i, step in enumerate(steps)]
     # Every record brings its own copies of the keys: a quarter of what a question would hold.
-    return tuple({intern(key): value for key, value in step.items()} for step in found)
+    return tuple({intern(key): value for key, value in step.items()} for step in results)

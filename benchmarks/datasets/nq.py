@@ -80,15 +80,15 @@ def layout_of(path: Path) -> str:
                 return "csv"
     for record in records(path):
         if isinstance(record, Record):
-            found = _layout(record.fields)
-            if found is None:
+            result = _layout(record.fields)
+            if result is None:
                 refuse_other_dataset(record, "nq")
                 raise UserError(
                     f"this is not a record of Natural Questions: it has the fields {', '.join(record.fields)}",
                     where=record.where,
                     try_this=f"one of the layouts {', '.join(LAYOUTS)}",
                 )
-            return found
+            return result
     return "open"  # nothing can be read: `read_records` says why
 
 
@@ -110,9 +110,9 @@ def parser(layout: str, split: str) -> Callable[[Record], Parsed]:
             looks = looks_like(fields)
             if looks is not None and "(nq)" not in looks:
                 refuse_other_dataset(record, "nq")
-            found = _layout(fields)
-            if found not in (None, layout) and layout != "csv":
-                what = f"this record is of the layout {found}, the file of {layout}"
+            result = _layout(fields)
+            if result not in (None, layout) and layout != "csv":
+                what = f"this record is of the layout {result}, the file of {layout}"
                 raise record.problem(what, ", ".join(fields))
         return parse(record, split)
 
@@ -175,7 +175,7 @@ def _kilt(record: Record, split: str) -> Parsed:
         part = Record(record.expect(item, f"output[{i}]", dict), record.path, f"{record.place}, output {i}")
         if part.has("answer"):
             answers.append(part.text("answer"))
-        provenance += [part.expect(one, f"provenance[{j}]", dict) for j, one in enumerate(_list(part, "provenance"))]
+        provenance += [part.expect(entry, f"provenance[{j}]", dict) for j, entry in enumerate(_list(part, "provenance"))]
     question = Question(
         identifier,
         _question(record, "input"),
@@ -245,8 +245,8 @@ def _contexts(record: Record, name: str) -> Iterator[tuple[Passage, Record]]:
 
 
 def _native_id(part: Record) -> str:
-    found = next((part.fields[name] for name in _NATIVE_IDS if part.fields.get(name) not in (None, "")), "")
-    return str(found).removeprefix("wiki:")
+    result = next((part.fields[name] for name in _NATIVE_IDS if part.fields.get(name) not in (None, "")), "")
+    return str(result).removeprefix("wiki:")
 
 
 def _own_id(record: Record) -> str:
@@ -305,7 +305,7 @@ CARD = DatasetCard(
     "Wikipedia. dpr: DPR's splits; open: NQ-open as released and on the hub; kilt: KILT's splits, with provenance.",
     hub_id="google-research-datasets/nq_open",
     revision="5dd9790a83002ad084ddeb7c420dc716852c6f28",
-    licence="CC BY-SA 3.0",
+    license="CC BY-SA 3.0",
     citation="@article{kwiatkowski2019natural, title={Natural Questions: A Benchmark for Question Answering Research}, "
     "author={Kwiatkowski, Tom and Palomaki, Jennimaria and Redfield, Olivia and Collins, Michael and Parikh, Ankur and "
     "Alberti, Chris and others}, journal={Transactions of the Association for Computational Linguistics}, volume={7}, "
@@ -404,13 +404,13 @@ def load(reference: DataReference, config: NQConfig) -> Benchmark:
     counts: Counter[str] = Counter()
     builder = CorpusBuilder()
     questions, natives = [], []
-    for one in _identified(parsed, paths, counts):
-        questions.append(one.question)
+    for item in _identified(parsed, paths, counts):
+        questions.append(item.question)
         if config.corpus is not None:
-            natives.append(one.native_ids)
-        if one.passages:
-            counts["repeated_contexts"] += one.repeated
-            builder.add(one.passages)
+            natives.append(item.native_ids)
+        if item.passages:
+            counts["repeated_contexts"] += item.repeated
+            builder.add(item.passages)
     notes = [] if reference.subset != "open" else [_OPEN_NOTES[reference.split or ""]]
     corpus = builder.build()
     if config.corpus is not None:
@@ -438,15 +438,15 @@ def _identified(parsed: Iterator[Parsed], paths: Sequence[Path], counts: Counter
     """
     ids = QuestionIds(paths)
     times: dict[str, int] = {}
-    for one in parsed:
-        identifier = one.question.id
-        if one.has_id:
-            ids.add(identifier, one.record)
+    for item in parsed:
+        identifier = item.question.id
+        if item.has_id:
+            ids.add(identifier, item.record)
         else:
             number = times[identifier] = times.get(identifier, 0) + 1
             if number > 1:
-                one.question = replace(one.question, id=f"{identifier}~{number}")
-        yield one
+                item.question = replace(item.question, id=f"{identifier}~{number}")
+        yield item
     counts["questions_without_ids"] = sum(times.values())
     counts["repeated_questions"] = sum(times.values()) - len(times)
 
@@ -459,11 +459,11 @@ class _Resolve:
         self._counts = counts
 
     def __call__(self, question: Question, natives: Mapping[str, tuple[str, str]]) -> Question:
-        found = [self._find(identifier, *natives.get(identifier, ("", ""))) for identifier in question.evidence]
-        absent = found.count(None)
+        results = [self._find(identifier, *natives.get(identifier, ("", ""))) for identifier in question.evidence]
+        absent = results.count(None)
         self._counts["positives_absent"] += absent
         self._counts["questions_with_absent_positives"] += absent > 0
-        evidence = [new or old for new, old in zip(found, question.evidence, strict=True)]
+        evidence = [new or old for new, old in zip(results, question.evidence, strict=True)]
         return replace(question, evidence=tuple(dict.fromkeys(evidence)), candidates=None)
 
     def _find(self, identifier: str, native_id: str, title: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Parallel texts as a benchmark: a text in one version is asked for in another, among its neighbours.
+"""Parallel texts as a benchmark: a text in one version is asked for in another, among its neighbors.
 
 Whoever ranks by content finds it whatever the style; what is lost from one version to the next is lost to style. So
 this is a probe that needs no training data, and people wrote its texts. `bible` reads verse-aligned chapters, `own` any
@@ -30,7 +30,7 @@ CARD = DatasetCard(
     "says the same. bible: chapters in four English translations; own: records of one's own.",
     hub_id=None,
     revision=None,
-    licence="public domain (bible)",
+    license="public domain (bible)",
     citation="@article{carlson2018bible, title={Evaluating prose style transfer with the Bible}, author={Carlson, "
     "Keith and Riddell, Allen and Rockmore, Daniel}, journal={Royal Society Open Science}, volume={5}, number={10}, "
     "year={2018}}",
@@ -81,17 +81,17 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
     skipped: list[SkippedRecord] = []
     counts, builder, questions = Counter[str](), CorpusBuilder(), list[Question]()
     pairs: dict[tuple[str, str], Rewriting] = {}
-    places: dict[str, str] = {}
+    positions: dict[str, str] = {}
     for record in read_parallel(path, fields, skip_bad=config.skip_bad, skipped=skipped):
-        if record.id in places:
+        if record.id in positions:
             raise UserError(f"record id {record.id!r} occurs twice", where=str(path), try_this="remove one of them")
-        places[record.id] = record.id
+        positions[record.id] = record.id
         builder.add(passage for passage in record.formal if passage.text.strip())
         questions += _questions(record, query, counts)
-        for one in record.rewritings("people"):
-            if one.style != "query":
-                known = pairs.setdefault((one.formal.id, one.style), one)
-                counts["shared_texts"] += known.told != one.told
+        for rewriting in record.rewritings("people"):
+            if rewriting.style != "query":
+                known = pairs.setdefault((rewriting.formal.id, rewriting.style), rewriting)
+                counts["shared_texts"] += known.told != rewriting.told
     extra = {**said(counts, NOTES), "pairs": tuple(pairs.values())}
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
 

@@ -22,7 +22,7 @@ CARD = DatasetCard(
     "that Mistral-7B gives to them: what a compressor is distilled from.",
     hub_id="maxoul/pisco_finetuning_data",
     revision=None,
-    licence="not stated; PISCO's repository has a licence of NAVER",
+    license="not stated; PISCO's repository has a license of NAVER",
     citation="@inproceedings{louis2025pisco, title={PISCO: Pretty Simple Compression for Retrieval-Augmented "
     "Generation}, author={Louis, Maxime and D{\\'e}jean, Herv{\\'e} and Clinchant, St{\\'e}phane}, booktitle={Findings "
     "of ACL}, year={2025}}",

@@ -25,7 +25,7 @@ CARD = DatasetCard(
     "its only candidate, and its text the answer.",
     hub_id=None,
     revision=None,
-    licence="that of the base",
+    license="that of the base",
     citation="@article{he2025clara, title={CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning}, "
     "author={He, Jie and others}, journal={arXiv:2511.18659}, year={2025}}",
     languages=("en",),
@@ -61,16 +61,16 @@ def load(reference: DataReference, config: RetoldConfig) -> Benchmark:
     loaded = registry.load(resolved, {"skip_bad": config.skip_bad, **config.base_config})
     ids = list(loaded.corpus.ids)
     if config.positives:
-        wanted = {one for question in loaded.questions for one in question.evidence}
-        ids = [one for one in ids if one in wanted]
+        wanted = {item for question in loaded.questions for item in question.evidence}
+        ids = [identifier for identifier in ids if identifier in wanted]
     if not ids:
         raise UserError(f"{resolved} has no document to be told", where="positives" if config.positives else "base")
     if config.documents is not None and config.documents < len(ids):
         chosen = Draws("retold", config.seed).sample(range(len(ids)), config.documents)
-        ids = [ids[place] for place in sorted(chosen)]
+        ids = [ids[position] for position in sorted(chosen)]
     questions = [
-        Question(f"retold-{one.id}", INSTRUCTION, (one.full_text,), evidence=(one.id,), candidates=(one.id,))
-        for one in loaded.corpus.get(ids)
+        Question(f"retold-{item.id}", INSTRUCTION, (item.full_text,), evidence=(item.id,), candidates=(item.id,))
+        for item in loaded.corpus.get(ids)
     ]
     variant = f"{resolved}, positives" if config.positives else str(resolved)
     return Benchmark(reference, VERSION, CARD, questions, loaded.corpus, loaded.skipped, {"variant": variant})

@@ -1,4 +1,4 @@
-"""SARK's own data: questions with passages that were labelled, ordered or retrieved for a reranker.
+"""SARK's own data: questions with passages that were labeled, ordered or retrieved for a reranker.
 
 Source: the paper's repository, https://github.com/lambdarw/SARK. The layouts are in `styles.sark_layouts`.
 """
@@ -32,14 +32,14 @@ CARD = DatasetCard(
     "labels (does the passage turn a wrong answer right) and an order from best to worst, for testing as retrieved.",
     hub_id=None,
     revision=None,
-    licence="not stated",
+    license="not stated",
     citation=CITATION,
     languages=("en",),
     splits={"train": None, "dev": None, "test": None},
     metrics=("em", "f1", "has_answer@5"),
     settings=("distractor", "oracle"),
     notes="The repository holds one sample of placeholders and no data. Rows with labels have no gold answer: their "
-    "positives are the passages labelled 1. The order from best to worst is in the metadata and never in the "
+    "positives are the passages labeled 1. The order from best to worst is in the metadata and never in the "
     "candidates, which are put into an order drawn from the question's id.",
 )
 
@@ -52,9 +52,9 @@ FILES = {
 
 NOTES = {
     "repeated_passages": "{n} passages stand twice in one list; each counts once as a candidate",
-    "labelled_beside_list": "{n} labelled passages are not in the list of their question; they became candidates",
+    "labeled_beside_list": "{n} labeled passages are not in the list of their question; they became candidates",
     "questions_without_answers": "{n} questions have no gold answer: only metrics of ranking can be scored",
-    "questions_without_positives": "{n} questions have no passage labelled 1: recall leaves them out",
+    "questions_without_positives": "{n} questions have no passage labeled 1: recall leaves them out",
 }
 
 
@@ -78,23 +78,23 @@ def load(reference: DataReference, config: SARKConfig) -> Benchmark:
     layout = config.layout or layout_of(path)
     skipped: list[SkippedRecord] = []
     builder, counts, questions = CorpusBuilder(), Counter[str](), list[Question]()
-    for asked in read_sark(path, layout, titled=config.titled, skip_bad=config.skip_bad, skipped=skipped):
-        builder.add((*asked.passages, *asked.labels))
-        questions.append(_question(asked, layout, counts))
+    for query in read_sark(path, layout, titled=config.titled, skip_bad=config.skip_bad, skipped=skipped):
+        builder.add((*query.passages, *query.labels))
+        questions.append(_question(query, layout, counts))
     extra = {**said(counts, NOTES), "layout": layout}
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
 
 
-def _question(asked: Asked, layout: Layout, counts: Counter[str]) -> Question:
-    order = tuple(dict.fromkeys(passage.id for passage in asked.passages))
-    labels = {passage.id: label for passage, label in asked.labels.items()}
+def _question(query: Asked, layout: Layout, counts: Counter[str]) -> Question:
+    order = tuple(dict.fromkeys(passage.id for passage in query.passages))
+    labels = {passage.id: label for passage, label in query.labels.items()}
     candidates = list(dict.fromkeys((*order, *labels)))
-    counts["repeated_passages"] += len(asked.passages) - len(order)
-    counts["labelled_beside_list"] += len(candidates) - len(order)
-    counts["questions_without_answers"] += not asked.answers
+    counts["repeated_passages"] += len(query.passages) - len(order)
+    counts["labeled_beside_list"] += len(candidates) - len(order)
+    counts["questions_without_answers"] += not query.answers
     positives = tuple(passage for passage, label in labels.items() if label)
     if layout != LABELS:
-        return Question(asked.id, asked.text, asked.answers, candidates=tuple(candidates))
+        return Question(query.id, query.text, query.answers, candidates=tuple(candidates))
     counts["questions_without_positives"] += not positives
-    Draws("candidates", asked.id).shuffle(candidates)
-    return Question(asked.id, asked.text, (), evidence=positives, candidates=tuple(candidates), metadata={"labels": labels, "order": order})
+    Draws("candidates", query.id).shuffle(candidates)
+    return Question(query.id, query.text, (), evidence=positives, candidates=tuple(candidates), metadata={"labels": labels, "order": order})

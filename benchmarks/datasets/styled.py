@@ -25,7 +25,7 @@ CARD = DatasetCard(
     "informally, with humour, as a romance. Every question keeps as many candidates, in the same order.",
     hub_id=None,
     revision=None,
-    licence="that of the base",
+    license="that of the base",
     citation=CITATION,
     languages=("en",),
     splits=dict.fromkeys(("train", "validation", "dev", "test")),

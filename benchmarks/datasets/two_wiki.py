@@ -24,7 +24,7 @@ CARD = DatasetCard(
     "comparison), with supporting sentences and the Wikidata triples that lead to the answer.",
     hub_id="xanhho/2WikiMultihopQA",
     revision="612bc5039a457880d9e7d84c3b0a4cf154b70e4f",
-    licence="Apache-2.0",
+    license="Apache-2.0",
     citation="@inproceedings{ho2020constructing, title={Constructing A Multi-hop QA Dataset for Comprehensive "
     "Evaluation of Reasoning Steps}, author={Ho, Xanh and Duong Nguyen, Anh-Khoa and Sugawara, Saku and Aizawa, "
     "Akiko}, booktitle={COLING}, year={2020}}",

@@ -65,7 +65,7 @@ CARD = DatasetCard(
     "tokens; many questions share a document.",
     hub_id="TommyChien/UltraDomain",
     revision="aa8a51d523f8fc3c5a0ab90dd16b7f6b9dbb5d0d",
-    licence="not stated on the dataset's card by some accounts, Apache-2.0 by others",
+    license="not stated on the dataset's card by some accounts, Apache-2.0 by others",
     citation="@article{qian2024memorag, title={MemoRAG: Moving towards Next-Gen RAG Via Memory-Inspired Knowledge "
     "Discovery}, author={Qian, Hongjin and Zhang, Peitian and Liu, Zheng and Mao, Kelong and Dou, Zhicheng}, "
     "journal={arXiv preprint arXiv:2409.05591}, year={2024}}",
@@ -112,9 +112,9 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra)
 
 
-def _parse(given: Record, domain: str) -> Asked:
-    refuse_other_dataset(given, "ultradomain")
-    record = Record({name: _decoded(value) for name, value in given.fields.items()}, given.path, given.place)
+def _parse(supplied: Record, domain: str) -> Asked:
+    refuse_other_dataset(supplied, "ultradomain")
+    record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.place)
     _require_domain(record, domain)
     text, context = worded(record, "input"), worded(record, "context")
     answers, counts = gold(record)

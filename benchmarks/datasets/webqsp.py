@@ -23,10 +23,10 @@ CARD = DatasetCard(
     title="WebQSP",
     task="graph QA",
     description="Questions that people asked a search engine, answerable from Freebase in one or two hops; a question "
-    "has a set of answers, topic entities, and in the layouts with graphs a neighbourhood of Freebase to look in.",
+    "has a set of answers, topic entities, and in the layouts with graphs a neighborhood of Freebase to look in.",
     hub_id="rmanluo/RoG-webqsp",
     revision="c0632533135a06f8c5d536b420deec5fcb5c58f3",
-    licence="Microsoft Research data licence (the official release); CC BY 4.0 by the GPR paper's account",
+    license="Microsoft Research data license (the official release); CC BY 4.0 by the GPR paper's account",
     citation="@inproceedings{yih2016value, title={The Value of Semantic Parse Labeling for Knowledge Base Question "
     "Answering}, author={Yih, Wen-tau and Richardson, Matthew and Meek, Chris and Chang, Ming-Wei and Suh, Jina}, "
     "booktitle={ACL}, year={2016}}",

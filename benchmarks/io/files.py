@@ -53,20 +53,20 @@ def members(archive: Path) -> list[str]:
 
 def beside(path: Path, name: str) -> Path:
     """The path of another file in the folder of a file or of a member of an archive."""
-    place = archive_of(path)
-    if place is None:
+    position = archive_of(path)
+    if position is None:
         return path.with_name(name)
-    archive, member = place
+    archive, member = position
     folder, slash, _ = member.rpartition("/")
     return Path(f"{archive}{MEMBER_MARK}{folder}{slash}{name}")
 
 
 def size_of(path: Path) -> int:
     """The size of a file or of a member of an archive, in bytes as stored unpacked; 0 where there is none."""
-    place = archive_of(path)
-    if place is None:
+    position = archive_of(path)
+    if position is None:
         return path.stat().st_size if path.is_file() else 0
-    archive, member = place
+    archive, member = position
     with _reading(archive), zipfile.ZipFile(archive) as opened:
         return opened.getinfo(member).file_size if member in opened.namelist() else 0
 
@@ -81,13 +81,13 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     Raises:
         UserError: It cannot be opened or read, or its compression is damaged (also while it is being read).
     """
-    place = archive_of(path)
+    position = archive_of(path)
     with _reading(path):
-        if place is None:
+        if position is None:
             with open(path, "rb") as raw:
                 yield from _plain(raw)
             return
-        archive, member = place
+        archive, member = position
         with zipfile.ZipFile(archive) as opened:
             if member not in opened.namelist():
                 raise UserError(
@@ -147,13 +147,13 @@ def recorded(folder: Path) -> dict[str, str]:
     sums = folder / SUMS
     if not sums.is_file():
         return {}
-    found = {}
+    results = {}
     for number, line in enumerate(sums.read_text("utf-8").splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
             raise UserError("this is no line of sha256sum", where=f"{sums}, line {number}", try_this=f"write it anew: sha256sum * > {SUMS}")
-        found[match[2].removeprefix("./")] = match[1].lower()
-    return found
+        results[match[2].removeprefix("./")] = match[1].lower()
+    return results
 
 
 def check_recorded(paths: Iterable[Path]) -> None:
@@ -166,8 +166,8 @@ def check_recorded(paths: Iterable[Path]) -> None:
         UserError: A file is not the one that was recorded; names both hashes.
     """
     for path in paths:
-        place = archive_of(path)
-        file = path if place is None else place[0]
+        position = archive_of(path)
+        file = path if position is None else position[0]
         wanted = recorded(file.parent).get(file.name)
         if wanted is not None and file_sha256(file) != wanted:
             raise UserError(
@@ -197,9 +197,9 @@ def best(names: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
     """All names that the first pattern with any fits, sorted; of `archive.zip!member` the archive."""
     known = sorted(names)
     for pattern in patterns:
-        found = tuple(name for name in known if fits(name, pattern.partition(MEMBER_MARK)[0]))
-        if found:
-            return found
+        results = tuple(name for name in known if fits(name, pattern.partition(MEMBER_MARK)[0]))
+        if results:
+            return results
     return ()
 
 
@@ -212,17 +212,17 @@ def archived(path: Path, patterns: Sequence[str], name: str) -> tuple[Path, ...]
     return (path,)
 
 
-def matching(place: Path, pattern: str) -> tuple[Path, ...]:
+def matching(position: Path, pattern: str) -> tuple[Path, ...]:
     """The files that a pattern means in a folder or a zip archive, sorted.
 
     In an archive, a pattern without a folder fits a member in any folder.
     """
-    if place.is_file():
-        found = [m for m in members(place) if fits(m, pattern) or ("/" not in pattern and fits(_last(m), pattern))]
-        return tuple(Path(f"{place}{MEMBER_MARK}{member}") for member in found)
+    if position.is_file():
+        results = [m for m in members(position) if fits(m, pattern) or ("/" not in pattern and fits(_last(m), pattern))]
+        return tuple(Path(f"{position}{MEMBER_MARK}{member}") for member in results)
     outer, mark, inner = pattern.partition(MEMBER_MARK)
     deep = "/".join("*" * (outer.count("/") + 1))
-    files = sorted(path for path in place.glob(deep) if fits(path.relative_to(place).as_posix(), outer) and path.is_file())
+    files = sorted(path for path in position.glob(deep) if fits(path.relative_to(position).as_posix(), outer) and path.is_file())
     if mark:
         return tuple(member for archive in files for member in matching(archive, inner))
     return tuple(files)

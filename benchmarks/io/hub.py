@@ -82,10 +82,10 @@ def ask(call: Callable[[], T], wanted: Wanted) -> T:
         except Exception as error:
             late = wanted.file is None and time.monotonic() - began > PATIENCE_S
             if number == TRIES - 1 or late or not _passes(error):
-                said = _said(error, wanted)
-                if said is None:
+                response = _said(error, wanted)
+                if response is None:
                     raise
-                raise said from error
+                raise response from error
             wait = min(_wait(error, number), MOST_WAIT_S)
         time.sleep(wait)
     raise AssertionError("the last try returns or raises")
@@ -362,13 +362,13 @@ class Fetched:
 
     def to_json(self) -> dict[str, Any]:
         """Repository, commit, whether that was asked for (and so is the same for ever), and each file with size and hash."""
-        places: dict[str, Path] = {}
+        positions: dict[str, Path] = {}
         for path in self.paths:
             archive = archive_of(path)
             file = path if archive is None else archive[0]
-            places[next(name for name in self.files if file.as_posix().endswith(f"/{self.revision}/{name}"))] = file
+            positions[next(name for name in self.files if file.as_posix().endswith(f"/{self.revision}/{name}"))] = file
         files = [
-            {"name": name, "bytes": places[name].stat().st_size, "sha256": sha256, "path": str(places[name])}
+            {"name": name, "bytes": positions[name].stat().st_size, "sha256": sha256, "path": str(positions[name])}
             for name, sha256 in self.files.items()
         ]
         return {"repository": self.repository, "revision": self.revision, "pinned": self.pinned == self.revision, "files": files}
@@ -524,16 +524,16 @@ def source(fetched: Sequence[Fetched]) -> dict[str, Any]:
         fetched: Of one load, not empty; further repositories stand under `others`.
     """
     united: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in fetched:
-        entry = {"hub": one.repository, "revision": one.revision, "pinned": one.pinned is not None, "files": {}}
-        united.setdefault((one.repository, one.revision), entry)["files"].update(one.files)
+    for item in fetched:
+        entry = {"hub": item.repository, "revision": item.revision, "pinned": item.pinned is not None, "files": {}}
+        united.setdefault((item.repository, item.revision), entry)["files"].update(item.files)
     first, *others = united.values()
     return {**first, "others": others} if others else first
 
 
 def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
     """What a reader of scores should know of where the data came from."""
-    loose = dict.fromkeys((one.repository, one.revision) for one in fetched if one.pinned is None)
+    loose = dict.fromkeys((item.repository, item.revision) for item in fetched if item.pinned is None)
     return tuple(
         f"{repository} is not pinned: its main branch was read, which was commit {commit}; "
         f"set revision to that commit to read the same again"
@@ -577,7 +577,7 @@ def _listing(repository: str, revision: str) -> _Listing:
     if offline():
         return _Listing(commit, _cached_files(repository, commit, revision), whole=False)
     files = _asked_files(repository, commit)
-    fields = {name: {"size": one.size, "sha256": one.sha256, "git": one.git} for name, one in files.items()}
+    fields = {name: {"size": item.size, "sha256": item.sha256, "git": item.git} for name, item in files.items()}
     _remember(record, json.dumps(fields, indent=0, sort_keys=True))
     return _Listing(commit, files)
 
@@ -666,10 +666,10 @@ def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
         if stated.size >= WORTH_BYTES and digest:
             url = library.hf_hub_url(repository, name, repo_type="dataset", revision=commit, endpoint=endpoint())
             bring(library, url, _folder(repository), digest, stated.size, lambda path: not _difference(path, stated))
-        found: str = library.hf_hub_download(
+        result: str = library.hf_hub_download(
             repository, name, repo_type="dataset", revision=commit, cache_dir=str(cache_folder()), endpoint=endpoint()
         )
-        return found
+        return result
 
     return Path(ask(downloaded, Wanted(repository, commit, endpoint(), name)))
 
@@ -677,13 +677,13 @@ def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
 def _difference(path: Path, stated: Stated) -> str | None:
     """How a file differs from what is stated of it, None where it does not."""
     if stated.sha256 is not None:
-        found = file_sha256(path)
-        return None if found == stated.sha256 else f"its SHA-256 is {found}, stated is {stated.sha256}"
+        result = file_sha256(path)
+        return None if result == stated.sha256 else f"its SHA-256 is {result}, stated is {stated.sha256}"
     if not _COMMIT.fullmatch(stated.git):
         # A cache without links (Windows) that another tool filled: nothing is stated that could be compared.
         return None
-    found = _git_hash(path)
-    return None if found == stated.git else f"its git hash is {found}, stated is {stated.git}"
+    result = _git_hash(path)
+    return None if result == stated.git else f"its git hash is {result}, stated is {stated.git}"
 
 
 def _git_hash(path: Path) -> str:

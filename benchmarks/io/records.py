@@ -414,10 +414,10 @@ def fields(raw: bytes, names: Sequence[str]) -> list[str]:
     Raises:
         ValueError: It is empty, not UTF-8, its quotes are not closed, or it has more or fewer fields than names.
     """
-    found = _fields(raw)
-    if len(found) != len(names):
-        raise ValueError(f"the line has {len(found)} tab-separated fields, not {len(names)} ({', '.join(names)})")
-    return found
+    results = _fields(raw)
+    if len(results) != len(names):
+        raise ValueError(f"the line has {len(results)} tab-separated fields, not {len(names)} ({', '.join(names)})")
+    return results
 
 
 def _fields(raw: bytes) -> list[str]:
@@ -430,12 +430,12 @@ def _fields(raw: bytes) -> list[str]:
         raise ValueError("the line is empty")
     if '"' not in line:
         return line.split("\t")
-    found, at = [], 0
+    result, at = [], 0
     while at <= len(line):
         match = _FIELD.match(line, at)
         if match is None:
             raise ValueError(f"the quote that opens column {at + 1} does not close before the next tab or line end")
         quoted, plain = match.groups()
-        found.append(plain if quoted is None else quoted.replace('""', '"'))
+        result.append(plain if quoted is None else quoted.replace('""', '"'))
         at = match.end() + 1
-    return found
+    return result

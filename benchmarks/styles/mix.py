@@ -75,13 +75,13 @@ def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str
     draws = Draws("style mix", draw, seed, question_id)
     if draw == "coin":
         wished = [_toss(shares, draws) for _ in range(size)]
-        found = [style if style == FORMAL or has(place, style) else FORMAL for place, style in enumerate(wished)]
-        return found, sum(style == FORMAL for style in found) - wished.count(FORMAL)
+        results = [style if style == FORMAL or has(position, style) else FORMAL for position, style in enumerate(wished)]
+        return results, sum(style == FORMAL for style in results) - wished.count(FORMAL)
     order = list(range(size))
     draws.shuffle(order)
     styles = [FORMAL] * size
-    for place, style in zip(order, _in_counts(size, shares), strict=True):
-        styles[place] = style
+    for position, style in zip(order, _in_counts(size, shares), strict=True):
+        styles[position] = style
     return _repaired(styles, order, has)
 
 
@@ -114,20 +114,20 @@ def _toss(shares: Mapping[str, float], draws: Draws) -> str:
 
 
 def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[str], int]:
-    def fits(place: int, style: str) -> bool:
-        return style == FORMAL or has(place, style)
+    def fits(position: int, style: str) -> bool:
+        return style == FORMAL or has(position, style)
 
     short = 0
-    for place in order:
-        wished = styles[place]
-        if fits(place, wished):
+    for position in order:
+        wished = styles[position]
+        if fits(position, wished):
             continue
-        other = next((p for p in order if styles[p] != wished and has(p, wished) and fits(place, styles[p])), None)
+        other = next((p for p in order if styles[p] != wished and has(p, wished) and fits(position, styles[p])), None)
         if other is None:
-            styles[place] = FORMAL
+            styles[position] = FORMAL
             short += 1
         else:
-            styles[place], styles[other] = styles[other], wished
+            styles[position], styles[other] = styles[other], wished
     return styles, short
 
 
@@ -307,19 +307,20 @@ class _Mixing:
 
     def formal(self, identifiers: Sequence[str]) -> list[Passage]:
         """Passages as first told."""
-        new = [one for one in identifiers if one not in self._formal]
+        new = [identifier for identifier in identifiers if identifier not in self._formal]
         self._formal.update(zip(new, _held(self._benchmark, new), strict=True))
-        return [self._formal[one] for one in identifiers]
+        return [self._formal[identifier] for identifier in identifiers]
 
     def question(self, question: Question) -> Question:
         """A question over its mixed candidates."""
         formal = self.formal(question.candidates or ())
-        told = self._usable(question.id, formal)
+        rendering = self._usable(question.id, formal)
         styles, short = assigned(
-            len(formal), self._shares, self._seed, question.id, lambda place, style: (place, style) in told, self._draw
+            len(formal), self._shares, self._seed, question.id, lambda position, style: (position, style) in rendering, self._draw
         )
         now = [
-            passage if style == FORMAL else told[place, style] for place, (passage, style) in enumerate(zip(formal, styles, strict=True))
+            passage if style == FORMAL else rendering[position, style]
+            for position, (passage, style) in enumerate(zip(formal, styles, strict=True))
         ]
         self.counts["styled_kept_formal"] += short
         self.counts["styled_unchanged"] += sum(
@@ -327,11 +328,11 @@ class _Mixing:
         )
         self.passages.update((passage.id, passage) for passage in now)
         self.styles[question.id] = tuple(
-            StylePair(formal[place], style, passage, styles[place] == style) for (place, style), passage in told.items()
+            StylePair(formal[position], style, passage, styles[position] == style) for (position, style), passage in rendering.items()
         )
-        self.rewritings += self._of(question.id, formal, told)
-        given, corpus = set(question.candidates or ()), self._benchmark.corpus
-        elsewhere = self.formal([one for one in question.evidence if one not in given and one in corpus])
+        self.rewritings += self._of(question.id, formal, rendering)
+        value, corpus = set(question.candidates or ()), self._benchmark.corpus
+        elsewhere = self.formal([item for item in question.evidence if item not in value and item in corpus])
         self.passages.update((passage.id, passage) for passage in elsewhere)
         moved = _moved(question, formal, now)
         return replace(moved, metadata={**moved.metadata, STYLED: {"counts": dict(Counter(styles))}})
@@ -339,19 +340,19 @@ class _Mixing:
     def _usable(self, question: str, formal: Sequence[Passage]) -> dict[tuple[int, str], Passage]:
         """The pairs of a question by place and style; a text that two candidates would share is of use to neither."""
         taken = {passage.id for passage in formal}
-        found = {}
-        for place, passage in enumerate(formal):
+        results = {}
+        for position, passage in enumerate(formal):
             for style in self._shares:
-                told = self._pairs.get(question, passage.id, style)
-                if told is not None and (told.id == passage.id or told.id not in taken):
-                    taken.add(told.id)
-                    found[place, style] = told
-        return found
+                rendering = self._pairs.get(question, passage.id, style)
+                if rendering is not None and (rendering.id == passage.id or rendering.id not in taken):
+                    taken.add(rendering.id)
+                    results[position, style] = rendering
+        return results
 
-    def _of(self, question: str, formal: Sequence[Passage], told: Mapping[tuple[int, str], Passage]) -> list[Rewriting]:
+    def _of(self, question: str, formal: Sequence[Passage], renderings: Mapping[tuple[int, str], Passage]) -> list[Rewriting]:
         return [
-            Rewriting(question, formal[place], style, passage, self._pairs.written_by(question, formal[place].id, style))
-            for (place, style), passage in told.items()
+            Rewriting(question, formal[position], style, passage, self._pairs.written_by(question, formal[position].id, style))
+            for (position, style), passage in renderings.items()
         ]
 
 
@@ -386,9 +387,9 @@ def _held(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
 
 def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]) -> Question:
     """The question over retold passages: every id that names one of them follows it."""
-    new = {old.id: told for old, told in zip(formal, now, strict=True)}
-    ids = {old: told.id for old, told in new.items()}
-    kept = {old.id for old, told in zip(formal, now, strict=True) if len(old.sentences) == len(told.sentences)}
+    new = {old.id: renderings for old, renderings in zip(formal, now, strict=True)}
+    ids = {old: renderings.id for old, renderings in new.items()}
+    kept = {old.id for old, renderings in zip(formal, now, strict=True) if len(old.sentences) == len(renderings.sentences)}
     facts = []
     for fact in question.supporting_facts:
         passage, _, number = fact.partition(SENTENCE_MARK)
@@ -400,14 +401,16 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
     metadata = {key: _renamed(value, ids) for key, value in question.metadata.items()}
     if "has_answer" in metadata:
         # What a file says of its own contexts does not hold for what they became.
-        told = {passage.id: passage.text for old, passage in zip(formal, now, strict=True) if old.id != passage.id}
-        metadata["has_answer"] = tuple(one for one in metadata["has_answer"] if one not in told or has_answer(told[one], question.golds))
+        renderings = {passage.id: passage.text for old, passage in zip(formal, now, strict=True) if old.id != passage.id}
+        metadata["has_answer"] = tuple(
+            item for item in metadata["has_answer"] if item not in renderings or has_answer(renderings[item], question.golds)
+        )
     if question.document_id is not None:
         metadata = {**metadata, "document_id": question.document_id}
     return replace(
         question,
         candidates=None if question.candidates is None else tuple(passage.id for passage in now),
-        evidence=tuple(ids.get(one, one) for one in question.evidence),
+        evidence=tuple(ids.get(item, item) for item in question.evidence),
         supporting_facts=tuple(facts),
         # A passage is told differently to different questions, so there is no longer one document.
         document_id=None,
@@ -432,19 +435,19 @@ def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) 
     texts: list[tuple[str, str]] = []
     among: list[str] = []
     for row, (old, new) in enumerate(zip(before.questions, after, strict=True)):
-        where, places = _sources(old)
+        where, positions = _sources(old)
         among.append(where)
-        formal = work.formal([(old.candidates or ())[place] for place in places])
-        told = [work.passages[(new.candidates or ())[place]] for place in places]
-        rows += [row] * len(places)
-        texts += [(one.text, other.text) for one, other in zip(formal, told, strict=True)]
+        formal = work.formal([(old.candidates or ())[position] for position in positions])
+        renderings = [work.passages[(new.candidates or ())[position]] for position in positions]
+        rows += [row] * len(positions)
+        texts += [(item.text, other.text) for item, other in zip(formal, renderings, strict=True)]
     golds = [before.questions[row].golds for row in rows]
     size, owners = len(after), np.array(rows, dtype=np.int64)
     had = has_answer_all([formal for formal, _ in texts], golds)
     has = had.copy()
-    changed = [place for place, (formal, told) in enumerate(texts) if formal != told]
-    has[changed] = has_answer_all([texts[place][1] for place in changed], [golds[place] for place in changed])
-    counted = (np.bincount(owners, weights=found, minlength=size).astype(int) for found in (had, has, had & has))
+    changed = [position for position, (formal, renderings) in enumerate(texts) if formal != renderings]
+    has[changed] = has_answer_all([texts[position][1] for position in changed], [golds[position] for position in changed])
+    counted = (np.bincount(owners, weights=result, minlength=size).astype(int) for result in (had, has, had & has))
     recorded = []
     for question, where, first, then, kept in zip(after, among, *(per.tolist() for per in counted), strict=True):
         alive = None if first == 0 else then > 0
@@ -466,19 +469,19 @@ def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) 
 def _sources(question: Question) -> tuple[str, list[int]]:
     """Places of the candidates that an answer is to be read from: the evidence, or all where none is known."""
     candidates, evidence = question.candidates or (), set(question.evidence)
-    known = [place for place, candidate in enumerate(candidates) if candidate in evidence]
+    known = [position for position, candidate in enumerate(candidates) if candidate in evidence]
     return (EVIDENCE, known) if known else (CANDIDATES, list(range(len(candidates))))
 
 
 def _variant(base: Benchmark, shares: Mapping[str, float], seed: int, draw: Draw, by: Iterable[str]) -> str:
     """What tells runs over one mix from those over another: base, shares, draw, and who wrote the texts."""
-    told = [f"{style}={share:.4g}" for style, share in shares.items() if share] or [f"{FORMAL}=1"]
+    rendering = [f"{style}={share:.4g}" for style, share in shares.items() if share] or [f"{FORMAL}=1"]
     writers = "+".join(sorted(filter(None, by)))
     drawn = [f"seed={seed}", *([f"draw={draw}"] if draw != "exact" else [])]
     name = str(replace(base.reference, split=None))
-    return ",".join([name, *told, *([f"by={writers}"] if writers else []), *drawn])
+    return ",".join([name, *rendering, *([f"by={writers}"] if writers else []), *drawn])
 
 
 def _percent(shares: Mapping[str, float]) -> str:
-    told = ", ".join(f"{share:.4g} {style}" for style, share in shares.items() if share)
-    return told or "all formal"
+    rendering = ", ".join(f"{share:.4g} {style}" for style, share in shares.items() if share)
+    return rendering or "all formal"

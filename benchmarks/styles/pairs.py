@@ -77,7 +77,7 @@ class Rewriting:
 
     def to_json(self) -> dict[str, Any]:
         """The line of a file."""
-        formal, told = self.formal, self.told
+        formal, styled = self.formal, self.told
         row: dict[str, Any] = {
             "question": self.question,
             "passage": formal.id,
@@ -85,13 +85,13 @@ class Rewriting:
             "title": formal.title,
             "formal": formal.text,
         }
-        if told is not None:
-            row["told"] = told.text
+        if styled is not None:
+            row["told"] = styled.text
             row["by"] = self.by
             row["tries"] = len(self.failed) + 1
-            if formal.sentences or told.sentences:
-                row["sentences"] = {"formal": formal.sentences, "told": told.sentences}
-        if self.failed or told is None:
+            if formal.sentences or styled.sentences:
+                row["sentences"] = {"formal": formal.sentences, "told": styled.sentences}
+        if self.failed or styled is None:
             row["failed"] = self.failed
         if formal.document_id is not None:
             row["document"] = formal.document_id
@@ -115,19 +115,19 @@ class StylePairs:
     def __init__(self, rewritings: Iterable[Rewriting]) -> None:
         self._told: dict[Key, Rewriting] = {}
         failed: dict[Key, Rewriting] = {}
-        for one in rewritings:
-            if one.told is None:
-                failed[one.key] = one
+        for item in rewritings:
+            if item.told is None:
+                failed[item.key] = item
                 continue
-            known = self._told.setdefault(one.key, one)
-            if known.told is None or known.told.id != one.told.id:
+            known = self._told.setdefault(item.key, item)
+            if known.told is None or known.told.id != item.told.id:
                 raise UserError(
-                    f"question {one.question!r} has two {one.style} texts of the passage {one.formal.id}",
+                    f"question {item.question!r} has two {item.style} texts of the passage {item.formal.id}",
                     where="style pairs",
                     try_this="keep one of the two: which one is used must not depend on their order",
                 )
-        self.by = Counter(one.by for one in self._told.values())
-        self.failed = Counter(one.style for key, one in failed.items() if key not in self._told)
+        self.by = Counter(item.by for item in self._told.values())
+        self.failed = Counter(item.style for key, item in failed.items() if key not in self._told)
 
     def __len__(self) -> int:
         return len(self._told)
@@ -143,18 +143,18 @@ class StylePairs:
     @property
     def fingerprint(self) -> str:
         """A hash of keys and texts, whatever their order."""
-        rows = sorted((*key, one.told.id, one.told.text) for key, one in self._told.items() if one.told is not None)
+        rows = sorted((*key, item.told.id, item.told.text) for key, item in self._told.items() if item.told is not None)
         return content_hash(part for row in rows for part in row)
 
     def get(self, question: str, passage: str, style: str) -> Passage | None:
         """A passage of a question in a style; None where there is no such pair."""
-        one = self._find(question, passage, style)
-        return None if one is None else one.told
+        item = self._find(question, passage, style)
+        return None if item is None else item.told
 
     def written_by(self, question: str, passage: str, style: str) -> str:
         """What wrote a pair; "" where there is none."""
-        one = self._find(question, passage, style)
-        return "" if one is None else one.by
+        item = self._find(question, passage, style)
+        return "" if item is None else item.by
 
     def _find(self, question: str, passage: str, style: str) -> Rewriting | None:
         return self._told.get((question, passage, style)) or self._told.get((ANY, passage, style))
@@ -183,8 +183,8 @@ def write_pairs(path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, m
         written = 0
         with partial.open("w", encoding="utf-8") as file:
             file.write(line(header(rewriter, made_from)))
-            for one in rewritings:
-                file.write(line(one.to_json()))
+            for rewriting in rewritings:
+                file.write(line(rewriting.to_json()))
                 written += 1
         return written
 
@@ -249,18 +249,18 @@ def _rewriting(row: Record) -> Rewriting:
     formal = Passage(row.text("passage"), title, text, _sentences(row, sides, "formal"), document)
     if formal.id != passage_id(title, text, document):
         raise row.problem(f"the formal text is not that of the passage {formal.id}", "formal")
-    told = None
+    styled = None
     if "told" in row.fields:
-        told = told_as(formal, row.text("told"), _sentences(row, sides, "told"))
-        if not told.text.strip():
+        styled = told_as(formal, row.text("told"), _sentences(row, sides, "told"))
+        if not styled.text.strip():
             raise row.problem("the rewritten text is empty", "told")
     failed = row.texts("failed", ())
-    return Rewriting(row.text("question"), formal, row.text("style"), told, row.text("by", ""), failed)
+    return Rewriting(row.text("question"), formal, row.text("style"), styled, row.text("by", ""), failed)
 
 
 def _sentences(row: Record, sides: Mapping[str, Any], side: str) -> tuple[str, ...]:
-    given = row.expect(sides.get(side, []), f"sentences.{side}", list)
-    return tuple(row.expect(item, f"sentences.{side}", str) for item in given)
+    options = row.expect(sides.get(side, []), f"sentences.{side}", list)
+    return tuple(row.expect(item, f"sentences.{side}", str) for item in options)
 
 
 # -- Parallel texts of any origin: JSON records that hold the same text in several styles --
@@ -352,18 +352,18 @@ def import_parallel(paths: Path | Sequence[Path], fields: Fields, *, by: str = "
     """
     seen = set()
     for record in read_parallel(paths, fields):
-        for one in record.rewritings(by):
-            if one.key not in seen:
-                seen.add(one.key)
-                yield one
+        for rewriting in record.rewritings(by):
+            if rewriting.key not in seen:
+                seen.add(rewriting.key)
+                yield rewriting
 
 
 def _parallel(record: Record, fields: Fields, number: int) -> Parallel:
     record.require(*fields.styles.values(), *filter(None, (fields.id, fields.question)))
     texts = {style: _texts(record, path) for style, path in fields.styles.items()}
-    for style, found in texts.items():
-        if len(found) != len(texts[FORMAL]):
-            what = f"{fields.styles[style]!r} holds {len(found)} texts, {fields.styles[FORMAL]!r} {len(texts[FORMAL])}"
+    for style, results in texts.items():
+        if len(results) != len(texts[FORMAL]):
+            what = f"{fields.styles[style]!r} holds {len(results)} texts, {fields.styles[FORMAL]!r} {len(texts[FORMAL])}"
             raise record.problem(f"{what}: they are not parallel", fields.styles[style])
     identifier = str(number) if fields.id is None else _name(record, fields.id)
     question = ANY if fields.question is None else _name(record, fields.question)

@@ -36,10 +36,10 @@ class Summary:
     asked: int = 0
     tries: Counter[str] = field(default_factory=Counter)
 
-    def add(self, one: Rewriting) -> None:
+    def add(self, item: Rewriting) -> None:
         """Count a line of the file."""
-        self.pairs += one.told is not None
-        self.given_up += one.told is None
+        self.pairs += item.told is not None
+        self.given_up += item.told is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ def tally(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
         For each style, how many came at the first try, after more tries, or were given up; and failed tries by what failed,
         the most frequent first.
     """
-    latest = {one.key[1:]: one for one in read_pairs(path)}
+    latest = {pair.key[1:]: pair for pair in read_pairs(path)}
     styles: dict[str, Counter[str]] = {}
     reasons: Counter[str] = Counter()
-    for one in latest.values():
-        kind = "given_up" if one.told is None else "after_more_tries" if one.failed else "at_first_try"
-        styles.setdefault(one.style, Counter())[kind] += 1
-        reasons.update(reason.partition(":")[0] for reason in one.failed)
+    for item in latest.values():
+        kind = "given_up" if item.told is None else "after_more_tries" if item.failed else "at_first_try"
+        styles.setdefault(item.style, Counter())[kind] += 1
+        reasons.update(reason.partition(":")[0] for reason in item.failed)
     kinds = ("at_first_try", "after_more_tries", "given_up")
     return [{"style": style, **{kind: met[kind] for kind in kinds}} for style, met in styles.items()], dict(reasons.most_common())
 
@@ -152,16 +152,16 @@ def _do(
     jobs: Sequence[_Job], style: str, rewriter: Rewriter, written: dict[tuple[str, str], Outcome], file: IO[str], summary: Summary
 ) -> None:
     new = [job.passage for job in jobs if (job.passage.id, style) not in written]
-    found = dict(zip((one.id for one in new), rewriter.outcomes(new, style) if new else (), strict=True))
+    results = dict(zip((item.id for item in new), rewriter.outcomes(new, style) if new else (), strict=True))
     lines = []
     for job in jobs:
-        outcome = found.get(job.passage.id) or written[job.passage.id, style]
+        outcome = results.get(job.passage.id) or written[job.passage.id, style]
         for question in job.questions:
-            one = Rewriting(question, job.passage, style, outcome.passage, outcome.by, outcome.failed)
-            summary.add(one)
-            lines.append(line(one.to_json()))
+            item = Rewriting(question, job.passage, style, outcome.passage, outcome.by, outcome.failed)
+            summary.add(item)
+            lines.append(line(item.to_json()))
     summary.asked += len(new)
-    summary.tries.update(reason.partition(":")[0] for one in found.values() for reason in one.failed)
+    summary.tries.update(reason.partition(":")[0] for item in results.values() for reason in item.failed)
     file.write("".join(lines))
     file.flush()
     os.fsync(file.fileno())
@@ -198,20 +198,20 @@ def _open(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
 def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed: bool) -> set[Key]:
     """Which pairs of a file are done; it must be of the same rewriter and benchmark."""
     _drop_cut_line(path)
-    found = read_header(path)
+    result = read_header(path)
     for name in ("rewriter", "made from"):
-        if found.get(name) != wanted[name]:
+        if result.get(name) != wanted[name]:
             raise UserError(
-                f"this file was begun otherwise: {name} is {found.get(name)!r}, now it would be {wanted[name]!r}",
+                f"this file was begun otherwise: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
                 where=str(path),
                 try_this="another file: texts of two rewriters must not mix",
             )
     done: dict[Key, bool] = {}
-    for one in read_pairs(path):
-        done[one.key] = done.get(one.key, False) or one.told is not None
+    for pair in read_pairs(path):
+        done[pair.key] = done.get(pair.key, False) or pair.told is not None
     summary.pairs = sum(done.values())
     summary.given_up = 0 if retry_failed else len(done) - summary.pairs
-    return {key for key, told in done.items() if told or not retry_failed}
+    return {key for key, styled in done.items() if styled or not retry_failed}
 
 
 def _drop_cut_line(path: Path) -> None:
@@ -221,9 +221,9 @@ def _drop_cut_line(path: Path) -> None:
         while end:
             start = max(0, end - 65536)
             file.seek(start)
-            place = file.read(end - start).rfind(b"\n")
-            if place >= 0:
-                file.truncate(start + place + 1)
+            position = file.read(end - start).rfind(b"\n")
+            if position >= 0:
+                file.truncate(start + position + 1)
                 return
             end = start
     raise UserError("this is not a file of style pairs: it has no complete line", where=str(path), try_this="remove the file")
@@ -231,11 +231,13 @@ def _drop_cut_line(path: Path) -> None:
 
 def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[tuple[str, str], Outcome]:
     """Outcomes of passages that some of their questions have already, so that all get the same text."""
-    asked = {(job.passage.id, job.style) for job in jobs if job.questions}
-    partial = {(passage, style) for _, passage, style in done if (passage, style) in asked}
+    queries = {(job.passage.id, job.style) for job in jobs if job.questions}
+    partial = {(passage, style) for _, passage, style in done if (passage, style) in queries}
     if not partial:
         return {}
-    return {one.key[1:]: Outcome(one.told, one.by, one.failed) for one in read_pairs(path) if one.key in done and one.key[1:] in partial}
+    return {
+        pair.key[1:]: Outcome(pair.told, pair.by, pair.failed) for pair in read_pairs(path) if pair.key in done and pair.key[1:] in partial
+    }
 
 
 def _batches(jobs: Sequence[_Job], size: int) -> Iterator[list[_Job]]:

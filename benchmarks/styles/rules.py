@@ -44,7 +44,7 @@ def _swaps(name: str) -> Mapping[str, str]:
     """The phrases of a file `name.txt` beside this one: `plain -> told otherwise`, a line each."""
     lines = (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.partition(" -> ") for line in lines if line and not line.startswith("#"))
-    return {plain: told for plain, _, told in pairs}
+    return {plain: styled for plain, _, styled in pairs}
 
 
 RULES: Mapping[str, Mapping[str, Rules]] = {
@@ -408,17 +408,17 @@ class RuleRewriter:
     def _passage(self, passage: Passage, style: str, rules: Rules, pattern: re.Pattern[str]) -> Passage:
         draws = Draws("style", self.rules_of, style, passage.id)
         plain = passage.sentences or tuple(part for part in _SENTENCE.split(passage.text.strip()) if part)
-        told = tuple(self._sentence(text.strip(), rules, pattern, draws) for text in plain)
-        text = " ".join(told)
+        styled = tuple(self._sentence(text.strip(), rules, pattern, draws) for text in plain)
+        text = " ".join(styled)
         identifier = passage_id(passage.title, text, passage.document_id)
-        return Passage(identifier, passage.title, text, told if passage.sentences else (), passage.document_id)
+        return Passage(identifier, passage.title, text, styled if passage.sentences else (), passage.document_id)
 
     def _sentence(self, text: str, rules: Rules, pattern: re.Pattern[str], draws: Draws) -> str:
         if self.content_loss and draws.chance(self.content_loss):
             return draws.pick(rules.vague)
-        told = pattern.sub(lambda match: rules.swaps[match[0]], text)
+        styled = pattern.sub(lambda match: rules.swaps[match[0]], text)
         if draws.chance(self.opener):
-            told = f"{draws.pick(rules.openers)} {told}"
-        if told.endswith(".") and draws.chance(self.closer):
-            told = told[:-1] + draws.pick(rules.closers)
-        return told
+            styled = f"{draws.pick(rules.openers)} {styled}"
+        if styled.endswith(".") and draws.chance(self.closer):
+            styled = styled[:-1] + draws.pick(rules.closers)
+        return styled

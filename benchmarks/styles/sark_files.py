@@ -1,4 +1,4 @@
-"""The two layouts in which SARK's code keeps data: labelled rows for training, ranked lists for testing.
+"""The two layouts in which SARK's code keeps data: labeled rows for training, ranked lists for testing.
 
 | layout | a record |
 | --- | --- |
@@ -42,7 +42,7 @@ class Asked:
         text: The question.
         answers: Gold answers; none in `labels`.
         passages: The list, in the file's order: best first in `labels`, as retrieved in `ranked`.
-        labels: Of `labels`: 1 or 0 by labelled passage.
+        labels: Of `labels`: 1 or 0 by labeled passage.
         place: Where it stands first.
     """
 
@@ -98,27 +98,27 @@ def read_sark(
     """
     layout = layout or layout_of(path)
     left_out = [] if skipped is None else skipped
-    found: dict[str, Asked] = {}
-    parse = _labelled if layout == LABELS else _ranked
-    for record, one in read_records(path, lambda record: (record, parse(record, titled)), skip_bad=skip_bad, skipped=left_out):
-        known = found.setdefault(one.id, one)
-        if known is one:
+    results: dict[str, Asked] = {}
+    parse = _labeled if layout == LABELS else _ranked
+    for record, item in read_records(path, lambda record: (record, parse(record, titled)), skip_bad=skip_bad, skipped=left_out):
+        known = results.setdefault(item.id, item)
+        if known is item:
             continue
         if layout == RANKED:
             raise UserError(
-                f"the question {one.text!r} occurs twice",
-                where=f"{path}, {known.place} and {one.place}",
+                f"the question {item.text!r} occurs twice",
+                where=f"{path}, {known.place} and {item.place}",
                 try_this="remove one of the records: a question's text is its id here",
             )
-        if known.passages != one.passages:
+        if known.passages != item.passages:
             raise record.problem(f"its list of passages is not that of {known.place}", "candidate_passages")
-        for passage, label in one.labels.items():
+        for passage, label in item.labels.items():
             if known.labels.setdefault(passage, label) != label:
                 raise record.problem("this passage of the query has another label above", "label")
-    return list(found.values())
+    return list(results.values())
 
 
-def import_sark(formal: Path, told: Path, style: str, *, titled: bool = True, by: str = "") -> Iterator[Rewriting]:
+def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, by: str = "") -> Iterator[Rewriting]:
     """The pairs of two files of SARK's with the same rows, one formal, one in another style.
 
     The files have no ids, so this is the one place where rows are matched by their order; every row must be of the
@@ -128,20 +128,20 @@ def import_sark(formal: Path, told: Path, style: str, *, titled: bool = True, by
         UserError: The files are not of one layout, or their rows do not match.
     """
     layout = layout_of(formal)
-    if layout_of(told) != layout:
-        raise UserError(f"one file has the layout {layout}, the other not", where=f"{formal} and {told}")
+    if layout_of(styled) != layout:
+        raise UserError(f"one file has the layout {layout}, the other not", where=f"{formal} and {styled}")
     seen = set()
-    for one, other in _matched(formal, told):
-        asked = "query" if layout == LABELS else "question"
-        for row in (one, other):
-            row.require(asked, *(("passage", "candidate_passages") if layout == LABELS else ("rank_list",)))
-        if one.text(asked) != other.text(asked):
-            raise UserError("these rows are of different questions", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS)
-        identifier = question_id(one.text(asked))
-        texts, retold = _texts(one, layout), _texts(other, layout)
+    for item, other in _matched(formal, styled):
+        query = "query" if layout == LABELS else "question"
+        for row in (item, other):
+            row.require(query, *(("passage", "candidate_passages") if layout == LABELS else ("rank_list",)))
+        if item.text(query) != other.text(query):
+            raise UserError("these rows are of different questions", where=f"{item.where} and {other.where}", try_this=_SAME_ROWS)
+        identifier = question_id(item.text(query))
+        texts, retold = _texts(item, layout), _texts(other, layout)
         if len(texts) != len(retold):
             raise UserError(
-                f"these rows have {len(texts)} and {len(retold)} passages", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS
+                f"these rows have {len(texts)} and {len(retold)} passages", where=f"{item.where} and {other.where}", try_this=_SAME_ROWS
             )
         for text, new in zip(texts, retold, strict=True):
             source = passage_of(text, titled=titled)
@@ -226,7 +226,7 @@ def writable(benchmark: Benchmark, passages: int | None = None) -> tuple[Benchma
         else:
             # A slice of None is all.
             kept[question.text] = replace(question, candidates=tuple(question.candidates[:passages]))
-    short = sum(len(one.candidates or ()) < (passages or 0) for one in kept.values())
+    short = sum(len(item.candidates or ()) < (passages or 0) for item in kept.values())
     notes = {
         "left out, with the text of an earlier one": repeated,
         "left out, without a candidate": empty,
@@ -245,7 +245,7 @@ def _lacks(question: str, what: str, remedy: str) -> UserError:
     return UserError(f"question {question!r} has no {what} to write", try_this=remedy)
 
 
-def _labelled(record: Record, titled: bool) -> Asked:
+def _labeled(record: Record, titled: bool) -> Asked:
     record.require(*_FIELDS[LABELS])
     text = record.text("query")
     label = record.field("label", int)
@@ -263,10 +263,10 @@ def _ranked(record: Record, titled: bool) -> Asked:
 
 
 def _passages(record: Record, name: str, titled: bool) -> tuple[Passage, ...]:
-    found = tuple(passage_of(text, titled=titled) for text in record.texts(name))
-    if not found:
+    results = tuple(passage_of(text, titled=titled) for text in record.texts(name))
+    if not results:
         raise record.problem(f"field {name!r} is empty", name)
-    return found
+    return results
 
 
 def _texts(record: Record, layout: Layout) -> tuple[str, ...]:
@@ -275,16 +275,16 @@ def _texts(record: Record, layout: Layout) -> tuple[str, ...]:
     return record.texts("rank_list")
 
 
-def _matched(formal: Path, told: Path) -> Iterable[tuple[Record, Record]]:
-    first, second = records(formal), records(told)
+def _matched(formal: Path, styled: Path) -> Iterable[tuple[Record, Record]]:
+    first, second = records(formal), records(styled)
     while True:
-        one, other = next(first, None), next(second, None)
-        if one is None and other is None:
+        item, other = next(first, None), next(second, None)
+        if item is None and other is None:
             return
-        for found in (one, other):
-            if isinstance(found, BadRecord):
-                raise found
-        if not isinstance(one, Record) or not isinstance(other, Record):
-            shorter = formal if one is None else told
+        for result in (item, other):
+            if isinstance(result, BadRecord):
+                raise result
+        if not isinstance(item, Record) or not isinstance(other, Record):
+            shorter = formal if item is None else styled
             raise UserError("this file has fewer rows than the other", where=str(shorter), try_this=_SAME_ROWS)
-        yield one, other
+        yield item, other

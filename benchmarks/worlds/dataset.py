@@ -37,7 +37,7 @@ CARD = DatasetCard(
     "questions of multihop over passages partly told in another style.",
     hub_id=None,
     revision=None,
-    licence="Apache-2.0",
+    license="Apache-2.0",
     citation="@misc{ragmeter_worlds, title={ragmeter worlds: fictional worlds with known truth}, year={2026}}",
     languages=("en",),
     splits=dict.fromkeys(SPLITS, _QUESTIONS),
@@ -132,12 +132,12 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
 
 def _variant(config: WorldsConfig) -> str:
     """What is asked, where it is not what worlds ask by themselves."""
-    told = []
+    reported = []
     if config.mix != MIX:
-        told.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
+        reported.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
     if config.relations is not None and config.world_config.unseen_relations:
-        told.append(f"relations={config.relations}")
-    return ",".join(told)
+        reported.append(f"relations={config.relations}")
+    return ",".join(reported)
 
 
 def _check(config: WorldsConfig, split: str) -> None:
@@ -171,11 +171,11 @@ def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Questio
         library = articles(world, config.telling)
         draws = Draws("multihop", world.seed)
         chooser = Distractors(world, library)
-        for number, asked in enumerate(_asked(world, world.facts, draws, count, config)):
-            chosen = [library.texts[row].passage for row in chooser.choose(asked, config.candidates, draws)]
+        for number, query in enumerate(_asked(world, world.facts, draws, count, config)):
+            chosen = [library.texts[row].passage for row in chooser.choose(query, config.candidates, draws)]
             passages.update((passage.id, passage) for passage in chosen)
             candidates = tuple(passage.id for passage in chosen)
-            questions.append(_question(world, asked, f"multihop-{world.seed}-{number:05d}", library, candidates))
+            questions.append(_question(world, query, f"multihop-{world.seed}-{number:05d}", library, candidates))
 
 
 def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]) -> None:
@@ -187,9 +187,9 @@ def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], 
         candidates = tuple(dict.fromkeys(chunk.id for chunk in chunks))
         draws = Draws("long", world.seed, community)
         facts = [world.facts[index] for index in library.where]
-        for number, asked in enumerate(_asked(world, facts, draws, count, config)):
+        for number, query in enumerate(_asked(world, facts, draws, count, config)):
             identifier = f"long-{world.seed}-{community}-{number:05d}"
-            question = _question(world, asked, identifier, library, candidates)
+            question = _question(world, query, identifier, library, candidates)
             questions.append(replace(question, document_id=chunks[0].document_id))
 
 
@@ -198,12 +198,12 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
         draws = Draws("graph", world.seed)
         ids = {triple: triple_id(triple) for triple in world.graph()}
-        for number, asked in enumerate(_asked(world, world.facts, draws, count, config)):
-            question = _question(world, asked, f"graph-{world.seed}-{number:05d}", None, None)
-            graph = question_graph(world, asked, config.triples, draws)
+        for number, query in enumerate(_asked(world, world.facts, draws, count, config)):
+            question = _question(world, query, f"graph-{world.seed}-{number:05d}", None, None)
+            graph = question_graph(world, query, config.triples, draws)
             evidence = tuple(dict.fromkeys(ids[triple] for triple in question.triples))
             candidates = tuple(dict.fromkeys(ids[triple] for triple in graph))
-            topics = tuple(entity.name for entity in asked.topics)
+            topics = tuple(entity.name for entity in query.topics)
             questions.append(replace(question, evidence=evidence, candidates=candidates, topic_entities=topics))
             graphs[question.id] = graph
     return graphs
@@ -214,28 +214,28 @@ def _asked(world: World, facts: Iterable[Any], draws: Draws, count: int, config:
     yield from asker.ask(count, config.unanswerable, config.asked_mix)
 
 
-def _question(world: World, asked: Asked, identifier: str, library: Library | None, candidates: tuple[str, ...] | None) -> Question:
+def _question(world: World, query: Asked, identifier: str, library: Library | None, candidates: tuple[str, ...] | None) -> Question:
     where = (lambda fact: library.texts[library.where[fact][0]].passage.id) if library else (lambda fact: None)
     metadata = {
         "seed": world.seed,
-        "hops": 2 if asked.type == "bridge" else 1,
-        "relations": asked.relations,
-        "unseen_relation": asked.held_out,
-        "id_triples": tuple((_id(world, f.head), f.relation.id, _id(world, f.tail) if f.tail else f.text) for f in asked.facts),
-        "answer_ids": tuple(_id(world, world.by_name.get(answer)) for answer in asked.answers),
-        "steps": tuple({"question": s.question, "answer": s.answer, "fact": s.fact, "passage": where(s.fact)} for s in asked.steps),
+        "hops": 2 if query.type == "bridge" else 1,
+        "relations": query.relations,
+        "unseen_relation": query.held_out,
+        "id_triples": tuple((_id(world, f.head), f.relation.id, _id(world, f.tail) if f.tail else f.text) for f in query.facts),
+        "answer_ids": tuple(_id(world, world.by_name.get(answer)) for answer in query.answers),
+        "steps": tuple({"question": s.question, "answer": s.answer, "fact": s.fact, "passage": where(s.fact)} for s in query.steps),
     }
     return Question(
         id=identifier,
-        text=asked.text,
-        answers=asked.answers,
-        aliases=asked.aliases,
-        answer_set=asked.type == "multi",
-        evidence=library.evidence(asked.facts) if library else (),
-        supporting_facts=library.supporting(asked.facts) if library else (),
-        triples=tuple(fact.triple for fact in asked.facts),
-        type=asked.type,
-        answerable=asked.answerable,
+        text=query.text,
+        answers=query.answers,
+        aliases=query.aliases,
+        answer_set=query.type == "multi",
+        evidence=library.evidence(query.facts) if library else (),
+        supporting_facts=library.supporting(query.facts) if library else (),
+        triples=tuple(fact.triple for fact in query.facts),
+        type=query.type,
+        answerable=query.answerable,
         candidates=candidates,
         metadata=metadata,
     )
@@ -252,10 +252,10 @@ def _styled(
     rewriter = RuleRewriter(split, content_loss=config.content_loss)
     others = [style for style, share in config.styles.items() if style != FORMAL and share > 0]
     formal = list(passages.values())
-    told: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
+    reported: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
     for style in others:
         texts = rewriter.rewrite(formal, style)
-        told[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
+        reported[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
     changed: list[Question] = []
     kept: dict[str, Passage] = {}
     pairs: dict[str, tuple[StylePair, ...]] = {}
@@ -263,10 +263,12 @@ def _styled(
         candidates = question.candidates or ()
         assigned = apportion(len(candidates), config.styles)
         Draws("mixture", question.id).shuffle(assigned)
-        now = {old: told[style][old] for old, style in zip(candidates, assigned, strict=True)}
+        now = {old: reported[style][old] for old, style in zip(candidates, assigned, strict=True)}
         kept.update((passage.id, passage) for passage in now.values())
         pairs[question.id] = tuple(
-            StylePair(passages[old], style, told[style][old], used=now[old] is told[style][old]) for old in candidates for style in others
+            StylePair(passages[old], style, reported[style][old], used=now[old] is reported[style][old])
+            for old in candidates
+            for style in others
         )
         changed.append(_moved(question, {old: new.id for old, new in now.items()}))
     return changed, kept, pairs

@@ -304,14 +304,14 @@ def unheard_words(known: Iterable[str], share: float, draws: Draws) -> dict[str,
         draws: The source of chance.
     """
     every = set(words())
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for word in known:
         if draws.chance(share):
             other = draws.pick(training_words())
             made = word[: max(3, len(word) // 2)] + other[len(other) // 2 :]
             if made not in every:
-                found[word] = made
-    return found
+                results[word] = made
+    return results
 
 
 def replaced(text: str, swaps: Mapping[str, str]) -> str:

@@ -117,14 +117,14 @@ class Asker:
             "unanswerable": self.unanswerable,
         }
         for _ in range(_TRIES):
-            asked = makers[kind]()
-            if asked is None or self._held_out not in (None, asked.held_out):
+            query = makers[kind]()
+            if query is None or self._held_out not in (None, query.held_out):
                 continue
             # Neither the same text twice nor the same proof: variety, and ids made of a proof stay unique.
-            proof = " ".join(str(fact.row) for fact in asked.facts) or asked.text
-            if asked.text not in self._seen and proof not in self._seen:
-                self._seen.update((asked.text, proof))
-                return asked
+            proof = " ".join(str(fact.row) for fact in query.facts) or query.text
+            if query.text not in self._seen and proof not in self._seen:
+                self._seen.update((query.text, proof))
+                return query
         raise UserError(
             f"the world does not give enough different questions of type {kind}",
             where="questions",
@@ -167,17 +167,17 @@ class Asker:
             return self._same_or_not()
         if not self._sized:
             return None
-        one, two = self._pair(self._draws.pick(list(self._sized.values())))
-        if one.number == two.number or one.head is two.head:
+        item, two = self._pair(self._draws.pick(list(self._sized.values())))
+        if item.number == two.number or item.head is two.head:
             return None
-        side, which, whether = self._draws.pick(one.relation.compare)
-        winner = min(one, two, key=_number) if side == "smaller" else max(one, two, key=_number)
-        heads = (one.head, two.head)
+        side, which, whether = self._draws.pick(item.relation.compare)
+        winner = min(item, two, key=_number) if side == "smaller" else max(item, two, key=_number)
+        heads = (item.head, two.head)
         if self._draws.chance(0.5):
-            text = self._fill(which, a=one.head, b=two.head)
-            return self._asked(text, "comparison", [winner.head], (one, two), heads, ())
-        text = self._fill(whether, a=one.head, b=two.head)
-        return self._asked(text, "comparison", ["yes" if winner is one else "no"], (one, two), heads, ())
+            text = self._fill(which, a=item.head, b=two.head)
+            return self._asked(text, "comparison", [winner.head], (item, two), heads, ())
+        text = self._fill(whether, a=item.head, b=two.head)
+        return self._asked(text, "comparison", ["yes" if winner is item else "no"], (item, two), heads, ())
 
     def multi(self) -> Asked | None:
         """All tails of one head, or all heads of one tail; the answer is the whole set."""
@@ -191,34 +191,34 @@ class Asker:
             return None
         facts = self._world.leading_to(fact.tail, fact.relation)
         text = self._fill(self._draws.pick(fact.relation.inverse), t=fact.tail)
-        return self._set(text, [one.head for one in facts], facts, fact.tail)
+        return self._set(text, [fact.head for fact in facts], facts, fact.tail)
 
     def unanswerable(self) -> Asked | None:
         """A question of one or two steps whose last fact does not hold anywhere in the world."""
         first = self._pick(self._bridges) if self._draws.chance(0.4) else None
         head = first.tail if first is not None and first.tail is not None else self._draws.pick(self._heads)
-        asked = self._draws.pick(relations_of(head.kind, self._world.config.unseen_relations))
-        if asked.many or "unless-capital" in asked.flags or self._world.about(head, asked):
+        query = self._draws.pick(relations_of(head.kind, self._world.config.unseen_relations))
+        if query.many or "unless-capital" in query.flags or self._world.about(head, query):
             return None
-        if "once" in asked.flags and self._world.leading_to(head, asked):
+        if "once" in query.flags and self._world.leading_to(head, query):
             return None
-        ask = self._draws.pick(asked.asks)
+        ask = self._draws.pick(query.asks)
         if first is None:
-            return Asked(self._fill(ask, h=head), "single", (), {}, (), (head,), (asked.id,), answerable=False)
+            return Asked(self._fill(ask, h=head), "single", (), {}, (), (head,), (query.id,), answerable=False)
         phrase = self._fill(self._draws.pick(first.relation.phrases), h=first.head)
-        ids = (first.relation.id, asked.id)
+        ids = (first.relation.id, query.id)
         return Asked(ask.format(h=phrase), "bridge", (), {}, (), (first.head,), ids, answerable=False)
 
     def _same_or_not(self) -> Asked | None:
         facts = self._draws.pick(list(self._same.values()))
-        one = self._draws.pick(facts)
+        item = self._draws.pick(facts)
         want = self._draws.chance(0.5)
-        others = [f for f in facts if (f.text == one.text) is want and f.head is not one.head]
+        others = [f for f in facts if (f.text == item.text) is want and f.head is not item.head]
         if not others:
             return None
         two = self._draws.pick(others)
-        text = self._fill(self._draws.pick(one.relation.same), a=one.head, b=two.head)
-        return self._asked(text, "comparison", ["yes" if want else "no"], (one, two), (one.head, two.head), ())
+        text = self._fill(self._draws.pick(item.relation.same), a=item.head, b=two.head)
+        return self._asked(text, "comparison", ["yes" if want else "no"], (item, two), (item.head, two.head), ())
 
     def _set(self, text: str, answers: Sequence[Fact | Entity], facts: Sequence[Fact], topic: Entity) -> Asked | None:
         if not 2 <= len(facts) <= MAX_ANSWERS or not all(fact.row in self._known for fact in facts):
@@ -320,23 +320,23 @@ class Distractors:
 
     @cached_property
     def _namesakes(self) -> dict[str, list[Entity]]:
-        found: dict[str, list[Entity]] = {}
+        results: dict[str, list[Entity]] = {}
         for entity in self._world.entities:
             for word in entity.words:
-                found.setdefault(word, []).append(entity)
-        return found
+                results.setdefault(word, []).append(entity)
+        return results
 
     @cached_property
     def _stating(self) -> dict[str, list[int]]:
         """Texts by the relations that they state."""
-        found: dict[str, list[int]] = {}
+        results: dict[str, list[int]] = {}
         for row, text in enumerate(self._library.texts):
             for fact in text.facts:
                 if fact != NO_FACT:
-                    found.setdefault(self._world.facts[fact].relation.id, []).append(row)
-        return found
+                    results.setdefault(self._world.facts[fact].relation.id, []).append(row)
+        return results
 
-    def choose(self, asked: Asked, size: int, draws: Draws) -> list[int]:
+    def choose(self, query: Asked, size: int, draws: Draws) -> list[int]:
         """Candidates of a question in random order: all of its evidence, filled up with distractors.
 
         Args:
@@ -348,14 +348,14 @@ class Distractors:
             Indices of texts, none twice. No text but the evidence states any of the question's facts.
         """
         where = self._library.where
-        chosen = dict.fromkeys(where[fact.row][0] for fact in asked.facts)
+        chosen = dict.fromkeys(where[fact.row][0] for fact in query.facts)
         evidence = len(chosen)
         room = max(0, size - evidence)
         # A share of each sort, so that no sort gives the evidence away; what is left over goes to the next.
         for rows, share in (
-            (self._same_subject(asked), 0.4),
-            (self._same_relation_of_namesake(asked), 0.4),
-            (self._same_relation(asked, draws, size), 0.7),
+            (self._same_subject(query), 0.4),
+            (self._same_relation_of_namesake(query), 0.4),
+            (self._same_relation(query, draws, size), 0.7),
             (self._anything(draws), 1.0),
         ):
             limit = evidence + max(1, round(room * share))
@@ -367,22 +367,22 @@ class Distractors:
         draws.shuffle(ordered)
         return ordered
 
-    def _subjects(self, asked: Asked) -> list[Entity]:
+    def _subjects(self, query: Asked) -> list[Entity]:
         """What the question names, then what its facts are about, then what they lead to; each once."""
-        heads = (fact.head for fact in asked.facts)
-        tails = (fact.tail for fact in asked.facts if fact.tail is not None)
-        return list({entity.index: entity for entity in (*asked.topics, *heads, *tails)}.values())
+        heads = (fact.head for fact in query.facts)
+        tails = (fact.tail for fact in query.facts if fact.tail is not None)
+        return list({entity.index: entity for entity in (*query.topics, *heads, *tails)}.values())
 
-    def _same_subject(self, asked: Asked) -> Iterator[int]:
-        for entity in self._subjects(asked):
+    def _same_subject(self, query: Asked) -> Iterator[int]:
+        for entity in self._subjects(query):
             yield from self._library.about.get(entity.index, ())
 
-    def _same_relation_of_namesake(self, asked: Asked) -> Iterator[int]:
-        for entity in self._subjects(asked):
+    def _same_relation_of_namesake(self, query: Asked) -> Iterator[int]:
+        for entity in self._subjects(query):
             for word in entity.words:
                 for other in self._namesakes[word]:
                     if other is not entity:
-                        yield from self._matching(other, asked.relations)
+                        yield from self._matching(other, query.relations)
 
     def _matching(self, entity: Entity, relations: Iterable[str]) -> Iterator[int]:
         wanted = set(relations)
@@ -391,8 +391,8 @@ class Distractors:
                 yield self._library.where[fact.row][0]
         yield from self._library.about.get(entity.index, ())[:1]
 
-    def _same_relation(self, asked: Asked, draws: Draws, size: int) -> Iterator[int]:
-        for name in dict.fromkeys(asked.relations):
+    def _same_relation(self, query: Asked, draws: Draws, size: int) -> Iterator[int]:
+        for name in dict.fromkeys(query.relations):
             rows = self._stating.get(name, [])
             for _ in range(min(size, len(rows))):
                 yield draws.pick(rows)
@@ -406,7 +406,7 @@ class Distractors:
 # -- A knowledge graph for every question: the neighbourhood of what it names, its proof included --
 
 
-def question_graph(world: World, asked: Asked, size: int, draws: Draws) -> tuple[Triple, ...]:
+def question_graph(world: World, query: Asked, size: int, draws: Draws) -> tuple[Triple, ...]:
     """The graph of one question, by names, in random order.
 
     It grows breadth first from the entities that the question names, so that it is connected as far as the world
@@ -427,8 +427,8 @@ def question_graph(world: World, asked: Asked, size: int, draws: Draws) -> tuple
             where="triples",
             try_this="raise entities or density, or ask for smaller graphs",
         )
-    kept = dict.fromkeys(fact.row for fact in asked.facts)
-    reached = {entity.index for entity in asked.topics}
+    kept = dict.fromkeys(fact.row for fact in query.facts)
+    reached = {entity.index for entity in query.topics}
     frontier = list(reached)
     while frontier and len(kept) < size:
         following: list[int] = []

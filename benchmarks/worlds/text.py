@@ -166,11 +166,11 @@ class Library:
     @cached_property
     def about(self) -> dict[int, list[int]]:
         """Indices of the texts in which an entity is the subject of a sentence."""
-        found: dict[int, list[int]] = {}
+        results: dict[int, list[int]] = {}
         for row, text in enumerate(self.texts):
             for subject in dict.fromkeys(text.subjects):
-                found.setdefault(subject, []).append(row)
-        return found
+                results.setdefault(subject, []).append(row)
+        return results
 
     def evidence(self, facts: Iterable[Fact]) -> tuple[str, ...]:
         """Ids of the passages that state these facts, in the facts' order."""
@@ -179,8 +179,8 @@ class Library:
 
     def supporting(self, facts: Iterable[Fact]) -> tuple[str, ...]:
         """Ids of the sentences that state these facts, in the facts' order."""
-        places = (self.where[fact.row] for fact in facts)
-        return tuple(dict.fromkeys(sentence_id(self.texts[row].passage.id, number) for row, number in places))
+        positions = (self.where[fact.row] for fact in facts)
+        return tuple(dict.fromkeys(sentence_id(self.texts[row].passage.id, number) for row, number in positions))
 
 
 def articles(world: World, telling: Telling | None = None) -> Library:

@@ -196,10 +196,10 @@ class Relation:
 @cache
 def relations() -> tuple[Relation, ...]:
     """All relations, held-out ones included, in the order of the files."""
-    found = [relation for name in FILES for relation in _read(_FOLDER / f"{name}.txt")]
-    if len({relation.id for relation in found}) != len(found):
+    results = [relation for name in FILES for relation in _read(_FOLDER / f"{name}.txt")]
+    if len({relation.id for relation in results}) != len(results):
         raise UserError("a relation is defined twice", where=str(_FOLDER), try_this="rename one of the two")
-    return tuple(found)
+    return tuple(results)
 
 
 @cache
@@ -258,17 +258,17 @@ def _relation(path: Path, lines: list[tuple[int, str]]) -> Relation:
 
 def _options(text: str, where: str) -> dict[str, object]:
     words = text.split()
-    found: dict[str, object] = {"tail": words[0], "flags": frozenset(w for w in words[1:] if w in _FLAGS)}
+    results: dict[str, object] = {"tail": words[0], "flags": frozenset(w for w in words[1:] if w in _FLAGS)}
     if words[0] == "year":
-        found["source"] = words[1]
+        results["source"] = words[1]
     elif words[0] == "number":
-        found.update(low=int(words[1]), high=int(words[2]), unit=" ".join(w for w in words[3:] if w not in _FLAGS))
+        results.update(low=int(words[1]), high=int(words[2]), unit=" ".join(w for w in words[3:] if w not in _FLAGS))
     elif words[0] not in KINDS and words[0] not in VALUES:
         raise UserError(f"unknown kind of tail {words[0]!r}", where=where, try_this="use a kind, a value list, year or number")
     if "when" in words:
         low, high = words[words.index("when") + 1].split("..")
-        found["when"] = (int(low), int(high))
-    return found
+        results["when"] = (int(low), int(high))
+    return results
 
 
 # -- Which worlds are for training, validation and testing: the seed alone decides --
@@ -571,7 +571,7 @@ def _facts(seed: int, config: WorldConfig, entities: tuple[Entity, ...]) -> Iter
     chance = draws.random
     index = 0
     # Capitals come first, because a capital's region follows from its being one.
-    for entity in sorted(entities, key=lambda one: one.kind != "region"):
+    for entity in sorted(entities, key=lambda item: item.kind != "region"):
         for relation in relations_of(entity.kind, config.unseen_relations):
             flags = relation.flags
             if "total" not in flags and chance() >= config.density:
@@ -622,12 +622,12 @@ class _Tails:
 
     def of(self, head: Entity, relation: Relation) -> list[Entity]:
         wanted = self._draws.between(2, 3) if relation.many else 1
-        found: list[Entity] = []
+        results: list[Entity] = []
         for _ in range(wanted):
-            tail = self._one(head, relation, found)
+            tail = self._one(head, relation, results)
             if tail is not None:
-                found.append(tail)
-        return found
+                results.append(tail)
+        return results
 
     def _one(self, head: Entity, relation: Relation, others: list[Entity]) -> Entity | None:
         draws, when, flags = self._draws, relation.when, relation.flags

@@ -99,8 +99,8 @@ class Option:
     @property
     def default(self) -> str:
         """As an experiment file writes it, or that there is none."""
-        given = self.given
-        return "*required*" if given is ... else code(value(given))
+        supplied = self.given
+        return "*required*" if supplied is ... else code(value(supplied))
 
     @property
     def given(self) -> Any:
@@ -128,8 +128,8 @@ def option_table(config: type[BaseModel], presets: Mapping[str, Mapping[str, Any
     """The table of a class's options; with a column each for the presets of `OF_PAPERS` that there are."""
     columns = [name for name in OF_PAPERS if name in (presets or {})]
     set_by = [_flat((presets or {})[name]) for name in columns]
-    found = list(options_of(config))
-    parts = {o.name.rpartition(".")[0] for o in found}
+    results = list(options_of(config))
+    parts = {o.name.rpartition(".")[0] for o in results}
     rows = [
         (
             code(o.name),
@@ -138,7 +138,7 @@ def option_table(config: type[BaseModel], presets: Mapping[str, Mapping[str, Any
             *("" if o.name in parts else _set_by(values, o.name) for values in set_by),
             o.field.description or "",
         )
-        for o in found
+        for o in results
     ]
     return table(("option", "type", "default", *columns, "meaning"), rows) or "It has no options."
 
@@ -148,7 +148,7 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
     rest = {name: values for name, values in presets.items() if name not in OF_PAPERS}
     flat = {name: _flat(values) for name, values in rest.items()}
     rows = [
-        (code(name), codes(f"{key}: {value(one)}" for key, one in values.items()))
+        (code(name), codes(f"{key}: {value(item)}" for key, item in values.items()))
         for name, values in flat.items()
         if len(values) <= LONGEST_ROW
     ]
@@ -161,11 +161,11 @@ def _folded(name: str, values: Mapping[str, Any]) -> str:
     return "\n".join([f'??? note "preset {name}"', "    ```yaml", *(f"    {line}" for line in text.splitlines()), "    ```"])
 
 
-def value(given: Any) -> str:
+def value(supplied: Any) -> str:
     """A value as an experiment file writes it."""
-    if isinstance(given, BaseModel):
-        given = given.model_dump(mode="json")
-    text = given if isinstance(given, str) and given else json.dumps(given, default=str, ensure_ascii=False)
+    if isinstance(supplied, BaseModel):
+        supplied = supplied.model_dump(mode="json")
+    text = supplied if isinstance(supplied, str) and supplied else json.dumps(supplied, default=str, ensure_ascii=False)
     return " ".join(text.split())
 
 
@@ -175,10 +175,10 @@ def words(annotation: Any) -> str:
     if origin is Literal:
         return codes(map(value, inside))
     if origin in (Union, types.UnionType):
-        *first, last = [words(one) for one in inside]
+        *first, last = [words(item) for item in inside]
         return f"{', '.join(first)} or {last}"
     if origin in (list, tuple, set, frozenset) or annotation in (list, tuple):
-        kinds = list(dict.fromkeys(words(one) for one in inside if one is not Ellipsis))
+        kinds = list(dict.fromkeys(words(item) for item in inside if item is not Ellipsis))
         return f"list of {' and '.join(map(_several, kinds))}" if kinds else "list"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return "mapping"
@@ -202,17 +202,17 @@ def _several(kind: str) -> str:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, one in values.items():
-        found |= _flat(one, f"{prefix}{key}.") if isinstance(one, Mapping) and one else {prefix + key: one}
-    return found
+    results: dict[str, Any] = {}
+    for key, item in values.items():
+        results |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) and item else {prefix + key: item}
+    return results
 
 
 def _set_by(values: Mapping[str, Any], name: str) -> str:
     """What a preset says of an option, or of keys within it where the option takes a mapping."""
     if name in values:
         return code(value(values[name]))
-    return codes(f"{key[len(name) + 1 :]}: {value(one)}" for key, one in values.items() if key.startswith(f"{name}."))
+    return codes(f"{key[len(name) + 1 :]}: {value(item)}" for key, item in values.items() if key.startswith(f"{name}."))
 
 
 # -- Pages of datasets and of the keys of an experiment file --
@@ -236,7 +236,7 @@ def experiment_page() -> str:
         "Every key that an experiment file may have. How to write one: [Experiments](../experiments.md). "
         "Unknown keys and wrong types are errors that name the line."
     )
-    parts = (part for title, spec, said in KEYS for part in (f"## {title}", said, option_table(spec)))
+    parts = (part for title, spec, response in KEYS for part in (f"## {title}", response, option_table(spec)))
     return page("Experiment files", lead, parts)
 
 
@@ -246,7 +246,7 @@ def datasets_page() -> str:
         "Every dataset as it is registered. Layouts of the files, and what to know of each: "
         "[Datasets](../datasets.md). `ragmeter datasets` says which of them are on your machine."
     )
-    overview = table(("id", "task", "licence"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.licence) for e in DATASETS])
+    overview = table(("id", "task", "license"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.license) for e in DATASETS])
     return page("Datasets", lead, (overview, *map(_dataset, DATASETS)))
 
 
@@ -255,7 +255,7 @@ def _dataset(entry: DatasetEntry) -> str:
     facts = {
         "title": card.title,
         "on the hub": f"{code(card.hub_id)}{f' at {code(card.revision[:12])}' if card.revision else ''}" if card.hub_id else "",
-        "licence": card.licence,
+        "license": card.license,
         "subsets": codes(entry.subsets),
         "splits": ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in card.splits.items()),
         "settings": codes(card.settings),
@@ -263,8 +263,8 @@ def _dataset(entry: DatasetEntry) -> str:
         "languages": ", ".join(card.languages),
         "code version": str(entry.version),
     }
-    told = "\n".join(f"- {name}: {what}" for name, what in facts.items() if what)
-    return "\n\n".join(filter(None, (f"## {entry.id}", card.description, told, card.notes, option_table(entry.config))))
+    reported = "\n".join(f"- {name}: {what}" for name, what in facts.items() if what)
+    return "\n\n".join(filter(None, (f"## {entry.id}", card.description, reported, card.notes, option_table(entry.config))))
 
 
 # -- The page of the command line --
@@ -282,10 +282,10 @@ def commands_page() -> str:
 
     lead = (
         "Every command, as `ragmeter COMMAND --help` prints it too. All take `--store FOLDER`, `--json`, `--quiet` and "
-        "`--verbose`; `NO_COLOR=1` takes the colours off. Exit codes: 0 fine, 1 something broke, 2 wrong usage or "
+        "`--verbose`; `NO_COLOR=1` takes the colors off. Exit codes: 0 fine, 1 something broke, 2 wrong usage or "
         "input, 130 interrupted; `gate` adds 100 (regressed) and 101 (too few questions to tell)."
     )
-    return page("Command line", lead, (_section(path, one) for path, one in _walk("ragmeter", get_command(app))))
+    return page("Command line", lead, (_section(path, item) for path, item in _walk("ragmeter", get_command(app))))
 
 
 def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -302,7 +302,7 @@ def _section(path: str, command: Any) -> str:
     context = command.make_context(path, [], resilient_parsing=True)
     usage = " ".join([path, *(piece for p in shown for piece in p.get_usage_pieces(context))])
     records = (p.get_help_record(context) for p in shown)
-    rows = [(code(name), " ".join(said.split())) for name, said in filter(None, records)]
+    rows = [(code(name), " ".join(response.split())) for name, response in filter(None, records)]
     help_text = " ".join((command.help or "").split())
     parts = (f"## {path}", help_text, f"```text\n{usage}\n```", table(("", "meaning"), rows))
     return "\n\n".join(filter(None, parts))
@@ -329,9 +329,9 @@ APPROACHES = ("ark", "gpr", "sark", "clara")
 def methods_page(kind: str) -> str:
     """All methods of a kind."""
     title, lead = KINDS[kind]
-    found = [entry for entry in REGISTERED if entry.kind == kind]
-    overview = table(("id", ""), [(f"[{code(e.id)}](#{e.id})", e.summary) for e in found])
-    return page(title, lead, (overview, *map(_method, found)))
+    results = [entry for entry in REGISTERED if entry.kind == kind]
+    overview = table(("id", ""), [(f"[{code(e.id)}](#{e.id})", e.summary) for e in results])
+    return page(title, lead, (overview, *map(_method, results)))
 
 
 def trainings_page() -> str:
@@ -372,8 +372,8 @@ def _approach(identifier: str) -> str:
 
 def _method_section(entry: MethodEntry | TrainingEntry, facts: Iterable[tuple[str, str]]) -> str:
     summary = entry.summary[:1].upper() + entry.summary[1:].rstrip(".") + "."
-    told = "\n".join(f"- {name}: {what}" for name, what in facts if what)
-    parts = (f"## {entry.id}", summary, told, option_table(entry.config, entry.presets), preset_table(entry.presets))
+    reported = "\n".join(f"- {name}: {what}" for name, what in facts if what)
+    parts = (f"## {entry.id}", summary, reported, option_table(entry.config, entry.presets), preset_table(entry.presets))
     return "\n\n".join(filter(None, parts))
 
 
@@ -438,9 +438,9 @@ def _metric(entry: MetricEntry) -> str:
         "source": entry.source,
         "code version": str(entry.version),
     }
-    told = "\n".join(f"- {name}: {what}" for name, what in facts.items())
+    reported = "\n".join(f"- {name}: {what}" for name, what in facts.items())
     head = f"### {code(signature(entry))} {{ #{entry.id} }}"
-    return "\n\n".join(filter(None, (head, entry.definition, told, _parameters(entry.parameters))))
+    return "\n\n".join(filter(None, (head, entry.definition, reported, _parameters(entry.parameters))))
 
 
 def _parameters(parameters: tuple[Parameter, ...]) -> str:
@@ -461,10 +461,10 @@ def _judge(entry: JudgeEntry) -> str:
         "source": entry.source,
         "code version": str(entry.version),
     }
-    told = "\n".join(f"- {name}: {said}" for name, said in facts.items() if said)
+    reported = "\n".join(f"- {name}: {response}" for name, response in facts.items() if response)
     rows = [(code(m.name), span(m.low, m.high, m.higher_is_better), m.definition) for m in entry.measures]
     measures = table(("measure", "range", "definition"), rows)
-    parts = (f"## {entry.id}", entry.definition, told, measures, option_table(entry.config))
+    parts = (f"## {entry.id}", entry.definition, reported, measures, option_table(entry.config))
     return "\n\n".join(filter(None, parts))
 
 

@@ -52,7 +52,7 @@ _CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)
 _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
 
 
-def neutralised(text: str, tags: Iterable[str] = ()) -> str:
+def neutralized(text: str, tags: Iterable[str] = ()) -> str:
     """A text that can stand between tags without ending them.
 
     Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
@@ -70,9 +70,9 @@ def neutralised(text: str, tags: Iterable[str] = ()) -> str:
     marks: dict[int, str] = {}
     for pattern in (_tag_pattern(frozenset(tags)), _CHAT_MARK, _JSON_KEY, _VERDICT_LINE):
         for match in pattern.finditer(folded):
-            for group, found in enumerate(match.groups(), start=1):
-                if found is not None:
-                    marks[origins[match.start(group)]] = _SHOWN[found]
+            for group, result in enumerate(match.groups(), start=1):
+                if result is not None:
+                    marks[origins[match.start(group)]] = _SHOWN[result]
     return "".join(marks.get(at, char) for at, char in enumerate(text)) if marks else text
 
 
@@ -148,8 +148,8 @@ class Prompt:
     tags: frozenset[str]
 
     def messages(self, **texts: str) -> Messages:
-        """The conversation; what is put in is neutralised, and not searched for placeholders again."""
-        values = {name: neutralised(text, self.tags).strip() or EMPTY for name, text in texts.items()}
+        """The conversation; what is put in is neutralized, and not searched for placeholders again."""
+        values = {name: neutralized(text, self.tags).strip() or EMPTY for name, text in texts.items()}
         messages = [{"role": "user", "content": Template(self.user).substitute(values)}]
         if not self.system:
             return messages
@@ -182,14 +182,14 @@ def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:
     used: set[str] = set()
     for part in (prompt.system, prompt.user):
         template = Template(part)
-        found = set(template.get_identifiers()) if template.is_valid() else {"$"}
-        if found - known:
+        result = set(template.get_identifiers()) if template.is_valid() else {"$"}
+        if result - known:
             raise UserError(
-                f"the prompt template holds the unknown placeholder {min(found - known)!r}",
+                f"the prompt template holds the unknown placeholder {min(result - known)!r}",
                 where=where,
                 try_this=f"use {names}, and $$ for a dollar sign",
             )
-        used |= found
+        used |= result
     if shipped.needs - used:
         raise UserError(f"the prompt template lacks ${min(shipped.needs - used)}", where=where, try_this=f"put in {names}")
 
@@ -305,24 +305,24 @@ class Asker:
         Raises:
             Broke: No further call could succeed.
         """
-        asked = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
+        queries = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
         calls: list[list[JudgeCall]] = [[] for _ in items]
         for repetition in range(self.config.repetitions):
-            replies = iter(self._complete(asked, repetition) if asked else ())
+            replies = iter(self._complete(queries, repetition) if queries else ())
             for made, cases in zip(calls, items, strict=True):
                 made.extend(self._call(case, repetition, replies) for case in cases)
         return calls
 
     def estimate(self, items: Sequence[Sequence[Case]]) -> Estimate:
         """What asking would take, without asking."""
-        asked = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
-        each = [self._model.estimate(asked, repetition=number) for number in range(self.config.repetitions)]
+        queries = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
+        each = [self._model.estimate(queries, repetition=number) for number in range(self.config.repetitions)]
         return Estimate(
-            sum(one.calls for one in each),
-            sum(one.cached for one in each),
-            sum(one.prompt_tokens for one in each),
-            sum(one.completion_tokens for one in each),
-            sum(one.usd for one in each),
+            sum(item.calls for item in each),
+            sum(item.cached for item in each),
+            sum(item.prompt_tokens for item in each),
+            sum(item.completion_tokens for item in each),
+            sum(item.usd for item in each),
             each[0].counted_by,
         )
 
@@ -330,11 +330,11 @@ class Asker:
     def _model(self) -> ChatModel:
         return ChatModel(self.config, role="judge", cache=self._cache)
 
-    def _complete(self, asked: Sequence[Messages], repetition: int) -> list[Reply]:
+    def _complete(self, queries: Sequence[Messages], repetition: int) -> list[Reply]:
         if self._shape is None:
-            return self._model.complete(asked, repetition=repetition)
+            return self._model.complete(queries, repetition=repetition)
         # The shape is a request. What came back is read by the judge's own parser, now and when it is read again.
-        return [one.reply for one in self._model.complete_structured(asked, self._shape, repetition=repetition)]
+        return [item.reply for item in self._model.complete_structured(queries, self._shape, repetition=repetition)]
 
     def _call(self, case: Case, repetition: int, replies: Iterator[Reply]) -> JudgeCall:
         if case.settled is not None:
@@ -474,8 +474,8 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
     text, unfinished = _after_thinking(reply)
     if unfinished:
         return Parsed(None, unfinished)
-    for found in chain(reversed(_objects(text)), _mended(text)):
-        fields = _fields(found, criteria)
+    for result in chain(reversed(_objects(text)), _mended(text)):
+        fields = _fields(result, criteria)
         if fields is not None:
             return _verdicts(fields, criteria, offered)
     return Parsed(None, _unreadable(text, "no complete JSON object with " + ", ".join(criteria)))
@@ -515,25 +515,25 @@ class _Given(list[Any]):
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, value in pairs:
-        found[key] = value if key not in found or found[key] == value else _Given([found[key], value])
-    return found
+        results[key] = value if key not in results or results[key] == value else _Given([results[key], value])
+    return results
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
     """Complete JSON objects in order, outermost ones only."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique)
-    found = []
+    results = []
     at = text.find("{")
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
-            found.append(value)
+            results.append(value)
         except (ValueError, RecursionError):
             end = at + 1
         at = text.find("{", end)
-    return found
+    return results
 
 
 def _mended(text: str) -> Iterator[dict[str, Any]]:
@@ -554,9 +554,9 @@ def _mended(text: str) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _fields(found: Mapping[str, Any], criteria: Sequence[str]) -> dict[str, Any] | None:
+def _fields(results: Mapping[str, Any], criteria: Sequence[str]) -> dict[str, Any] | None:
     """A criterion's value by criterion, None where one is missing; an object around the object is looked through."""
-    for candidate in (found, *(value for value in found.values() if isinstance(value, dict))):
+    for candidate in (results, *(value for value in results.values() if isinstance(value, dict))):
         named = _unique((_plain(str(key)).removesuffix("winner"), value) for key, value in candidate.items())
         if all(criterion in named for criterion in criteria):
             return named

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from benchmarks.core.errors import Broke, MissingPackage, how_to_install
 from benchmarks.schema import Question
-from benchmarks.text import f1, is_abstention, normalise, sentences
+from benchmarks.text import f1, is_abstention, normalize, sentences
 from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
 from judges.llm.ask import NO_REPLY, EndpointJudgeConfig, has_gold
 from judges.llm.match import unanswered
@@ -79,7 +79,7 @@ class Verdicts(BaseModel):
 
     def said(self) -> dict[str, list[Any]]:
         """The verdicts."""
-        return {"verdicts": [one.verdict for one in self.statements]}
+        return {"verdicts": [statement.verdict for statement in self.statements]}
 
 
 def read_reply(part: str, reply: str) -> Parsed:
@@ -92,12 +92,12 @@ def read_reply(part: str, reply: str) -> Parsed:
     if part in FOLLOWS:
         form = Statements if part == STATEMENTS else Claims
     reply = reply.rpartition("</think>")[2]
-    found = parse(reply, form)
-    if found.value is None:
-        return Parsed(None, found.failed)
-    if found.repaired and breaks_off(reply):
+    result = parse(reply, form)
+    if result.value is None:
+        return Parsed(None, result.failed)
+    if result.repaired and breaks_off(reply):
         return Parsed(None, "the reply breaks off in the middle of its JSON object")
-    return Parsed(found.value.said())
+    return Parsed(result.value.said())
 
 
 def breaks_off(reply: str) -> bool:
@@ -124,8 +124,8 @@ def sound(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _claims(found: Sequence[str]) -> list[str]:
-    return [sound(claim) for claim in found if claim.strip()]
+def _claims(results: Sequence[str]) -> list[str]:
+    return [sound(claim) for claim in results if claim.strip()]
 
 
 # -- arithmetic --
@@ -181,10 +181,10 @@ def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> 
 
 def _verdicts(round_: Mapping[str, Parsed], part: str) -> list[int] | str:
     """The verdicts on the claims that a part found, or why there are none."""
-    found = _value(round_, part)
-    if isinstance(found, str):
-        return found
-    claims = found["claims"]
+    result = _value(round_, part)
+    if isinstance(result, str):
+        return result
+    claims = result["claims"]
     if not claims:
         return []
     judged = _value(round_, FOLLOWS[part])
@@ -207,10 +207,10 @@ def _value(round_: Mapping[str, Parsed], part: str) -> Mapping[str, Any] | str:
 
 def rounds(calls: Sequence[JudgeCall]) -> list[dict[str, Parsed]]:
     """What the calls of an item say, by part, for each repetition."""
-    found: dict[int, dict[str, Parsed]] = {}
+    results: dict[int, dict[str, Parsed]] = {}
     for call in calls:
-        found.setdefault(call.repetition, {})[call.part] = call.parsed
-    return [found[repetition] for repetition in sorted(found)]
+        results.setdefault(call.repetition, {})[call.part] = call.parsed
+    return [results[repetition] for repetition in sorted(results)]
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
@@ -280,14 +280,14 @@ class Prompts:
             known = self._faith.StatementGeneratorInput(question=sound(question), answer=sound(text))
             return str(self._faith.StatementGeneratorPrompt().to_string(known))
         # A prompt of its own for each: filling it swaps its examples for a moment, which threads would see.
-        given = self._correctness.ClaimDecompositionInput(response=sound(text), **self._levels)
-        return str(self._correctness.ClaimDecompositionPrompt().to_string(given))
+        value = self._correctness.ClaimDecompositionInput(response=sound(text), **self._levels)
+        return str(self._correctness.ClaimDecompositionPrompt().to_string(value))
 
     def verdicts(self, part: str, context: str, claims: Sequence[str]) -> str:
         """The prompt that has claims judged against a text."""
         owner = self._faith if part == STATEMENT_VERDICTS else self._correctness
-        given = owner.NLIStatementInput(context=sound(context), statements=[sound(claim) for claim in claims])
-        return str(owner.NLIStatementPrompt().to_string(given))
+        value = owner.NLIStatementInput(context=sound(context), statements=[sound(claim) for claim in claims])
+        return str(owner.NLIStatementPrompt().to_string(value))
 
 
 FAITHFULNESS = Measure(
@@ -343,15 +343,15 @@ class Grounding:
         made: list[list[JudgeCall]] = [[] for _ in items]
         first = self._first(items)
         second = []
-        for one, call in zip(first, self._calls(first), strict=True):
-            made[one.item].append(call)
+        for entry, call in zip(first, self._calls(first), strict=True):
+            made[entry.item].append(call)
             claims = call.parsed.value["claims"] if call.parsed.value else []
             if claims:
-                part = FOLLOWS[one.part]
-                against = contexts(items[one.item])[part]
-                second.append(_Ask(one.item, part, one.repetition, self._prompts.verdicts(part, against, claims)))
-        for one, call in zip(second, self._calls(second), strict=True):
-            made[one.item].append(call)
+                part = FOLLOWS[entry.part]
+                against = contexts(items[entry.item])[part]
+                second.append(_Ask(entry.item, part, entry.repetition, self._prompts.verdicts(part, against, claims)))
+        for entry, call in zip(second, self._calls(second), strict=True):
+            made[entry.item].append(call)
         return [calls or [unasked(item)] for item, calls in zip(items, made, strict=True)]
 
     def parse(self, part: str, reply: str) -> Parsed:
@@ -360,11 +360,11 @@ class Grounding:
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         """Both measures; see `judge_grounding` for the cases that need no call."""
         known = settled(item)
-        said = rounds(calls)
+        responses = rounds(calls)
         if FAITHFULNESS.name not in known:
-            known[FAITHFULNESS.name] = mean_score([faithfulness(one) for one in said])
+            known[FAITHFULNESS.name] = mean_score([faithfulness(item) for item in responses])
         if FACTUAL_CORRECTNESS.name not in known:
-            scores = [factual_correctness(one, self.config.mode) for one in said]
+            scores = [factual_correctness(item, self.config.mode) for item in responses]
             known[FACTUAL_CORRECTNESS.name] = mean_score(scores)
         return known
 
@@ -387,19 +387,19 @@ class Grounding:
             for repetition in range(self.config.repetitions)
         ]
 
-    def _calls(self, asked: Sequence[_Ask]) -> list[JudgeCall]:
+    def _calls(self, queries: Sequence[_Ask]) -> list[JudgeCall]:
         """Make calls; those that ask for the same kind of JSON go together."""
         groups: dict[tuple[type[BaseModel], int], list[int]] = defaultdict(list)
-        for place, one in enumerate(asked):
-            groups[self._prompts.form(one.part), one.repetition].append(place)
+        for position, item in enumerate(queries):
+            groups[self._prompts.form(item.part), item.repetition].append(position)
         made: dict[int, JudgeCall] = {}
-        for (form, repetition), places in groups.items():
-            conversations: list[Messages] = [[{"role": "user", "content": asked[place].prompt}] for place in places]
+        for (form, repetition), positions in groups.items():
+            conversations: list[Messages] = [[{"role": "user", "content": queries[position].prompt}] for position in positions]
             replies = self._model.complete_structured(conversations, form, repetition=repetition)
-            for place, found in zip(places, replies, strict=True):
-                reply, part = found.reply, asked[place].part
+            for position, result in zip(positions, replies, strict=True):
+                reply, part = result.reply, queries[position].part
                 parsed = Parsed(None, f"{NO_REPLY}: {reply.failed}") if reply.failed else self.parse(part, reply.text)
-                made[place] = JudgeCall(
+                made[position] = JudgeCall(
                     part,
                     repetition,
                     reply.key,
@@ -410,7 +410,7 @@ class Grounding:
                     reply.seconds,
                     reply.cost_usd,
                 )
-        return [made[place] for place in range(len(asked))]
+        return [made[position] for position in range(len(queries))]
 
 
 # -- which calls an item needs --
@@ -540,21 +540,21 @@ class RuleGrounding:
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         """Both measures from what the rules said."""
-        said = {call.part: call.parsed for call in calls}
+        responses = {call.part: call.parsed for call in calls}
         scores = settled(item)
         if not _references(item.question):
             scores[FACTUAL_CORRECTNESS.name] = Score(None)
         for name, part in ((FAITHFULNESS.name, FAITHFUL), (FACTUAL_CORRECTNESS.name, CORRECT)):
             if name in scores:
                 continue
-            found = said.get(part, Parsed(None, f"{part}: the rules were not applied"))
-            scores[name] = Score(None, found.unscored) if found.value is None else Score(self._value(found.value))
+            result = responses.get(part, Parsed(None, f"{part}: the rules were not applied"))
+            scores[name] = Score(None, result.unscored) if result.value is None else Score(self._value(result.value))
         return scores
 
-    def _value(self, found: Mapping[str, Sequence[float]]) -> float:
-        if "supported" in found:
-            return _mean(found["supported"])
-        return agreement(found["answer"], found["reference"], self.config.mode)
+    def _value(self, results: Mapping[str, Sequence[float]]) -> float:
+        if "supported" in results:
+            return _mean(results["supported"])
+        return agreement(results["answer"], results["reference"], self.config.mode)
 
     def _faithful(self, item: Item) -> Parsed:
         claims = _rule_claims(item.prediction.answer, item.question.answer_set)
@@ -567,7 +567,7 @@ class RuleGrounding:
         pieces = _pieces(item.prediction.answer, item.question.answer_set)
         best = max(
             (compared(pieces, reference) for reference in _references(item.question)),
-            key=lambda found: agreement(found[0], found[1], self.config.mode),
+            key=lambda result: agreement(result[0], result[1], self.config.mode),
             default=([], []),
         )
         return Parsed({"answer": best[0], "reference": best[1]})
@@ -575,8 +575,8 @@ class RuleGrounding:
 
 def words(text: str) -> frozenset[str]:
     """The distinct words of a text: letter case, punctuation, articles and a possessive s gone, 1,070 as 1070."""
-    found = {word.replace(",", "") for word in _WORD.findall(text.casefold())}
-    return frozenset(found - {"a", "an", "the", "s"})
+    results = {word.replace(",", "") for word in _WORD.findall(text.casefold())}
+    return frozenset(results - {"a", "an", "the", "s"})
 
 
 def supported(claim: str, passages: Sequence[frozenset[str]], least: float) -> bool:
@@ -626,24 +626,24 @@ def _mean(values: Sequence[float]) -> float:
 
 def _pieces(text: str, answer_set: bool) -> list[str]:
     """Sentences; of an answer that must name a set, what stands between commas, semicolons, lines and "and"."""
-    found = sentences(text)
+    results = sentences(text)
     if answer_set:
-        found = [item for sentence in found for item in _ITEMS.split(sentence)]
-    return [piece for piece in found if normalise(piece)]
+        results = [item for sentence in results for item in _ITEMS.split(sentence)]
+    return [piece for piece in results if normalize(piece)]
 
 
 def _rule_claims(text: str, answer_set: bool) -> list[str]:
     """The pieces that state something: neither a bare yes or no nor a refusal to answer."""
-    return [p for p in _pieces(text, answer_set) if normalise(p) not in _VERDICTS and not is_abstention(p)]
+    return [p for p in _pieces(text, answer_set) if normalize(p) not in _VERDICTS and not is_abstention(p)]
 
 
 def _references(question: Question) -> list[list[list[str]]]:
-    """The references to choose from, each as claims, each claim in its wordings; none that normalises to nothing."""
+    """The references to choose from, each as claims, each claim in its wordings; none that normalizes to nothing."""
     if question.answer_set:
-        found = [[[answer, *question.aliases.get(answer, ())] for answer in question.answers if normalise(answer)]]
+        results = [[[answer, *question.aliases.get(answer, ())] for answer in question.answers if normalize(answer)]]
     else:
-        found = [[[piece] for piece in _pieces(gold, False)] for gold in question.golds]
-    return [reference for reference in found if reference]
+        results = [[[piece] for piece in _pieces(gold, False)] for gold in question.golds]
+    return [reference for reference in results if reference]
 
 
 @register_judge(

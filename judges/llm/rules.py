@@ -1,4 +1,4 @@
-"""Judges without a model: rules with the interface of `match` and `pairwise`, always labelled `rule`.
+"""Judges without a model: rules with the interface of `match` and `pairwise`, always labeled `rule`.
 
 They are exact, free and narrow: a right answer in other words is beyond them. They serve offline use, tests of whole
 boards, and as a floor that an LLM judge should stand above.
@@ -61,7 +61,7 @@ class RuleMatch:
 
     All in squad's normal form. Of yes/no golds the answer's first word decides. Partial: a longer answer that holds a
     gold, or one with a token F1 of at least `partial_f1`. Mismatch: all others, among them missing, failed and blank
-    answers. Of a set of answers all must be named. A question without a gold that normalises to something is
+    answers. Of a set of answers all must be named. A question without a gold that normalizes to something is
     unscorable.
 
     Args:
@@ -90,18 +90,18 @@ def match_verdicts(questions: Sequence[Question], predictions: Sequence[Predicti
     """The verdicts of `RuleMatch`; None where there is no gold to judge by."""
     batch = Batch(questions, predictions)
     exact, holds, overlap = (parse_metric(name).compute(batch) for name in ("em", "cover_em(match=word)", "f1(rules=squad)"))
-    found: list[str | None] = []
+    results: list[str | None] = []
     for row, (question, prediction) in enumerate(zip(questions, predictions, strict=True)):
         words = tokens(prediction.answer)
         if not has_gold(question) or np.isnan(exact[row]):
-            found.append(None)
+            results.append(None)
         elif wanted := _yes_no(question):
-            found.append(MATCH if words[:1] and words[0] in wanted else MISMATCH)
+            results.append(MATCH if words[:1] and words[0] in wanted else MISMATCH)
         elif exact[row] == 1 or (holds[row] == 1 and len(words) <= config.longest_match):
-            found.append(MATCH)
+            results.append(MATCH)
         else:
-            found.append(PARTIAL if holds[row] == 1 or overlap[row] >= config.partial_f1 else MISMATCH)
-    return found
+            results.append(PARTIAL if holds[row] == 1 or overlap[row] >= config.partial_f1 else MISMATCH)
+    return results
 
 
 def _yes_no(question: Question) -> frozenset[str]:
@@ -127,9 +127,9 @@ class RulePairwise:
     """Disqualification first: an answer that is missing, or says that evidence is lacking, loses by every criterion.
 
     Two such have the verdict none. Faithfulness: support is 1 where the answer holds a gold as whole words in a row,
-    else its token F1; more support wins. Conciseness: fewer words after normalisation win. Overall: faithfulness;
+    else its token F1; more support wins. Conciseness: fewer words after normalization win. Overall: faithfulness;
     where that is a tie and both have support, conciseness; where neither has any, a tie. A question without a gold that
-    normalises to something is unscorable. The two orders always agree.
+    normalizes to something is unscorable. The two orders always agree.
 
     Args:
         config: Options.
@@ -144,8 +144,8 @@ class RulePairwise:
             order: answer_support([pair.question for pair in pairs], [in_order(pair, order)[0] for pair in pairs]) for order in ORDERS
         }
         return [
-            self._calls(pair, float(one), float(other))
-            for pair, one, other in zip(pairs, *(support[order] for order in ORDERS), strict=True)
+            self._calls(pair, float(item), float(other))
+            for pair, item, other in zip(pairs, *(support[order] for order in ORDERS), strict=True)
         ]
 
     def parse(self, part: str, reply: str) -> Parsed:
@@ -154,11 +154,14 @@ class RulePairwise:
     def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
         return shown_verdicts(call)
 
-    def _calls(self, pair: Pair, one: float, other: float) -> list[JudgeCall]:
-        if not has_gold(pair.question) or np.isnan(one) or np.isnan(other):
+    def _calls(self, pair: Pair, item: float, other: float) -> list[JudgeCall]:
+        if not has_gold(pair.question) or np.isnan(item) or np.isnan(other):
             return []
         as_given, swapped = ORDERS
-        return [ruled(as_given, **compared(pair.one, pair.other, one, other)), ruled(swapped, **compared(pair.other, pair.one, other, one))]
+        return [
+            ruled(as_given, **compared(pair.one, pair.other, item, other)),
+            ruled(swapped, **compared(pair.other, pair.one, other, item)),
+        ]
 
 
 def answer_support(questions: Sequence[Question], predictions: Sequence[Prediction]) -> NDArray[np.float64]:
@@ -170,7 +173,7 @@ def answer_support(questions: Sequence[Question], predictions: Sequence[Predicti
 
 def compared(first: Prediction, second: Prediction, support_first: float, support_second: float) -> dict[str, str]:
     """The verdicts of `RulePairwise` on two answers in the order shown, in the words of the prompt."""
-    out = disqualified(*(declines(one) or bool(_INSUFFICIENT.search(one.answer)) for one in (first, second)))
+    out = disqualified(*(declines(item) or bool(_INSUFFICIENT.search(item.answer)) for item in (first, second)))
     if out is not None:
         return dict.fromkeys(CRITERIA, out)
     faithfulness = _greater(support_first, support_second)

@@ -2,7 +2,7 @@
 
 What all of them share:
 
-- **Several golds** (answers and aliases): the maximum over them. Golds that normalise to nothing ("A", "The The")
+- **Several golds** (answers and aliases): the maximum over them. Golds that normalize to nothing ("A", "The The")
   would equal or lie in anything; they are left out, and a question with none left is unscorable. `golds=first` looks
   at the first answer alone, without aliases and without the others of a set, as CLaRa's and ARK's code does.
 - **A set of answers** (`answer_set=True`): all are wanted, see below; the yes/no rule does not apply.
@@ -30,7 +30,7 @@ from judges.metric import Batch, Parameter, Scores, register
 # -- Scores of an answer that must name a whole set, against `Question.answers` with `answer_set=True` --
 # The maximum over the golds, right where any of them suffices, would call one name out of five complete. Here the
 # prediction is compared with all of them, in any order and with any separators: punctuation is gone after
-# normalisation, and "and" between items is not counted.
+# normalization, and "and" between items is not counted.
 
 
 Wordings = list[list[str]]
@@ -39,11 +39,11 @@ Wordings = list[list[str]]
 _LINK = "and"
 
 
-def wanted_answers(question: Question, normalise: Callable[[str], str]) -> list[Wordings]:
-    """The answers to be named, each with its wordings; what normalises to nothing, or the same, is left out."""
+def wanted_answers(question: Question, normalize: Callable[[str], str]) -> list[Wordings]:
+    """The answers to be named, each with its wordings; what normalizes to nothing, or the same, is left out."""
     groups: dict[str, Wordings] = {}
     for answer in question.answers:
-        normal = dict.fromkeys(normalise(text) for text in (answer, *question.aliases.get(answer, ())))
+        normal = dict.fromkeys(normalize(text) for text in (answer, *question.aliases.get(answer, ())))
         wordings = [text.split() for text in normal if text]
         if wordings:
             groups.setdefault(" ".join(wordings[0]), wordings)
@@ -104,7 +104,7 @@ def set_precision_recall_f1(words: Sequence[str], groups: Sequence[Wordings]) ->
 
 
 def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
-    """1 if the normalised prediction contains every answer in some wording, else 0."""
+    """1 if the normalized prediction contains every answer in some wording, else 0."""
     named = (any(covers(prediction, " ".join(wording), match) for wording in wordings) for wordings in groups)
     return float(all(named))
 
@@ -155,9 +155,9 @@ class Pairs:
         Args:
             values: Shape (pairs,), NaN where a reference is no good.
         """
-        found = np.full(self.size, np.nan)
-        np.fmax.at(found, self.rows, values)
-        return found
+        result = np.full(self.size, np.nan)
+        np.fmax.at(result, self.rows, values)
+        return result
 
     @cached_property
     def asked(self) -> NDArray[np.bool_]:
@@ -183,7 +183,7 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
 
 
 F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "clara")
-_F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalisation, yes/no rule, empty texts")
+_F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
 _EM_RULES = Parameter("rules", str, "squad", ("squad", "squad_v2", "strict", "clara"), "what counts as equal")
 _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as contained")
 
@@ -196,12 +196,12 @@ _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as con
     parameters=(_EM_RULES, GOLDS),
 )
 def em(batch: Batch, rules: str, golds: str) -> Scores:
-    """Exact match: 1 if the prediction equals any gold after normalisation, else 0.
+    """Exact match: 1 if the prediction equals any gold after normalization, else 0.
 
     squad: lower-case, ASCII punctuation deleted, articles dropped, white space collapsed; so do HotpotQA, 2Wiki,
     MuSiQue and LongBench. squad_v2: the same, and unanswerable questions want an abstention. clara: True and False read
     as yes and no. strict: the raw string equals the first gold. Of a set of answers each must be named once, in any
-    order, and nothing else (strict: the first gold alone). Without a gold that normalises to something: unscorable.
+    order, and nothing else (strict: the first gold alone). Without a gold that normalizes to something: unscorable.
     """
     if rules == "strict":
         return np.array([_strict(*pair) for pair in zip(batch.questions, batch.answers, strict=True)], dtype=np.float64)
@@ -216,11 +216,11 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
     parameters=(_F1_RULES, GOLDS),
 )
 def f1(batch: Batch, rules: str, golds: str) -> Scores:
-    """Token F1: overlap of the normalised tokens as multisets, the maximum over the golds.
+    """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
 
     squad, longbench, musique: no special cases. hotpotqa (and 2Wiki), clara: 0 where prediction or gold is yes, no or
     noanswer and the two differ. squad_v2: unanswerable questions want an abstention. A set of answers is compared as
-    one bag of tokens, each answer in its best wording, without the yes/no rule. Without a gold that normalises to
+    one bag of tokens, each answer in its best wording, without the yes/no rule. Without a gold that normalizes to
     something: unscorable.
     """
     return _overlap(batch, rules, golds, 2)
@@ -240,11 +240,11 @@ def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
 
 @register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS))
 def cover_em(batch: Batch, match: str, golds: str) -> Scores:
-    """1 if the normalised prediction contains any normalised gold, else 0.
+    """1 if the normalized prediction contains any normalized gold, else 0.
 
     substring (CLaRa's wording, PISCO, BERGEN): anywhere, inside words too. word: as consecutive whole tokens. tokens
     (CLaRa's code): every token of the gold occurs somewhere. Of a set of answers each must be contained. Without a gold
-    that normalises to something: unscorable.
+    that normalizes to something: unscorable.
     """
     values = _pairs(batch, "squad", golds).cover_em(match)
     return _scored(batch, "squad", golds, values, lambda words, groups: set_cover(" ".join(words), groups, match))
@@ -257,13 +257,13 @@ def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scor
 
 
 def _pairs(batch: Batch, rules: str, golds: str) -> AnswerPairs:
-    """The batch's answers and golds, normalised once for all rules that normalise alike."""
+    """The batch's answers and golds, normalized once for all rules that normalize alike."""
 
     def make() -> AnswerPairs:
         texts = [accepted(question, golds) for question in batch.questions]
         return AnswerPairs(batch.answers, texts, rules, drop_empty=True)
 
-    return batch.once(("answer_pairs", rules_named(rules).normalise, golds), make)
+    return batch.once(("answer_pairs", rules_named(rules).normalize, golds), make)
 
 
 def _em(batch: Batch, rules: str, golds: str) -> Scores:
@@ -282,7 +282,7 @@ SetScore = Callable[[Sequence[str], Sequence[Wordings]], float]
 def _scored(batch: Batch, rules: str, golds: str, values: Scores, set_score: SetScore) -> Scores:
     """The values of ordinary questions, completed for sets of answers and for unanswerable and goldless questions."""
     scores = np.where(_pairs(batch, rules, golds).scorable, values, np.nan)
-    normal = rules_named(rules).normalise
+    normal = rules_named(rules).normalize
     for row, question in enumerate(batch.questions):
         if not question.answerable:
             scores[row] = float(is_abstention(batch.answers[row])) if rules == "squad_v2" else np.nan

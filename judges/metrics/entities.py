@@ -36,13 +36,13 @@ def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
     """Entities of the gold that are entities of the answer too / entities of the gold, the maximum over the golds.
 
     Entities are lower-cased strings, each once. Golds without entities are left out where another has some; a question
-    of whose golds none has any scores 1, as in CLaRa. A set of answers is one text, a line each. rule: capitalised
+    of whose golds none has any scores 1, as in CLaRa. A set of answers is one text, a line each. rule: capitalized
     words in a row (joined by of, de, von …; a sentence's first word only where it is no common one) and numbers.
     """
-    found = pairs(batch, golds)
+    result = pairs(batch, golds)
     kept = partial(_preserved, named=lru_cache(maxsize=None)(_extract(extractor)))
-    scores = found.best(np.array(list(map(kept, found.references, found.answers)), dtype=np.float64))
-    return np.where(found.asked & np.isnan(scores), 1.0, scores)
+    scores = result.best(np.array(list(map(kept, result.references, result.answers)), dtype=np.float64))
+    return np.where(result.asked & np.isnan(scores), 1.0, scores)
 
 
 def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str], extractor: str = RULE) -> Scores:
@@ -75,7 +75,7 @@ def available_extractor() -> str:
 def rule_entities(text: str) -> frozenset[str]:
     """Names and numbers of a text by rule, lower-cased.
 
-    A name is a run of capitalised words, joined where only blanks or one of a few small words (of, de, von …)
+    A name is a run of capitalized words, joined where only blanks or one of a few small words (of, de, von …)
     stands between; common words (The, In, She …) do not begin one at the start of a sentence. A number is a run of
     digits with its inner points and commas. Scripts without capitals have no names here.
     """

@@ -88,9 +88,9 @@ def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -
     precision and recall differ in sign, which untrained models manage, the raw value is 0. A set of answers is one
     text, a line each. A question without a gold of visible characters, or unanswerable, is unscorable.
     """
-    found = pairs(batch, golds, _visible)
-    raw = batch.once(("bertscore", model, layer, golds), lambda: bertscore_of_pairs(found.answers, found.references, model, layer=layer))
-    return found.best(_rescaled(raw, model, layer) if rescale else raw)
+    result = pairs(batch, golds, _visible)
+    raw = batch.once(("bertscore", model, layer, golds), lambda: bertscore_of_pairs(result.answers, result.references, model, layer=layer))
+    return result.best(_rescaled(raw, model, layer) if rescale else raw)
 
 
 def bertscore_of_pairs(
@@ -126,8 +126,8 @@ def bertscore_of_pairs(
     for start in range(0, len(full), SLICE):
         rows = full[start : start + SLICE]
         sides = ([texts[row] for row in rows] for texts in (predictions, references))
-        found = _scorer(model, layer, device_of(device)).score(*sides, batch_size=batch_size)
-        scores[rows] = _f1(*(part.double().numpy() for part in found[:2]))
+        result = _scorer(model, layer, device_of(device)).score(*sides, batch_size=batch_size)
+        scores[rows] = _f1(*(part.double().numpy() for part in result[:2]))
     return _rescaled(scores, model, layer) if rescale else scores
 
 
@@ -154,14 +154,14 @@ def _baseline(model: str, layer: int) -> float:
     folder = Path(bert_score.__file__).parent / "rescale_baseline" / "en"
     path = folder / f"{model}.tsv"
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
-    found = [float(row["F"]) for row in rows if row["LAYER"] == str(layer)]
-    if not found:
+    results = [float(row["F"]) for row in rows if row["LAYER"] == str(layer)]
+    if not results:
         known = sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.tsv"))
         raise UserError(
             f"bert-score has no baseline for layer {layer} of {model!r}",
             try_this=f"rescale=false, or a model that has one: {', '.join(known[:8])}, …",
         )
-    return found[0]
+    return results[0]
 
 
 @lru_cache(maxsize=2)
@@ -257,9 +257,9 @@ def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: st
     items: list[Item] = []
     ids = loaded.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
     for number, row in enumerate(ids):
-        found = windows(list(row), begin, loaded.length)
-        items += found
-        owners += [number] * len(found)
+        results = windows(list(row), begin, loaded.length)
+        items += results
+        owners += [number] * len(results)
     totals, counts = np.zeros(len(texts)), np.zeros(len(texts))
     for number, values in zip(owners, loaded.logprobs(items, ScoringConfig()), strict=True):
         totals[number] -= math.fsum(values)
@@ -279,15 +279,15 @@ def windows(ids: list[int], begin: int | None, length: int) -> list[Item]:
     Returns:
         What is given and what is scored, window by window; later windows are given half a context.
     """
-    given, rest = ([begin], ids) if begin is not None else (ids[:1], ids[1:])
-    found: list[Item] = []
+    options, rest = ([begin], ids) if begin is not None else (ids[:1], ids[1:])
+    results: list[Item] = []
     # The last token scored is no input, so one more fits.
     room = length
     while rest:
-        found.append((given, rest[:room]))
-        given, rest = (given + rest[:room])[-(length // 2) :], rest[room:]
-        room = length - len(given) + 1
-    return found
+        results.append((options, rest[:room]))
+        options, rest = (options + rest[:room])[-(length // 2) :], rest[room:]
+        room = length - len(options) + 1
+    return results
 
 
 @lru_cache(maxsize=2)
@@ -317,15 +317,15 @@ def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
     """ROUGE F-measure of the answer against the gold, the maximum over the golds.
 
     Lower-cased runs of the letters a-z and digits, Porter-stemmed unless stem=false. rouge1: words in common as
-    multisets; rouge2: pairs of neighbouring words; rougeL: longest common subsequence of words. A set of answers is one
+    multisets; rouge2: pairs of neighboring words; rougeL: longest common subsequence of words. A set of answers is one
     text, a line each. A gold without such words (rouge2: with fewer than two), whatever its script, can only score
     0 and is left out; a question with none left, or an unanswerable one, is unscorable.
     """
-    found = pairs(batch, golds)
-    predictions, wanted = batch.once(("rouge", stem, golds), partial(_both, found.answers, found.references, stem))
+    result = pairs(batch, golds)
+    predictions, wanted = batch.once(("rouge", stem, golds), partial(_both, result.answers, result.references, stem))
     scores = _f_measures(predictions, wanted, type)
     fit = [" " in words if type == "rouge2" else words != "" for words in wanted]
-    return found.best(np.where(fit, scores, np.nan))
+    return result.best(np.where(fit, scores, np.nan))
 
 
 def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: str = "rougeL", *, stem: bool = True) -> Scores:
@@ -385,8 +385,8 @@ def _f_measures(predictions: Sequence[str], references: Sequence[str], type: str
         raise unknown_name("type of ROUGE", type, TYPES)
     count = _subsequence() if type == "rougeL" else _common_pairs if type == "rouge2" else _common_words
     counts = (count(*map(str.split, pair)) for pair in zip(predictions, references, strict=True))
-    common, said, wanted = np.fromiter(counts, np.dtype((np.float64, 3)), len(references)).T
-    precision, recall = common / np.maximum(said, 1), common / np.maximum(wanted, 1)
+    common, response, wanted = np.fromiter(counts, np.dtype((np.float64, 3)), len(references)).T
+    precision, recall = common / np.maximum(response, 1), common / np.maximum(wanted, 1)
     total = precision + recall
     return np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1), 0.0)
 
@@ -400,8 +400,8 @@ def _common_words(prediction: list[str], reference: list[str]) -> Counts:
 
 
 def _common_pairs(prediction: list[str], reference: list[str]) -> Counts:
-    said, wanted = list(pairwise(prediction)), list(pairwise(reference))
-    return common_tokens(said, wanted), len(said), len(wanted)
+    responses, wanted = list(pairwise(prediction)), list(pairwise(reference))
+    return common_tokens(responses, wanted), len(responses), len(wanted)
 
 
 def _subsequence() -> Callable[[list[str], list[str]], Counts]:
@@ -414,8 +414,8 @@ def _subsequence() -> Callable[[list[str], list[str]], Counts]:
         # Numbers in place of words: rapidfuzz compares hashes, and those of small numbers are the numbers themselves.
         # Words that the reference lacks are in no common subsequence.
         numbers = dict(zip(reference, range(len(reference)), strict=True))
-        said = [numbers[word] for word in prediction if word in numbers]
-        length = similarity(said, [numbers[word] for word in reference]) if len(said) > 1 else len(said)
+        responses = [numbers[word] for word in prediction if word in numbers]
+        length = similarity(responses, [numbers[word] for word in reference]) if len(responses) > 1 else len(responses)
         return length, len(prediction), len(reference)
 
     return longest

@@ -2,14 +2,14 @@
 
 - **rog**: RoG's evaluator, which most papers on WebQSP and CWQ report. A gold counts as found where it lies anywhere in
   the prediction, so accuracy and recall are one number, one line with three right answers has precision 3 and F1 1.5,
-  and a gold that normalises to nothing ("A") is found in anything but an empty prediction. All this is kept.
-- **strict**: golds once each, without those that normalise to nothing; the longest first (of equals the first named)
+  and a gold that normalizes to nothing ("A") is found in anything but an empty prediction. All this is kept.
+- **strict**: golds once each, without those that normalize to nothing; the longest first (of equals the first named)
   takes the first free line that holds it; a line can be taken once. Every value is within [0, 1]. Repeated and blank
   lines are dropped.
 
-Both normalise as SQuAD does. The wanted answers are `Question.answers` where all are wanted (`answer_set`); of another
+Both normalize as SQuAD does. The wanted answers are `Question.answers` where all are wanted (`answer_set`); of another
 question there is one, in any of its accepted wordings. An alias counts as its answer under strict and for such single
-answers; RoG knows none. Unscorable under both: a question that cannot be answered, or without any gold that normalises
+answers; RoG knows none. Unscorable under both: a question that cannot be answered, or without any gold that normalizes
 to something.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Question
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from judges.metric import Batch, Parameter, QuestionGraphs, Scores, register
 from judges.metrics.retrieval import Positions
 
@@ -59,9 +59,9 @@ class StrictCounts:
 def rog_accuracy(batch: Batch) -> Scores:
     """Golds that lie in the prediction, its lines joined by spaces / golds: RoG's accuracy, the same as its recall.
 
-    Prediction and golds normalised as SQuAD does; "lies in" is a substring, inside words too. A gold that normalises to
+    Prediction and golds normalized as SQuAD does; "lies in" is a substring, inside words too. A gold that normalizes to
     nothing lies in every prediction that is not empty. Golds are the answers of a set without aliases, repetitions
-    counted; of another question one, in any accepted wording. Unscorable: no gold that normalises to something.
+    counted; of another question one, in any accepted wording. Unscorable: no gold that normalizes to something.
     """
     return _rog(batch)[0]
 
@@ -117,7 +117,7 @@ def strict_precision(batch: Batch) -> Scores:
 def strict_recall(batch: Batch) -> Scores:
     """Golds found, each in a line of its own / distinct golds.
 
-    Lines and golds normalised as SQuAD does, each once; what normalises to nothing is none. The longest gold first
+    Lines and golds normalized as SQuAD does, each once; what normalizes to nothing is none. The longest gold first
     takes the first free line that holds it, inside words too; a line is taken once. Golds are the answers of a set,
     each in any of its wordings; of another question one, in any accepted wording. Without golds: unscorable.
     """
@@ -164,8 +164,8 @@ def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, 
         Sum of matches over the sum of lines, over the sum of golds, and the harmonic mean of the two; 0 where there
         is nothing to divide by.
     """
-    found, said, wanted = (float(np.nansum(part)) for part in (matched, lines, golds))
-    return found / max(said, 1.0), found / max(wanted, 1.0), 2 * found / max(said + wanted, 1.0)
+    result, response, wanted = (float(np.nansum(part)) for part in (matched, lines, golds))
+    return result / max(response, 1.0), result / max(wanted, 1.0), 2 * result / max(response + wanted, 1.0)
 
 
 def rog_lines(prediction: str | Sequence[str]) -> list[str]:
@@ -188,12 +188,12 @@ def rog_scores(prediction: str | Sequence[str], wanted: Wanted) -> RogScores:
     lines = rog_lines(prediction)
     if not lines or not wanted:
         return RogScores()
-    whole, first = normalise(" ".join(lines), "rog"), normalise(lines[0], "rog")
-    golds = [[normalise(wording, "rog") for wording in wordings] for wordings in wanted]
-    found = sum(_holds(whole, wordings) for wordings in golds)
-    precision, recall = found / len(lines), found / len(golds)
-    f1 = 2 * precision * recall / (precision + recall) if found else 0.0
-    return RogScores(recall, float(found > 0), float(any(_holds(first, each) for each in golds)), precision, f1)
+    whole, first = normalize(" ".join(lines), "rog"), normalize(lines[0], "rog")
+    golds = [[normalize(wording, "rog") for wording in wordings] for wordings in wanted]
+    result = sum(_holds(whole, wordings) for wordings in golds)
+    precision, recall = result / len(lines), result / len(golds)
+    f1 = 2 * precision * recall / (precision + recall) if result else 0.0
+    return RogScores(recall, float(result > 0), float(any(_holds(first, each) for each in golds)), precision, f1)
 
 
 def strict_counts(prediction: str | Sequence[str], wanted: Wanted) -> StrictCounts:
@@ -204,20 +204,20 @@ def strict_counts(prediction: str | Sequence[str], wanted: Wanted) -> StrictCoun
         wanted: The gold answers in their accepted wordings, the answer's own first.
     """
     raw = prediction.split("\n") if isinstance(prediction, str) else prediction
-    lines = _distinct(normalise(line, "rog") for line in raw)
-    golds = {wordings[0]: wordings for texts in wanted if (wordings := _distinct(normalise(t, "rog") for t in texts))}
+    lines = _distinct(normalize(line, "rog") for line in raw)
+    golds = {wordings[0]: wordings for texts in wanted if (wordings := _distinct(normalize(t, "rog") for t in texts))}
     hit1 = bool(lines) and any(_holds(lines[0], wordings) for wordings in golds.values())
-    free, found = dict.fromkeys(lines), set()
+    free, results = dict.fromkeys(lines), set()
     # The longest wording first, so that "York" leaves the line of "New York" to it; of equal ones the answers' own.
     ordered = sorted(
         ((wording, gold) for gold, wordings in golds.items() for wording in wordings), key=lambda pair: (-len(pair[0]), pair[0] != pair[1])
     )
     for wording, gold in ordered:
-        line = next((line for line in free if wording in line), None) if gold not in found else None
+        line = next((line for line in free if wording in line), None) if gold not in results else None
         if line is not None:
             del free[line]
-            found.add(gold)
-    return StrictCounts(len(found), len(lines), len(golds), hit1)
+            results.add(gold)
+    return StrictCounts(len(results), len(lines), len(golds), hit1)
 
 
 def _holds(text: str, wordings: Sequence[str]) -> bool:
@@ -231,7 +231,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 def _rog_wanted(question: Question) -> list[tuple[str, ...]]:
     if question.answer_set:
         return [(answer,) for answer in question.answers]
-    wordings = tuple(gold for gold in question.golds if normalise(gold, "rog"))
+    wordings = tuple(gold for gold in question.golds if normalize(gold, "rog"))
     return [wordings] if wordings else []
 
 
@@ -242,7 +242,7 @@ def _strict_wanted(question: Question) -> list[tuple[str, ...]]:
 
 
 def _unscorable(question: Question) -> bool:
-    return not question.answerable or not any(normalise(gold, "rog") for gold in question.golds)
+    return not question.answerable or not any(normalize(gold, "rog") for gold in question.golds)
 
 
 def _rog(batch: Batch) -> Scores:
@@ -317,11 +317,11 @@ def _inside(batch: Batch, row: int, graphs: QuestionGraphs) -> set[str]:
 
 def _first_ranks(wanted: set[str], graphs: QuestionGraphs, ranking: list[str]) -> list[int]:
     """Where each name first stands in a ranking, ascending; names that do not occur are left out."""
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for rank, (head, _, tail) in enumerate(graphs.triples(ranking), start=1):
         for name in (head, tail):
             if name in wanted:
-                found.setdefault(name, rank)
-        if len(found) == len(wanted):
+                results.setdefault(name, rank)
+        if len(results) == len(wanted):
             break
-    return list(found.values())
+    return list(results.values())

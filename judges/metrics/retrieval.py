@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from judges.metric import Batch, Parameter, Scores, register
 
 # -- Ranking measures over many queries at once --
@@ -160,7 +160,7 @@ def find_positives(
     every_grade = np.ones(len(every_rank))
     if grades is not None:
         rows = zip(grades, positives, strict=True)
-        every_grade = np.array([given[identifier] for given, wanted in rows for identifier in wanted], dtype=np.float64)
+        every_grade = np.array([value[identifier] for value, wanted in rows for identifier in wanted], dtype=np.float64)
         if (every_grade <= 0).any():
             raise ValueError("a positive has a grade that is not above 0")
     ideal = every_grade[np.lexsort((-every_grade, every_query))] if grades is not None else every_grade
@@ -176,16 +176,16 @@ _FEW = 8
 
 def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
     """The 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
-    places: list[int] = []
+    indices: list[int] = []
     for ranking, wanted in zip(rankings, positives, strict=True):
         if len(wanted) <= _FEW:
             # For so few, asking a list is faster than building a table. What is sought is appended, so that it is
             # found in any case, which spares an exception each.
-            places += map([*ranking, *wanted].index, wanted)
+            indices += map([*ranking, *wanted].index, wanted)
         else:
             at = dict(zip(ranking, range(len(ranking)), strict=True))
-            places += [at.get(identifier, len(ranking)) for identifier in wanted]
-    return places
+            indices += [at.get(identifier, len(ranking)) for identifier in wanted]
+    return indices
 
 
 _K = Parameter("k", int, None, help="how many of the first items count")
@@ -273,7 +273,7 @@ def has_answer_reciprocal_rank(batch: Batch, k: int) -> Scores:
 
 
 _KEPT_TEXTS = 100_000
-"""Normalised passages kept for the questions that share them: about 100 MB."""
+"""Normalized passages kept for the questions that share them: about 100 MB."""
 
 
 def _answer_ranks(batch: Batch, k: int) -> Scores:
@@ -287,23 +287,23 @@ def _answer_ranks(batch: Batch, k: int) -> Scores:
             try_this="score with the benchmark's corpus at hand, or leave these metrics out",
         )
     known: dict[str, str] = batch.memo.setdefault("padded_texts", {})
-    found = np.full(len(batch), np.inf)
+    result = np.full(len(batch), np.inf)
     for row, (question, ranking) in enumerate(zip(batch.questions, batch.rankings, strict=True)):
-        golds = [f" {gold} " for text in question.golds if (gold := normalise(text, "dpr"))]
+        golds = [f" {gold} " for text in question.golds if (gold := normalize(text, "dpr"))]
         if not golds or not question.answerable:
-            found[row] = np.nan
+            result[row] = np.nan
             continue
         for rank, identifier in enumerate(ranking[:k], start=1):
             padded = known.get(identifier)
             if padded is None:
-                padded = f" {normalise(_text(batch, identifier), 'dpr')} "
+                padded = f" {normalize(_text(batch, identifier), 'dpr')} "
                 if len(known) < _KEPT_TEXTS:
                     known[identifier] = padded
             if any(gold in padded for gold in golds):
-                found[row] = rank
+                result[row] = rank
                 break
-    batch.memo["answer_ranks"] = k, found
-    return found
+    batch.memo["answer_ranks"] = k, result
+    return result
 
 
 def _text(batch: Batch, identifier: str) -> str:

@@ -231,9 +231,9 @@ def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
 
 def _accepted(triple: tuple[str, str, str], question: Question) -> Iterable[tuple[str, ...]]:
     head, relation, tail = triple
-    for one in (head, *question.aliases.get(head, ())):
+    for item in (head, *question.aliases.get(head, ())):
         for other in (tail, *question.aliases.get(tail, ())):
-            yield _normal(one), _normal(relation), _normal(other)
+            yield _normal(item), _normal(relation), _normal(other)
 
 
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")

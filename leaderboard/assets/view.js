@@ -57,7 +57,7 @@ function growing(body, rows, send) {
 
 const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
-function neighbour(cell, [across, down]) {
+function neighbor(cell, [across, down]) {
   const next = (one) => across + down > 0 ? one.nextElementSibling : one.previousElementSibling;
   let row = cell.parentElement, found = cell;
   do {
@@ -78,7 +78,7 @@ function walker(root) {
   root.addEventListener("keydown", (pressed) => {
     const cell = pressed.target, way = ARROWS[pressed.key];
     if (!way || cell.tagName !== "TD" || !cell.dataset.tip) return;
-    const found = neighbour(cell, way);
+    const found = neighbor(cell, way);
     if (!found) return;
     pressed.preventDefault();
     cell.tabIndex = -1;

@@ -1,4 +1,4 @@
-"""Charts, in Altair. Colours are from the Okabe–Ito palette, and no difference is shown by colour alone."""
+"""Charts, in Altair. Colors are from the Okabe–Ito palette, and no difference is shown by color alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def data_of(rows: Sequence[Mapping[str, Any]]) -> altair.Data:
 
 
 METHOD, CONTROL, PARTIAL, APART = "method", "control", "unfinished", "not comparable"
-_COLOURS = {METHOD: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98", APART: "#8a8f98"}
+_COLORS = {METHOD: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98", APART: "#8a8f98"}
 _SHAPES = {METHOD: "circle", CONTROL: "diamond", PARTIAL: "square", APART: "cross"}
 _ROW_PIXELS = 32
 
@@ -70,26 +70,26 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
         cell = row.cells.get(metric)
         if cell is None or formats.missing(cell.estimate.value):
             continue
-        found = cell.estimate
+        result = cell.estimate
         kind = _kind(row, metric)
         data.append(
             {
                 "run": row.run.run,
                 "method": row.run.method,
                 "kind": kind,
-                "value": found.value * shown.factor,
+                "value": result.value * shown.factor,
                 # A single question has no interval: the dot stands alone.
-                "low": None if formats.missing(found.low) else found.low * shown.factor,
-                "high": None if formats.missing(found.high) else found.high * shown.factor,
-                "shown": f"{shown.value(found.value)} {shown.interval(found.low, found.high)}",
-                "questions": found.n,
+                "low": None if formats.missing(result.low) else result.low * shown.factor,
+                "high": None if formats.missing(result.high) else result.high * shown.factor,
+                "shown": f"{shown.value(result.value)} {shown.interval(result.low, result.high)}",
+                "questions": result.n,
                 "why": cell.apart if kind == APART else "",
             }
         )
         if row.run.method == board.reference and not row.control:
-            baseline = found.value * shown.factor
-    kinds = [kind for kind in _COLOURS if any(entry["kind"] == kind for entry in data)]
-    # Two runs may bear one name: lines are told apart by the run, and labelled with the method.
+            baseline = result.value * shown.factor
+    kinds = [kind for kind in _COLORS if any(entry["kind"] == kind for entry in data)]
+    # Two runs may bear one name: lines are told apart by the run, and labeled with the method.
     names = {entry["run"]: entry["method"] for entry in data}
     for entry in data:
         entry["line"] = f"{entry['run']}\x1f{names[entry['run']]}"
@@ -100,9 +100,9 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
     y = alt.Y("line:N", sort=None, axis=axis)
     x_axis = alt.Axis(title=f"{formats.metric_name(metric)[0]}, {shown.unit}", tickCount=6, domain=False)
     base = alt.Chart().encode(y=y)
-    colours = alt.Scale(domain=kinds, range=[_COLOURS[kind] for kind in kinds])
+    colors = alt.Scale(domain=kinds, range=[_COLORS[kind] for kind in kinds])
     shapes = alt.Scale(domain=kinds, range=[_SHAPES[kind] for kind in kinds])
-    colour = alt.Color("kind:N", scale=colours, legend=None)
+    color = alt.Color("kind:N", scale=colors, legend=None)
     shape = alt.Shape("kind:N", scale=shapes, legend=None)
     tooltip = [
         alt.Tooltip("method:N", title="Method"),
@@ -114,10 +114,10 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
         tooltip.append(alt.Tooltip("why:N", title="Why"))
     scale = alt.Scale(zero=False, nice=True)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(
-        x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q"), color=colour, tooltip=tooltip
+        x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q"), color=color, tooltip=tooltip
     )
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(
-        x=alt.X("value:Q", scale=scale, axis=x_axis), color=colour, shape=shape, tooltip=tooltip
+        x=alt.X("value:Q", scale=scale, axis=x_axis), color=color, shape=shape, tooltip=tooltip
     )
     layers: list[Any] = [rule, dots]
     if baseline is not None:
@@ -133,8 +133,8 @@ def key(board: Board, rows: Sequence[Row], metric: str) -> Node:
     drawn = [row for row in rows if metric in row.cells and not formats.missing(row.cells[metric].estimate.value)]
     kinds = {_kind(row, metric) for row in drawn}
     parts = [
-        el("span", el("span", glyph, cls=f"key-{colour}"), f" {kind}", cls="fact")
-        for kind, (glyph, colour) in glyphs.items()
+        el("span", el("span", glyph, cls=f"key-{color}"), f" {kind}", cls="fact")
+        for kind, (glyph, color) in glyphs.items()
         if kind in kinds
     ]
     if board.reference is not None:
@@ -151,10 +151,10 @@ def _kind(row: Row, metric: str) -> str:
 
 
 # -- Charts of several methods over one quantity: curves with intervals, and dots that a front runs through --
-# Methods are told apart by colour (Okabe–Ito) and by shape; the numbers are always in a table beside the chart.
+# Methods are told apart by color (Okabe–Ito) and by shape; the numbers are always in a table beside the chart.
 
 
-COLOURS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98")
+COLORS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98")
 SHAPES = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "triangle-right")
 _HEIGHT = 420
 
@@ -201,16 +201,16 @@ def curves(points: Sequence[Point], x_title: str, y_title: str, *, logarithmic: 
     import altair as alt
 
     names = list(dict.fromkeys(point.series for point in points))
-    kinds = [number % len(COLOURS) for number in range(len(names))]
-    # The second round of seven has the colours again, with other shapes.
+    kinds = [number % len(COLORS) for number in range(len(names))]
+    # The second round of seven has the colors again, with other shapes.
     shapes = [SHAPES[(number + number // len(SHAPES)) % len(SHAPES)] for number in range(len(names))]
     legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=150, symbolOpacity=1)
-    colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=[COLOURS[kind] for kind in kinds]), legend=legend)
+    color = alt.Color("series:N", scale=alt.Scale(domain=names, range=[COLORS[kind] for kind in kinds]), legend=legend)
     shape = alt.Shape("series:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
     x_scale = alt.Scale(type="log", nice=True) if logarithmic else alt.Scale(zero=False, nice=True)
     base = alt.Chart().encode(
         x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=x_title, tickCount=6, domain=False)),
-        color=colour,
+        color=color,
         tooltip=[
             alt.Tooltip("name:N", title="Method"),
             alt.Tooltip("shown:N", title=y_title),
@@ -286,7 +286,7 @@ def placed(points: Sequence[Point], *, logarithmic: bool = False, within: float 
         if float(row["value"]) - height > within * step:
             continue
         taken.append((middle, height))
-        taken.sort(key=lambda one: -one[1])
+        taken.sort(key=lambda item: -item[1])
         row["label"] = height
         kept.append(row)
     return kept
@@ -300,9 +300,9 @@ def _side(row: dict[str, Any], share: float, shares: Sequence[float], rows: Sequ
 
     def crossed(start: float, end: float) -> bool:
         return any(
-            start < other < end and _end(one, "low") - step < height < _end(one, "high") + step
-            for one, other in zip(rows, shares, strict=True)
-            if one is not row
+            start < other < end and _end(item, "low") - step < height < _end(item, "high") + step
+            for item, other in zip(rows, shares, strict=True)
+            if item is not row
         )
 
     return RIGHT if share > _WIDE and crossed(share, share + _WIDE) and not crossed(share - _WIDE, share) else LEFT
@@ -338,8 +338,8 @@ class Axis:
         """
         if formats.missing(value) or formats.missing(half):
             return None
-        places = {"low": self.place(value - half), "high": self.place(value + half), "value": self.place(value)}
-        return el("span", cls="whisker leading" if best else "whisker", numbers=places)
+        positions = {"low": self.place(value - half), "high": self.place(value + half), "value": self.place(value)}
+        return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
 
     def place(self, value: float) -> float:
         """Where a value stands, from 0 to 1."""
@@ -362,10 +362,10 @@ def axes(board: Matrix) -> dict[str, Axis]:
     """Axes of the columns whose values may be compared, by their keys, and of the means by `MEAN`; the same on every
     page of a long table. Controls are left out: what sees the gold would leave no room for the others."""
     rows = [row for row in board.rows if not row.control]
-    found: dict[str, Axis | None] = {}
+    results: dict[str, Axis | None] = {}
     for column in board.columns:
         cells = [cell for row in rows if (cell := board.cells.get((row.key, column.key))) and not cell.apart]
-        found[column.key] = axis((cell.value, cell.half) for cell in cells) if column.ranked else None
+        results[column.key] = axis((cell.value, cell.half) for cell in cells) if column.ranked else None
     means = [mean for row in rows if (mean := board.mean(row)) is not None]
-    found[MEAN] = axis((mean.value, mean.half) for mean in means)
-    return {key: one for key, one in found.items() if one is not None}
+    results[MEAN] = axis((mean.value, mean.half) for mean in means)
+    return {key: item for key, item in results.items() if item is not None}

@@ -65,7 +65,7 @@ def missing(number: float | None) -> bool:
     return number is None or math.isnan(number)
 
 
-def unscored(count: int, asked: int) -> str:
+def unscored(count: int, query: int) -> str:
     """`2 % unscored`: how many of the questions that a judge was asked it gave no value; empty where it gave each one.
 
     Args:
@@ -74,7 +74,7 @@ def unscored(count: int, asked: int) -> str:
     """
     if not count:
         return ""
-    share = 100 * count / asked
+    share = 100 * count / query
     shown = "under 1" if share < 1 else "over 99" if 99 < share < 100 else f"{share:.0f}"
     return f"{shown} % unscored"
 

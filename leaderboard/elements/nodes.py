@@ -33,8 +33,8 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         for name, inner in value.items():
             yield from flat(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-        for place, item in enumerate(value):
-            yield from flat(item, f"{key}[{place}]")
+        for position, item in enumerate(value):
+            yield from flat(item, f"{key}[{position}]")
     elif value is not None and value != []:
         yield key, value
 
@@ -130,13 +130,13 @@ def el(
         raise ValueError(f"pages have no element {tag!r}")
     if cls and not _CLASSES.fullmatch(cls):
         raise ValueError(f"{cls!r} is not a list of style classes")
-    given = {name: value for name, value in attributes.items() if value is not None}
-    if unknown := set(given) - ATTRIBUTES:
+    options = {name: value for name, value in attributes.items() if value is not None}
+    if unknown := set(options) - ATTRIBUTES:
         raise ValueError(f"elements have no attribute {sorted(unknown)[0]!r}")
-    if "href" in given and not is_web_address(str(given["href"])):
+    if "href" in options and not is_web_address(str(options["href"])):
         raise ValueError("only http and https addresses can be linked to")
     finite = {name: float(value) for name, value in (numbers or {}).items() if math.isfinite(float(value))}
-    return Node(tag, tuple(c for c in children if c is not None), cls, given, tip, action, finite)
+    return Node(tag, tuple(c for c in children if c is not None), cls, options, tip, action, finite)
 
 
 def is_web_address(text: str) -> bool:

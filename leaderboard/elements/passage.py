@@ -78,20 +78,20 @@ class PassageText:
         # A fold of a line or two hides less than it takes.
         return start, size if size - end < _LEAD // 2 else end
 
-    def _between(self, place: int, low: int, high: int) -> int:
+    def _between(self, position: int, low: int, high: int) -> int:
         """The end of the first white space at a place or a little after it, within bounds; the place itself without."""
-        place = min(max(place, low), high)
-        gap = next((at for at in range(place, min(place + _SNAP, high)) if self.text[at].isspace()), None)
-        return place if gap is None or place == low else gap + 1
+        position = min(max(position, low), high)
+        gap = next((at for at in range(position, min(position + _SNAP, high)) if self.text[at].isspace()), None)
+        return position if gap is None or position == low else gap + 1
 
     def _folded(self, start: int, end: int, where: str, key: str) -> Node | None:
         if start >= end:
             return None
         marks = sum(start <= first < end for first, _ in self.answers)
-        told = f", the answer {marks:,} times" if marks > 1 else ", the answer once" if marks else ""
+        reported = f", the answer {marks:,} times" if marks > 1 else ", the answer once" if marks else ""
         return el(
             "details",
-            el("summary", f"… {end - start:,} characters {where}{told}"),
+            el("summary", f"… {end - start:,} characters {where}{reported}"),
             el("p", *self._pieces(start, end)),
             cls="fold",
             key=f"{key}-{where}",

@@ -66,9 +66,9 @@ def tidy(export: Export) -> Iterator[list[Any]]:
             cell = board.cells.get((row.key, column.key))
             if cell is not None:
                 yield _line(export.shown, row, column, cell)
-    for one in export.papers:
+    for paper in export.papers:
         for column in board.columns:
-            figure = one.figures.get(column.key)
+            figure = paper.figures.get(column.key)
             if figure is not None:
                 first = column.first
                 known = {
@@ -76,7 +76,7 @@ def tidy(export: Export) -> Iterator[list[Any]]:
                     "dataset_fingerprint": first.dataset_fingerprint,
                     "setting": first.setting,
                     "seed": first.seed,
-                    "method": one.method,
+                    "method": paper.method,
                     "source": "published",
                     "metric": column.metric,
                     "published": figure.fraction,
@@ -119,9 +119,10 @@ def _line(shown: Shown, row: Contestant, column: Column, cell: Cell) -> list[Any
 def markdown(export: Export) -> str:
     """The table as it is shown, for GitHub."""
     rows = [
-        [markdown_text(one) for one in (_named(export, row), *_values(export.shown, row), *facts(export.shown, row))] for row in export.rows
+        [markdown_text(item) for item in (_named(export, row), *_values(export.shown, row), *facts(export.shown, row))]
+        for row in export.rows
     ]
-    rows += [[markdown_text(one) for one in _paper(export.shown, each)] for each in export.papers]
+    rows += [[markdown_text(item) for item in _paper(export.shown, each)] for each in export.papers]
     title = f"**{markdown_text(export.title)}**\n\n"
     table = to_markdown([markdown_text(head) for head in _heads(export.shown)], rows)
     return title + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
@@ -132,12 +133,12 @@ def latex(export: Export) -> str:
     rows = [
         [
             latex_text(_named(export, row)),
-            *(_latex_cell(one) for one in _values(export.shown, row)),
-            *(latex_text(one) for one in facts(export.shown, row)),
+            *(_latex_cell(item) for item in _values(export.shown, row)),
+            *(latex_text(fact) for fact in facts(export.shown, row)),
         ]
         for row in export.rows
     ]
-    rows += [[_latex_cell(one) for one in _paper(export.shown, each)] for each in export.papers]
+    rows += [[_latex_cell(item) for item in _paper(export.shown, each)] for each in export.papers]
     return to_latex(
         [latex_text(head) for head in _heads(export.shown)],
         rows,
@@ -164,21 +165,21 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
         apart: How what is not comparable is told from the rest.
     """
     board = shown.board
-    found = [
+    results = [
         "value ± half its 95 % interval (Student's t" + (", documents that questions share as units)" if board.clustered else ")"),
         "rank, and in brackets the ranks that pairwise tests leave open",
         f"● the best, or not separable from it; {apart}: not comparable, and not ranked",
     ]
     if any(cell.doubt for cell in board.cells.values()):
-        found.append("† the interval may not cover as often as it says, at a head: none of the column")
+        results.append("† the interval may not cover as often as it says, at a head: none of the column")
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
         share = gaps(most).removesuffix(" unscored")
-        found.append(f"unscored: questions that a judge gave no value, left out; up to {share} of a cell's")
+        results.append(f"unscored: questions that a judge gave no value, left out; up to {share} of a cell's")
     if board.reference is not None:
-        found.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})")
-        found += [line.removesuffix(".") for line in not_compared(shown)]
-    return found
+        results.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})")
+        results += [line.removesuffix(".") for line in not_compared(shown)]
+    return results
 
 
 def _named(export: Export, row: Contestant) -> str:
@@ -203,13 +204,13 @@ def _values(shown: Shown, row: Contestant) -> list[str]:
         if cell is None:
             cells.append(formats.NOTHING)
             continue
-        said, won = value(shown, column, cell) + doubted(shown, column, cell), better(column, cell)
+        response, won = value(shown, column, cell) + doubted(shown, column, cell), better(column, cell)
         if cell.apart and not row.control:
-            cells.append(f"({', '.join(filter(None, (said, gaps(cell), why_apart(cell))))})")
+            cells.append(f"({', '.join(filter(None, (response, gaps(cell), why_apart(cell))))})")
             continue
         mark = "" if won is None else " ▲" if won else " ▼"
         best = " ●" if cell.band is not None and cell.band.best else ""
-        cells.append(", ".join(filter(None, (said + mark + best, gaps(cell), rank(cell)))))
+        cells.append(", ".join(filter(None, (response + mark + best, gaps(cell), rank(cell)))))
     if len(board.columns) > 1:
         mean = board.mean(row)
         scale = shown.scale(board.columns[0])
@@ -230,15 +231,15 @@ def facts(shown: Shown, row: Contestant) -> list[str]:
     ]
 
 
-def _paper(shown: Shown, one: Printed) -> list[str]:
+def _paper(shown: Shown, item: Printed) -> list[str]:
     board = shown.board
-    figures = [one.figures.get(column.key) for column in board.columns]
+    figures = [item.figures.get(column.key) for column in board.columns]
     cells = [
         f"({shown.scale(column).value(figure.fraction)})" if figure else formats.NOTHING
         for column, figure in zip(board.columns, figures, strict=True)
     ]
     empty = [formats.NOTHING] * (len(HEADS) - 1 + (len(board.columns) > 1))
-    return [f"{one.method} ({one.said})", *cells, *empty, "published"]
+    return [f"{item.method} ({item.said})", *cells, *empty, "published"]
 
 
 # -- The matrix as a picture: what a paper or a slide shows of it --
@@ -267,23 +268,23 @@ def picture(export: Export) -> Drawing:
     if mean:
         parts += _head(len(columns), "Mean", "of benchmarks")
     start = _at(len(columns) + mean - 1)
-    for place, (name, unit) in enumerate(HEADS):
-        at = start + _FACT * (place + 1)
+    for position, (name, unit) in enumerate(HEADS):
+        at = start + _FACT * (position + 1)
         parts += [_text("head", at, _TOP + 18, name), _text("small", at, _TOP + 34, unit)]
     y, known = _TOP + _HEAD, axes(shown.board)
     for row in export.rows:
         parts.append(_rule(y, width))
         parts += _row(shown, row, y, known)
-        parts += [_text("value", start + _FACT * (place + 1), y + 16, fact) for place, fact in enumerate(facts(shown, row))]
+        parts += [_text("value", start + _FACT * (position + 1), y + 16, fact) for position, fact in enumerate(facts(shown, row))]
         y += _LINE
-    for one in export.papers:
+    for paper in export.papers:
         parts.append(_rule(y, width))
         parts += [
-            _text("apart", 12.0, y + 16, _short(one.method, _NAMED), "start"),
-            _text("small", 12.0, y + 29, _short(one.said, _NAMED + 10), "start"),
+            _text("apart", 12.0, y + 16, _short(paper.method, _NAMED), "start"),
+            _text("small", 12.0, y + 29, _short(paper.said, _NAMED + 10), "start"),
         ]
         for number, column in enumerate(columns):
-            figure = one.figures.get(column.key)
+            figure = paper.figures.get(column.key)
             if figure is not None:
                 parts += [
                     _text("apart", _at(number), y + 16, shown.scale(column).value(figure.fraction)),
@@ -292,7 +293,7 @@ def picture(export: Export) -> Drawing:
         y += _LINE
     parts.append(_rule(y, width))
     drawn = "dot on a line: the same, each column from its lowest method to its highest"
-    first, *others = notes(shown, apart="grey")
+    first, *others = notes(shown, apart="gray")
     for note in (first, *([drawn] if known else []), *others):
         y += 16
         parts.append(_text("small", 12.0, y, note, "start"))
@@ -300,10 +301,10 @@ def picture(export: Export) -> Drawing:
 
 
 def _row(shown: Shown, row: Contestant, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
-    said = "control" if row.control else "reference" if row.name == shown.board.reference else ""
+    response = "control" if row.control else "reference" if row.name == shown.board.reference else ""
     parts = [_text("name", 12.0, y + 16, _short(row.name, _NAMED), "start")]
-    if said:
-        parts.append(_text("small", 12.0, y + 29, said, "start"))
+    if response:
+        parts.append(_text("small", 12.0, y + 29, response, "start"))
     for number, (column, cell) in enumerate(zip(shown.board.columns, shown.board.line(row), strict=True)):
         parts += _cell(shown, row, column, cell, number, y)
         if cell is not None and column.key in known and not (cell.apart or row.control):
@@ -322,7 +323,7 @@ def _whisker(axis: Axis, value: float, half: float, number: int, y: float, *, be
     """A dot at the value on a line as long as its interval, beneath the numbers."""
     if formats.missing(value) or formats.missing(half):
         return []
-    low, middle, high = (_at(number) - _SPAN * (1 - axis.place(one)) for one in (value - half, value, value + half))
+    low, middle, high = (_at(number) - _SPAN * (1 - axis.place(item)) for item in (value - half, value, value + half))
     line = shape("line", x1=low, x2=high, y1=y + 24, y2=y + 24)
     return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT), cls=f"mark {METHOD if best else PARTIAL}")]
 
@@ -354,18 +355,18 @@ def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, numb
 def _head(number: int, name: str, unit: str, doubt: str = "") -> list[Drawing]:
     lines = _broken(name, _HEADED - len(doubt))
     lines[-1] += doubt
-    found = [
+    results = [
         shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above, text_anchor="end")
         for above, line in enumerate(reversed(lines))
     ]
-    return [*found, _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]
+    return [*results, _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]
 
 
 def _broken(name: str, most: int) -> list[str]:
     """A name in up to three lines, parted behind a sign that joins its parts where there is one; the end may be cut."""
     lines: list[str] = []
     while len(name) > most and len(lines) < _LINES - 1:
-        joints = [place + 1 for place, sign in enumerate(name[:most]) if sign in "/:(,_- " and place > 2]
+        joints = [position + 1 for position, sign in enumerate(name[:most]) if sign in "/:(,_- " and position > 2]
         at = joints[-1] if joints else most
         lines.append(name[:at])
         name = name[at:]
@@ -412,7 +413,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     for runs in every:
         costs |= folded_costs(costs, runs)
     for first, members in series.items():
-        if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
+        if what := list(dict.fromkeys(item for run in members for item in broken.get(run, ()))):
             broken[first] = what
     folded = [folded_runs(runs) for runs in every]
     columns = columns_of(folded, scored, definitions, datasets, MAIN, OWN)
@@ -423,7 +424,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     rows = contestants({column.key: column.runs for column in columns}, cards, known)
     wanted = wanted_of(columns, series)
     figures = column_figures.figures(store, list(wanted))
-    asked = {row.name: row.reference for row in queries.experiments(store)}.get(experiment)
+    query = {row.name: row.reference for row in queries.experiments(store)}.get(experiment)
     able = [row.name for row in rows if not row.control]
     board = matrix(
         columns,
@@ -431,7 +432,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         figures,
         ranked_cells(columns, rows, figures, cards=cards, known=known, violations=broken),
         costs=costs,
-        reference=next((name for name in able if asked and is_called(name, asked)), None),
+        reference=next((name for name in able if query and is_called(name, query)), None),
         correction="column",
     )
     names = labels(folded, ALL_SETTINGS if len({runs[0].setting for runs in folded}) > 1 else "")
@@ -442,21 +443,21 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
 
 def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:
     """The printed figure whose setting is the closest, by the column's key and the run."""
-    found = {}
+    results = {}
     for column in columns:
         if column.metric is None:
             continue
         kept = figures[column.key]
         for run in column.runs:
-            place = kept.runs[run.run]
-            value, half = float(kept.means.value[place]), float(kept.means.half[place])
-            ours = Estimate(value, value - half, value + half, int(kept.means.n[place]), 0)
+            position = kept.runs[run.run]
+            value, half = float(kept.means.value[position]), float(kept.means.half[position])
+            ours = Estimate(value, value - half, value + half, int(kept.means.n[position]), 0)
             known = beside(
                 run.dataset, run.setting, column.metric, run.description, estimate=ours, stated={"questions": str(kept.questions)}
             )
             if known and ours.n:
-                found[column.key, run.run] = known[0]
-    return found
+                results[column.key, run.run] = known[0]
+    return results
 
 
 def lines(export: Export) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def column_key(run: RunRow) -> str:
 
 def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[str, str]]:
     """Name and small print of each group's column, by its key: seed and version only where they tell columns apart."""
-    found = {}
+    results = {}
     firsts = [runs[0] for runs in groups]
     for run in firsts:
         same = [other for other in firsts if other.dataset == run.dataset and other.setting == run.setting]
@@ -53,8 +53,8 @@ def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[
             below.append(f"seed {run.seed}")
         if len({other.dataset_fingerprint for other in same}) > 1:
             below.append(run.dataset_fingerprint[:8])
-        found[column_key(run)] = (run.dataset, " · ".join(below))
-    return found
+        results[column_key(run)] = (run.dataset, " · ".join(below))
+    return results
 
 
 def metrics_of(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]]) -> list[str]:
@@ -74,7 +74,7 @@ def metrics_in(family: str, metrics: Sequence[str], definitions: Definitions) ->
         return list(COSTS)
     if family == MAIN:
         return list(metrics)
-    return [one for one in metrics if str(definitions.get(one, {}).get("group") or "other") == family]
+    return [metric for metric in metrics if str(definitions.get(metric, {}).get("group") or "other") == family]
 
 
 def columns_of(
@@ -95,7 +95,7 @@ def columns_of(
         family: One of `known_families`.
         measure: A metric's id, or `OWN`.
     """
-    found = []
+    results = []
     for runs in groups:
         metrics = metrics_in(family, metrics_of(runs, scored), definitions)
         official = cards.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ())
@@ -104,16 +104,16 @@ def columns_of(
         else:
             metric = families(metrics, definitions, official)[MAIN][0] if metrics else None
         better = metric is None or higher_is_better(metric, {**definitions, **COSTS})
-        found.append(Column(column_key(runs[0]), tuple(runs), metric, better, ranked=family != COST))
-    return found
+        results.append(Column(column_key(runs[0]), tuple(runs), metric, better, ranked=family != COST))
+    return results
 
 
 def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
     """What to read for them; `series`: by run, the runs of all seeds that it stands for."""
     return tuple(
-        Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), one.metric, series or {})
-        for one in columns
-        if one.metric is not None
+        Wanted(column.key, column.first.dataset_fingerprint, tuple(run.run for run in column.runs), column.metric, series or {})
+        for column in columns
+        if column.metric is not None
     )
 
 
@@ -148,7 +148,7 @@ class Filters:
     Attributes:
         kinds, readers: One of these, by their keys.
         size, weights: One of `SIZE_NAMES`, `WEIGHT_NAMES`.
-        untrained: Names of training data of which it must have learnt nothing.
+        untrained: Names of training data of which it must have learned nothing.
         since, until: Its newest run is of these days or between them.
     """
 
@@ -169,7 +169,7 @@ class Filters:
     def key(self) -> str:
         """The same text for the same filters."""
         untrained = map(key_of, self.untrained)
-        lists = (",".join(sorted(one)) for one in (self.kinds, self.readers, untrained))
+        lists = (",".join(sorted(item)) for item in (self.kinds, self.readers, untrained))
         return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
 
     def admits(self, row: Contestant) -> bool:
@@ -206,7 +206,7 @@ def _trained(row: Contestant, untrained: frozenset[str]) -> bool:
     """
     if ANY_DATA in untrained and (row.training or not row.declares):
         return True
-    return any(overlap(one, other) for one in row.training for other in untrained)
+    return any(overlap(item, other) for item in row.training for other in untrained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +274,13 @@ class Printed:
 
 def papers_of(columns: Sequence[Column]) -> list[Printed]:
     """Rows of papers that have a figure of the metric and dataset of any column."""
-    found: dict[tuple[str, str, str], dict[str, Figure]] = {}
+    results: dict[tuple[str, str, str], dict[str, Figure]] = {}
     for column in columns:
         if column.metric is None:
             continue
         for figure in printed(column.first.dataset, column.first.setting, column.metric):
-            found.setdefault((figure.paper, figure.method, _said(figure)), {}).setdefault(column.key, figure)
-    return [Printed(paper, method, said, figures) for (paper, method, said), figures in sorted(found.items())]
+            results.setdefault((figure.paper, figure.method, _said(figure)), {}).setdefault(column.key, figure)
+    return [Printed(paper, method, response, figures) for (paper, method, response), figures in sorted(results.items())]
 
 
 def _said(figure: Figure) -> str:
@@ -342,7 +342,7 @@ def _best_first(board: Matrix, column: str) -> bool:
     """Whether the best comes first when a column's values descend."""
     if column == "mean":
         return bool(board.columns) and board.columns[0].higher_is_better
-    return any(one.key == column and one.higher_is_better for one in board.columns)
+    return any(item.key == column and item.higher_is_better for item in board.columns)
 
 
 def first_direction(board: Matrix, column: str) -> str:
@@ -375,7 +375,7 @@ def _key(board: Matrix, column: str) -> Callable[[Contestant], str | float | Non
     if column == "method":
         return lambda row: row.name.casefold()
     if column == "mean":
-        return lambda row: found.value if (found := board.mean(row)) else None
+        return lambda row: result.value if (result := board.mean(row)) else None
     if column == "parameters":
         return lambda row: row.parameters
     if column in FIXED:
@@ -388,8 +388,8 @@ def cost_of(board: Matrix, row: Contestant, column: str) -> float | None:
     cost = board.cost(row)
     if cost is None:
         return None
-    found = {"tokens": cost.tokens, "seconds": cost.seconds, "cost": cost.cost_usd}[column]
-    return None if math.isnan(found) else found
+    result = {"tokens": cost.tokens, "seconds": cost.seconds, "cost": cost.cost_usd}[column]
+    return None if math.isnan(result) else result
 
 
 def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE) -> Drawn:

@@ -76,7 +76,7 @@ class Shown:
         """A column's metric; with its parameters where another column has the same metric with others."""
         name, details = formats.metric_name(column.metric or "")
         every = {formats.metric_name(other.metric or "") for other in self.board.columns}
-        alone = sum(one == name for one, _ in every) == 1
+        alone = sum(item == name for item, _ in every) == 1
         return name if alone or not details else f"{name} ({details})"
 
     def doubt(self, column: Column) -> str:
@@ -87,8 +87,8 @@ class Shown:
 
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """The printed figure beside a cell."""
-        found = self.published.get((column.key, cell.run.run))
-        return found.left_open() if found is not None and cell.apart else found
+        result = self.published.get((column.key, cell.run.run))
+        return result.left_open() if result is not None and cell.apart else result
 
 
 def value(shown: Shown, column: Column, cell: Cell) -> str:
@@ -131,10 +131,10 @@ def better(column: Column, cell: Cell) -> bool | None:
     return (cell.paired.value > 0) == column.higher_is_better
 
 
-def published(one: Comparison, scale: Scale) -> str:
+def published(item: Comparison, scale: Scale) -> str:
     """`GPR 57.1, gap −2.0, other setting`."""
-    gap = "" if one.gap is None else f", gap {scale.difference(one.gap)}"
-    return f"{one.figure.paper.upper()} {one.figure.value}{gap}, {one.status}"
+    gap = "" if item.gap is None else f", gap {scale.difference(item.gap)}"
+    return f"{item.figure.paper.upper()} {item.figure.value}{gap}, {item.status}"
 
 
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
@@ -147,27 +147,27 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         counts.append(f"{cell.unscored:,} that the judge gave no value")
     if cell.run.failed:
         counts.append(f"{cell.run.failed:,} failed and count as wrong")
-    said = [f"{value(shown, column, cell)} ({', '.join(counts)})."]
+    responses = [f"{value(shown, column, cell)} ({', '.join(counts)})."]
     if cell.apart:
-        said.append(f"Not ranked: {cell.apart}.")
+        responses.append(f"Not ranked: {cell.apart}.")
     if cell.band is not None:
         band = f"between {cell.band.low} and {cell.band.high}" if cell.band.low < cell.band.high else "for sure"
-        said.append(f"Rank {cell.band.rank}, {band}{'; not separable from the best' if cell.band.best else ''}.")
+        responses.append(f"Rank {cell.band.rank}, {band}{'; not separable from the best' if cell.band.best else ''}.")
     if cell.paired is not None:
-        one = cell.paired
-        low, high = one.value - one.half, one.value + one.half
-        said.append(
-            f"{scale.difference(one.value)} {scale.differences(low, high)} to {shown.board.reference} on "
-            f"{one.n:,} common questions, {formats.p_value(one.corrected)} corrected, "
-            f"{formats.p_value(one.p)} before."
+        item = cell.paired
+        low, high = item.value - item.half, item.value + item.half
+        responses.append(
+            f"{scale.difference(item.value)} {scale.differences(low, high)} to {shown.board.reference} on "
+            f"{item.n:,} common questions, {formats.p_value(item.corrected)} corrected, "
+            f"{formats.p_value(item.p)} before."
         )
     known = shown.comparison(column, cell)
     if known is not None:
         differs = f" What differs: {'; '.join(map(str, known.differs))}." if known.differs else ""
-        said.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
+        responses.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
     if cell.doubt:
-        said.append(f"† {cell.doubt}.")
-    return " ".join(said)
+        responses.append(f"† {cell.doubt}.")
+    return " ".join(responses)
 
 
 def aside(row: Contestant) -> str:
@@ -241,8 +241,8 @@ def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
     if not board.rows or papers or any(tuple(row.origins) != ("run",) for row in board.rows):
         return []
     words = {"tokens": "no tokens were spent", "cost": "no call cost money"}
-    said = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
-    return [*said, "all measured here"]
+    responses = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
+    return [*responses, "all measured here"]
 
 
 def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
@@ -264,7 +264,7 @@ def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = (
         body += [_line(shown, row, layout) for row in rows.controls]
     if papers:
         body.append(_divider("Printed in papers: other readers, data or settings, so they are not comparable and never ranked", len(heads)))
-        body += [_paper(shown, one, layout) for one in papers]
+        body += [_paper(shown, paper, layout) for paper in papers]
     caption = "Methods against benchmarks: value, half its 95 % interval, rank, and what papers print"
     return el(
         "div",
@@ -303,7 +303,7 @@ def legend(shown: Shown) -> Node:
         lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
         lines += not_compared(shown)
     lines.append(
-        "Grey: not comparable, with the reason; never ranked, never tested. † the interval may not cover as often as "
+        "Gray: not comparable, with the reason; never ranked, never tested. † the interval may not cover as often as "
         "it says. Point at a cell for all that is known of it."
     )
     units = "Questions that share a document count as one unit. " if board.clustered else ""
@@ -507,23 +507,23 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
 
 
 def _reason(cell: Cell) -> Node:
-    """Why a cell is grey, as short as can be; its help says all."""
+    """Why a cell is gray, as short as can be; its help says all."""
     if cell.contaminated and cell.apart.startswith("contaminated"):
         return el("span", badge("contaminated", "failed"), cls="interval")
     return el("span", why_apart(cell), cls="interval")
 
 
 def _mean(shown: Shown, row: Contestant, layout: _Layout) -> Node:
-    found = shown.board.mean(row)
-    if found is None:
+    result = shown.board.mean(row)
+    if result is None:
         return el("td", formats.NOTHING, cls="number", tip=why_no_mean(shown.board, row))
     scale = shown.scale(shown.board.columns[0])
-    half = "" if formats.missing(found.half) else f"±{scale.value(found.half)}"
+    half = "" if formats.missing(result.half) else f"±{scale.value(result.half)}"
     drawn = None if row.control else layout.axes.get(MEAN)
     return el(
         "td",
-        el("span", el("span", scale.value(found.value), cls="value"), el("span", half, cls="half"), cls="top"),
-        drawn.whisker(found.value, found.half, best=True) if drawn else None,
+        el("span", el("span", scale.value(result.value), cls="value"), el("span", half, cls="half"), cls="top"),
+        drawn.whisker(result.value, result.half, best=True) if drawn else None,
         cls="number focus",
     )
 
@@ -550,10 +550,10 @@ def _sources(row: Contestant) -> list[Node]:
     return marks
 
 
-def _paper(shown: Shown, one: Printed, layout: _Layout) -> Node:
+def _paper(shown: Shown, item: Printed, layout: _Layout) -> Node:
     cells = []
     for column in shown.board.columns:
-        figure = one.figures.get(column.key)
+        figure = item.figures.get(column.key)
         if figure is None:
             cells.append(el("td", formats.NOTHING, cls="number"))
             continue
@@ -574,12 +574,12 @@ def _paper(shown: Shown, one: Printed, layout: _Layout) -> Node:
             "th",
             el(
                 "span",
-                el("span", one.method, cls="method", title=one.method),
+                el("span", item.method, cls="method", title=item.method),
                 badge("published", "", "As a paper prints it"),
-                badge("paper", "", one.source),
+                badge("paper", "", item.source),
                 cls="top",
             ),
-            el("span", one.said, cls="aside"),
+            el("span", item.said, cls="aside"),
             scope="row",
             cls="stick",
         ),

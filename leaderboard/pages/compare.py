@@ -38,10 +38,10 @@ def render() -> None:
             "message",
         )
         return
-    found = read.compared(chosen.at, tuple(run.run for run in runs), metric, tuple(runs))
+    result = read.compared(chosen.at, tuple(run.run for run in runs), metric, tuple(runs))
     shown, better = scale_of(metric, chosen.definitions), higher_is_better(metric, chosen.definitions)
-    _values(found, shown, better=better)
-    if not found.pairs:
+    _values(result, shown, better=better)
+    if not result.pairs:
         show(
             message(
                 "No question in common",
@@ -52,11 +52,11 @@ def render() -> None:
             "message",
         )
         return
-    _scatter(found, shown)
-    _kinds(found, shown, zeros=better and shown is formats.PERCENT)
-    _apart(found, shown)
+    _scatter(result, shown)
+    _kinds(result, shown, zeros=better and shown is formats.PERCENT)
+    _apart(result, shown)
     if better and shown is formats.PERCENT:
-        _stages(chosen, found, metric, shown)
+        _stages(chosen, result, metric, shown)
     permalink()
 
 
@@ -79,11 +79,11 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     return [able[name] for name in names], metric
 
 
-def _values(found: Comparison, shown: Scale, *, better: bool) -> None:
-    show(compare.values(found, shown), "values")
-    if not found.pairs:
+def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
+    show(compare.values(result, shown), "values")
+    if not result.pairs:
         return
-    units = "documents, because questions share them" if found.clustered else "questions"
+    units = "documents, because questions share them" if result.clustered else "questions"
     text = (
         f"Intervals: 95 % bootstrap over {units}. ▲ ▼ significantly better or worse (Holm-corrected over the pairs "
         "shown, 5 %). † may not cover as often as it says; point at the cell for the reason."
@@ -92,31 +92,31 @@ def _values(found: Comparison, shown: Scale, *, better: bool) -> None:
         el(
             "div",
             el("h2", "Paired differences", cls="section"),
-            compare.pairs(found, shown, higher_is_better=better),
+            compare.pairs(result, shown, higher_is_better=better),
             el("p", text if better else f"{text} Of this metric, less is better.", cls="note"),
             compare.outcomes(),
-            compare.shares(found, higher_is_better=better),
+            compare.shares(result, higher_is_better=better),
             cls="stack",
         ),
         "pairs",
     )
 
 
-def _scatter(found: Comparison, shown: Scale) -> None:
+def _scatter(result: Comparison, shown: Scale) -> None:
     show(el("h2", "Question by question", cls="section"), "scatter-title")
-    called = dict(zip((run.run for run in found.runs), compare.names(found), strict=True))
+    called = dict(zip((run.run for run in result.runs), compare.names(result), strict=True))
     left, right = bar("axes", 2)
     with left:
-        x = state.select("Along", "x", list(called), found.runs[0].run, show=lambda run: called[run])
+        x = state.select("Along", "x", list(called), result.runs[0].run, show=lambda run: called[run])
     others = [run for run in called if run != x]
     with right:
         y = state.select("Against", "y", others, others[0], show=lambda run: called[run])
-    places = list(called)
-    drawn = compare.points(found, places.index(x), places.index(y), shown)
+    positions = list(called)
+    drawn = compare.points(result, positions.index(x), positions.index(y), shown)
     if not drawn:
         show(el("p", "These two have no scored question in common yet.", cls="note"), "scatter")
         return
-    sides = {side: sum(one.questions for one in drawn if one.side == side) for side in ("above", "on", "below")}
+    sides = {side: sum(item.questions for item in drawn if item.side == side) for side in ("above", "on", "below")}
     parts = (
         f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
         f"● {sides['on']:,} on it",
@@ -127,53 +127,53 @@ def _scatter(found: Comparison, shown: Scale) -> None:
     show(el("div", compare.scatter(drawn, called[x], called[y], shown), note, cls="stack"), "scatter")
 
 
-def _kinds(found: Comparison, shown: Scale, *, zeros: bool) -> None:
-    parts = [(found.by_type, "Question type"), (found.by_evidence, "Gold passages")]
-    tables = [compare.slices(found, slices, what, shown, zeros=zeros) for slices, what in parts if slices]
+def _kinds(result: Comparison, shown: Scale, *, zeros: bool) -> None:
+    parts = [(result.by_type, "Question type"), (result.by_evidence, "Gold passages")]
+    tables = [compare.slices(result, slices, what, shown, zeros=zeros) for slices, what in parts if slices]
     if tables:
         show(el("div", el("h2", "Where each fails", cls="section"), *tables, cls="stack"), "kinds")
 
 
-def _apart(found: Comparison, shown: Scale) -> None:
-    places = found.apart()
+def _apart(result: Comparison, shown: Scale) -> None:
+    positions = result.apart()
     title = el("h2", "Only where they differ", cls="section")
-    if not places:
+    if not positions:
         same = el("p", "They score the same on every question that two of them were scored on.", cls="note")
         show(el("div", title, same, cls="stack"), "apart")
         return
     text = state.read("from", "0")
     start = int(text) if text.isdecimal() and len(text) < 9 else 0
-    start = min(start, len(places) - 1) // PAGE * PAGE
+    start = min(start, len(positions) - 1) // PAGE * PAGE
     state.settle("from", str(start) if start else "")
-    listed = places[start : start + PAGE]
-    place = el(
+    listed = positions[start : start + PAGE]
+    position = el(
         "p",
-        f"{start + 1:,}–{start + len(listed):,} of {len(places):,} questions, the widest gap first; {len(found.questions):,} in all",
+        f"{start + 1:,}–{start + len(listed):,} of {len(positions):,} questions, the widest gap first; {len(result.questions):,} in all",
         cls="note",
     )
 
     def opened(action: dict[str, str | None]) -> None:
-        if (question := action.get("open")) and question in {row.question for row in found.questions}:
+        if (question := action.get("open")) and question in {row.question for row in result.questions}:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
             state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
 
-    tree = el("div", title, place, compare.apart(found, listed, shown), cls="stack")
+    tree = el("div", title, position, compare.apart(result, listed, shown), cls="stack")
     show(tree, "apart", opened)  # type: ignore[arg-type]
     with st.container(horizontal=True):
         st.button("Earlier", key="earlier", disabled=not start, on_click=_turn, args=(start - PAGE,))
-        st.button("Later", key="later", disabled=start + PAGE >= len(places), on_click=_turn, args=(start + PAGE,))
+        st.button("Later", key="later", disabled=start + PAGE >= len(positions), on_click=_turn, args=(start + PAGE,))
 
 
 def _turn(start: int) -> None:
     state.write(**{"from": str(start) if start > 0 else None})
 
 
-def _stages(chosen: Chosen, found: Comparison, metric: str, shown: Scale) -> None:
+def _stages(chosen: Chosen, result: Comparison, metric: str, shown: Scale) -> None:
     ceiling = chosen.definitions.get(metric, {}).get("high")
     if ceiling is None:
         return
-    parts = [read.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in found.runs]
-    called = compare.names(found)
+    parts = [read.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in result.runs]
+    called = compare.names(result)
     table, missing = compare.stages(parts, called, shown), compare.unattributed(parts, called)
     show(el("div", el("h2", "Which stage loses it", cls="section"), table, missing, cls="stack"), "stages")
 

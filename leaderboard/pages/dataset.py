@@ -20,8 +20,8 @@ def render() -> None:
     at = enter("datasets", "Datasets")
     if at is None:
         return
-    found = read.dataset_facts(at)
-    if not found:
+    results = read.dataset_facts(at)
+    if not results:
         show(
             message(
                 "The store has no dataset yet",
@@ -31,11 +31,11 @@ def render() -> None:
             "message",
         )
         return
-    keys = [dataset_view.dataset_key(dataset) for dataset in found]
-    names = {key: dataset.name for key, dataset in zip(keys, found, strict=True)}
+    keys = [dataset_view.dataset_key(dataset) for dataset in results]
+    names = {key: dataset.name for key, dataset in zip(keys, results, strict=True)}
     chosen = state.pick("dataset", keys, keys[0], lambda key: names[key])
-    show(dataset_view.overview(found, chosen), "datasets", state.act(("dataset", "start")))
-    dataset = found[keys.index(chosen)]
+    show(dataset_view.overview(results, chosen), "datasets", state.act(("dataset", "start")))
+    dataset = results[keys.index(chosen)]
     left, right = st.columns([1, 1], gap="medium")
     with left:
         show(dataset_view.card(dataset), "card")
@@ -46,8 +46,8 @@ def render() -> None:
 
 
 def _samples(at: Source, dataset: DatasetFacts) -> None:
-    asked = state.read("start", "0")
-    start = int(asked) % max(1, dataset.questions) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else 0
+    queries = state.read("start", "0")
+    start = int(queries) % max(1, dataset.questions) if queries.isascii() and queries.isdecimal() and len(queries) < 9 else 0
     state.settle("start", str(start) if start else "")
     show(el("h2", "Some of its questions", cls="section"), "samples-title")
     rows = read.samples(at, dataset.fingerprint, SAMPLES, start)

@@ -36,32 +36,32 @@ def render() -> None:
         )
         return
     judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))
-    found = read.judge_card(at, judge)
-    if found.card["kind"] == "pair":
+    result = read.judge_card(at, judge)
+    if result.card["kind"] == "pair":
         _battles(at, judge)
     else:
         _controls(at, judge)
-    _trust(at, found)
+    _trust(at, result)
     permalink()
 
 
-def _trust(at: Source, found: JudgeCard) -> None:
-    show(judge_view.card(found), "card")
-    habits = judge_view.habits(found)
+def _trust(at: Source, result: JudgeCard) -> None:
+    show(judge_view.card(result), "card")
+    habits = judge_view.habits(result)
     if habits is not None:
         show(el("h2", "Habits", cls="section"), "habits-title")
         show(habits, "habits")
     show(el("h2", "Agreement", cls="section"), "agreement-title")
-    show(judge_view.agreement(found), "agreement")
+    show(judge_view.agreement(result), "agreement")
     runs = [run for group in read.run_groups(at, None) for run in group]
-    corrected = judge_view.corrected(found.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
+    corrected = judge_view.corrected(result.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
     if corrected is not None:
         show(el("h2", "In the eyes of people", cls="section"), "corrected-title")
         show(corrected, "corrected")
 
 
 def _controls(at: Source, judge: str) -> None:
-    measures = {one["metric"]: one["name"] for one in read.judges(at)[judge]["measures"]}
+    measures = {item["metric"]: item["name"] for item in read.judges(at)[judge]["measures"]}
     definitions = read.definitions(at)
     show(el("h2", _CONTROLS, cls="section"), "controls-title")
     boards = read.judged_boards(at, judge)

@@ -63,41 +63,41 @@ def render(at: Source) -> None:
         family = widgets.choose_family(known.metrics, definitions)
     with first[3]:
         measure = widgets.choose_measure(family, known.metrics, definitions)
-    asked = Asked(at, experiment, setting, family, measure)
-    able = [row.name for row in read.entrants(*asked.scope).rows if not row.control]
+    query = Asked(at, experiment, setting, family, measure)
+    able = [row.name for row in read.entrants(*query.scope).rows if not row.control]
     with second[0]:
         reference = widgets.choose_reference(able, _default_reference(at, experiment, able))
     with second[1]:
         correction = widgets.choose_correction()
-    _below(asked, reference, correction, second[2:])
+    _below(query, reference, correction, second[2:])
     refresh_while_running(at, known.running)
 
 
 def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) -> str:
-    asked = {row.name: row.reference for row in read.experiments(at)}.get(experiment or ALL_RUNS)
-    return next((name for name in able if asked and is_called(name, asked)), NO_REFERENCE)
+    query = {row.name: row.reference for row in read.experiments(at)}.get(experiment or ALL_RUNS)
+    return next((name for name in able if query and is_called(name, query)), NO_REFERENCE)
 
 
-def _below(asked: Asked, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
+def _below(query: Asked, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
     """Search, filters, exports, and the table."""
     with bar[0]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
-    found, names = read.entrants(*asked.scope), read.setting_of(*asked.scope[:3]).names
-    filters = widgets.filters_asked(found.choices)
+    result, names = read.entrants(*query.scope), read.setting_of(*query.scope[:3]).names
+    filters = widgets.filters_asked(result.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
     datasets = widgets.datasets_asked(labels)
     with bar[1]:
-        papers = widgets.draw_filters(labels, found.choices, filters.active + (len(datasets) < len(labels)))
-    board = read.matrix_of(*asked.scope, tuple(datasets), filters.key, filters, reference, correction)
-    definitions = {**read.definitions(asked.at), **COSTS}
-    shown = Shown(board, names, definitions, read.published(*asked.scope))
+        papers = widgets.draw_filters(labels, result.choices, filters.active + (len(datasets) < len(labels)))
+    board = read.matrix_of(*query.scope, tuple(datasets), filters.key, filters, reference, correction)
+    definitions = {**read.definitions(query.at), **COSTS}
+    shown = Shown(board, names, definitions, read.published(*query.scope))
     order = _order(board)
     pinned, hidden = _keys("pin"), _keys("hide")
     first = state.settle("first", state.read("first"))
     part = drawn(board, order, pinned, hidden, words, int(first) if first.isdecimal() and len(first) < 9 else 0)
     printed = papers_of(board.columns) if papers else []
     whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
-    export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(asked.experiment, shown))
+    export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(query.experiment, shown))
     with bar[2]:
         offer(
             "ragmeter-board",
@@ -108,7 +108,7 @@ def _below(asked: Asked, reference: str | None, correction: Correction, bar: Seq
                 "svg": lambda: svg_file(picture(export)),
             },
         )
-    show(_summary(board, len(found.rows) - len(board.rows), printed), "summary")
+    show(_summary(board, len(result.rows) - len(board.rows), printed), "summary")
     if filters.active and all(row.control for row in board.rows):
         _nobody()
         return

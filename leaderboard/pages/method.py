@@ -75,7 +75,7 @@ def _render(at: Source) -> None:
     if method not in cards and any(run.card for run in runs):
         show(submission.cards(method, runs), "card")
     else:
-        trained = any(one.method == method for one in source.known_checkpoints(at))
+        trained = any(checkpoint.method == method for checkpoint in source.known_checkpoints(at))
         show(history_view.card(method, cards.get(method), checkpoints=trained), "card")
     definitions = source.definitions(at)
     metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
@@ -92,16 +92,16 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
     if not runs:
         show(message("It has not run yet", "Only checkpoints of it are registered.", ("ragmeter run EXPERIMENT.yaml",)), "message")
         return
-    found = _results(at, method, metrics)
-    learnt = source.method_cards(at), source.checkpoints_by_hash(at)
-    contaminated = {run.run: contaminated_by(run, *learnt) for run in runs}
-    show(history_view.results(found, metrics, source.definitions(at), contaminated), "results")
+    result = _results(at, method, metrics)
+    learned = source.method_cards(at), source.checkpoints_by_hash(at)
+    contaminated = {run.run: contaminated_by(run, *learned) for run in runs}
+    show(history_view.results(result, metrics, source.definitions(at), contaminated), "results")
     note = (
         "Brackets: 95 % bootstrap interval. † may not cover as often as it says; point at the cell for the reason. "
         "Lines are not comparable with each other: data, settings and parts differ."
     )
     show(el("p", note, cls="note"), "results-note")
-    spent = history_view.costs(found)
+    spent = history_view.costs(result)
     if spent is not None:
         show(el("h2", "What a question took", cls="section"), "costs-title")
         show(spent, "costs")
@@ -112,16 +112,16 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
 
 
 def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
-    own = [one for one in source.known_checkpoints(at) if one.method == method]
+    own = [checkpoint for checkpoint in source.known_checkpoints(at) if checkpoint.method == method]
     if own:
         show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
         every = {run.run: run for group in source.run_groups(at, None) for run in group}.values()
-        used = {one.sha256: [run for run in every if checkpoints.made_with(run, one.sha256)] for one in own}
+        used = {item.sha256: [run for run in every if checkpoints.made_with(run, item.sha256)] for item in own}
         show(history_view.checkpoints(own, used), "checkpoints")
         _show_history(at, own, used)
         _show_curves(own)
     mine = {run.run for run in runs}
-    decided = [one for one in _decisions(at) if mine & {one.baseline, one.candidate}]
+    decided = [decision for decision in _decisions(at) if mine & {decision.baseline, decision.candidate}]
     if decided:
         show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
         named = {run.run: run for group in source.run_groups(at, None) for run in group}
@@ -137,7 +137,7 @@ def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow
     definitions = source.definitions(at)
     show(el("h2", "Over its checkpoints", cls="section"), "history-title")
     metric = state.select("Measured by", "over", metrics, families(metrics, definitions, ())[MAIN][0], show=formats.metric_label)
-    values = {found.run.run: found.values for found in provenance.results_of(store_of(at), runs, [metric])}
+    values = {result.run.run: result.values for result in provenance.results_of(store_of(at), runs, [metric])}
     rows = history_view.stands(own, used, values, metric, _decisions(at))
     drawn = history_view.points(rows, metric, definitions)
     if len({point.x for point in drawn}) > 1:
@@ -154,7 +154,7 @@ def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow
 
 def _show_curves(own: list[Checkpoint]) -> None:
     """Training curves that lie in the checkpoints' registered folders; nothing where there are none."""
-    read = {f"{one.stage} {one.sha256[:8]}": provenance.curve(one.path) for one in own[:_CURVES]}
+    read = {f"{item.stage} {item.sha256[:8]}": provenance.curve(item.path) for item in own[:_CURVES]}
     read = {name: figures for name, figures in read.items() if figures}
     if not read:
         return

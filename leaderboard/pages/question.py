@@ -33,17 +33,17 @@ def render() -> None:
     if chosen is None:
         return
     rows = read.questions(chosen.at, chosen.runs[0].dataset_fingerprint)
-    found, metric = _filter(chosen, rows)
-    if not found:
+    result, metric = _filter(chosen, rows)
+    if not result:
         show(message("No question matches", "Search for less, or turn a filter off."), "message")
         state.settle("question", "")
         return
-    position = _position(rows, found)
+    position = _position(rows, result)
     left, right = st.columns([1, 2.6], gap="medium")
     with left:
-        _list(chosen, rows, found, position, metric)
+        _list(chosen, rows, result, position, metric)
     with right:
-        _detail(chosen, rows[found[position]])
+        _detail(chosen, rows[result[position]])
         permalink()
 
 
@@ -81,46 +81,46 @@ def _differing(chosen: Chosen, metric: str, passing: Sequence[int]) -> list[int]
     return [number for number in passing if highest[number] > lowest[number]]
 
 
-def _position(rows: Sequence[QuestionRow], found: Sequence[int]) -> int:
+def _position(rows: Sequence[QuestionRow], results: Sequence[int]) -> int:
     """Where in the filter the question of the URL is; the first where it is not in it."""
-    names = [rows[number].question for number in found]
-    asked = state.read("question", names[0])
-    position = names.index(asked) if asked in names else 0
-    if asked != names[position]:
-        state.miss("question", asked, names[position])
+    names = [rows[number].question for number in results]
+    query = state.read("question", names[0])
+    position = names.index(query) if query in names else 0
+    if query != names[position]:
+        state.miss("question", query, names[position])
     state.settle("question", names[position])
     return position
 
 
-def _list(chosen: Chosen, rows: Sequence[QuestionRow], found: Sequence[int], position: int, metric: str) -> None:
+def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], position: int, metric: str) -> None:
     def go(to: int) -> None:
-        state.write(question=rows[found[to]].question)
+        state.write(question=rows[results[to]].question)
 
-    last = len(found) - 1
+    last = len(results) - 1
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button("Previous", on_click=go, args=(max(0, position - 1),), disabled=position == 0, shortcut="k", key="previous")
         st.button("Next", on_click=go, args=(min(last, position + 1),), disabled=position == last, shortcut="j", key="next")
     start = position // PAGE * PAGE
-    page = found[start : start + PAGE]
+    page = results[start : start + PAGE]
     columns = read.scores(chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric)
     scored = {run.run: run.method for run in chosen.runs if run.kind != "control" and run.run in columns}
     names = dict(islice(scored.items(), MOST_SQUARES))
     scores = {run: [_or_none(columns[run][number]) for number in page] for run in names}
-    of_all = f" of {len(rows):,}" if len(found) < len(rows) else ""
-    place = f"{position + 1:,} of {len(found):,} questions{of_all and f' (filtered{of_all})'}"
+    of_all = f" of {len(rows):,}" if len(results) < len(rows) else ""
+    index = f"{position + 1:,} of {len(results):,} questions{of_all and f' (filtered{of_all})'}"
     whose = f"the first {len(names)} of {len(scored):,} methods, " if len(names) < len(scored) else ""
     listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {formats.metric_label(metric)} of {whose}"
-    show(el("p", el("strong", place), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place")
+    show(el("p", el("strong", index), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place")
     show(
         question.question_list(
             [rows[number] for number in page],
-            rows[found[position]].question,
+            rows[results[position]].question,
             scores,
             names,
             metric,
             chosen.definitions,
-            earlier=rows[found[start - PAGE]].question if start else None,
-            later=rows[found[start + PAGE]].question if start + PAGE < len(found) else None,
+            earlier=rows[results[start - PAGE]].question if start else None,
+            later=rows[results[start + PAGE]].question if start + PAGE < len(results) else None,
         ),
         "list",
         state.act(("question",)),

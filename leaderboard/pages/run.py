@@ -38,8 +38,8 @@ NEAREST = 300
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _runs(at: Source, experiment: str | None) -> list[RunRow]:
     """Runs of an experiment, or of the store, each once, the newest first; shared, not to be changed."""
-    found = {run.run: run for group in read.run_groups(at, experiment) for run in group}
-    return sorted(found.values(), key=lambda run: run.started_at, reverse=True)
+    results = {run.run: run for group in read.run_groups(at, experiment) for run in group}
+    return sorted(results.values(), key=lambda run: run.started_at, reverse=True)
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=32)
@@ -82,7 +82,7 @@ def _render(at: Source) -> None:
         return
     show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
     show(diff_view.made(run, read.index_cost(at, run.run)), "made")
-    used = diff_view.weights([one for one in read.known_checkpoints(at) if checkpoints.made_with(run, one.sha256)])
+    used = diff_view.weights([checkpoint for checkpoint in read.known_checkpoints(at) if checkpoints.made_with(run, checkpoint.sha256)])
     if used is not None:
         show(used, "weights")
     for number, fold in enumerate(diff_view.folds(run)):
@@ -100,20 +100,20 @@ def _live(at: Source) -> None:
 
 def _look(folder: str, active: bool) -> None:
     try:
-        found = running(Store(Path(folder)))
+        result = running(Store(Path(folder)))
     except UserError as error:
         # Where it looks by itself, nobody around it says so.
         show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
         return
-    paces = _sightings().look(found, now())
-    if bool(found) != active:
+    paces = _sightings().look(result, now())
+    if bool(result) != active:
         # The list below has changed, and it is time to look more often, or seldom.
         st.rerun(scope="app")
-    if not found:
+    if not result:
         note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
         show(el("p", note, cls="note"), "live-none")
         return
-    show(diff_view.live(found, paces), "live")
+    show(diff_view.live(result, paces), "live")
     note = f"Looks again every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
     show(el("p", note, cls="note"), "live-note")
 
@@ -136,16 +136,16 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
         states = [ANY, *dict.fromkeys(run.status for run in every)]
         wanted = state.select("State", "state", states, ANY, resets=("from", "run"), show=lambda name: "any state" if name == ANY else name)
     members = every if experiment == ALL_RUNS else _runs(at, experiment)
-    found = [run for run in members if wanted in (ANY, run.status)]
-    if not found:
+    results = [run for run in members if wanted in (ANY, run.status)]
+    if not results:
         show(message("No run is like this", "Choose another experiment or state."), "message")
         return None
-    ids = [run.run for run in found]
+    ids = [run.run for run in results]
     chosen = state.pick("run", ids, ids[0], lambda run: run[:8])
-    start = _start(len(found), ids.index(chosen))
-    show(diff_view.listing(found[start : start + PAGE], chosen), "list", state.act(("run",)))
-    _turn(start, len(found))
-    return found[ids.index(chosen)]
+    start = _start(len(results), ids.index(chosen))
+    show(diff_view.listing(results[start : start + PAGE], chosen), "list", state.act(("run",)))
+    _turn(start, len(results))
+    return results[ids.index(chosen)]
 
 
 def _start(count: int, chosen: int) -> int:
@@ -168,36 +168,39 @@ def _turn(start: int, count: int) -> None:
 
 def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     show(el("h2", "What differs from another run", cls="section"), "diff-title")
-    near, asked = _nearest(run, every), state.read("with")
+    near, query = _nearest(run, every), state.read("with")
     # Any run may be asked for by the address.
-    others = {one.run: one for place, one in enumerate(near) if place < NEAREST or one.run == asked}
-    labels = {name: f"{one.method} · {one.dataset} · {one.setting} · seed {one.seed} · {name[:8]}" for name, one in others.items()}
+    others = {item.run: item for position, item in enumerate(near) if position < NEAREST or item.run == query}
+    labels = {name: f"{item.method} · {item.dataset} · {item.setting} · seed {item.seed} · {name[:8]}" for name, item in others.items()}
     second = state.select("Other run", "with", [NONE, *others], NONE, show=lambda name: labels.get(name, "choose a run"))
     if second == NONE:
         show(el("p", "Settings, numbers and answers of both will stand side by side.", cls="note"), "diff-none")
         return
-    found = _diff(at, run.run, second, (run, others[second]))
+    result = _diff(at, run.run, second, (run, others[second]))
     show(el("p", f"First: {run.method} ({run.run[:8]}). Second: {others[second].method} ({second[:8]}).", cls="note"), "diff-who")
-    show(diff_view.settings(found.settings), "settings")
+    show(diff_view.settings(result.settings), "settings")
     definitions = read.definitions(at)
-    if found.unpaired:
-        show(el("p", f"The numbers are not paired: {found.unpaired}.", cls="note"), "unpaired")
-    if found.numbers:
-        show(diff_view.numbers(found, definitions), "numbers")
-    if found.by is not None and found.questions:
-        more = f", {len(found.questions)} of {found.apart:,}" if found.apart > len(found.questions) else ""
-        show(el("h3", f"Where they differ most on {formats.metric_label(found.by)}{more}"), "apart-title")
-        show(diff_view.questions(found, definitions), "apart")
+    if result.unpaired:
+        show(el("p", f"The numbers are not paired: {result.unpaired}.", cls="note"), "unpaired")
+    if result.numbers:
+        show(diff_view.numbers(result, definitions), "numbers")
+    if result.by is not None and result.questions:
+        more = f", {len(result.questions)} of {result.apart:,}" if result.apart > len(result.questions) else ""
+        show(el("h3", f"Where they differ most on {formats.metric_label(result.by)}{more}"), "apart-title")
+        show(diff_view.questions(result, definitions), "apart")
     show(el("p", el("span", f"ragmeter results compare {run.run[:8]} {second[:8]}", cls="command")), "diff-command")
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:
     """The other runs, those of the same board before those over the same data before the rest."""
-    place = (run.dataset_fingerprint, run.setting, run.seed)
-    others = [one for one in every if one.run != run.run]
+    position = (run.dataset_fingerprint, run.setting, run.seed)
+    others = [item for item in every if item.run != run.run]
     return sorted(
         others,
-        key=lambda one: ((one.dataset_fingerprint, one.setting, one.seed) != place, one.dataset_fingerprint != run.dataset_fingerprint),
+        key=lambda item: (
+            (item.dataset_fingerprint, item.setting, item.seed) != position,
+            item.dataset_fingerprint != run.dataset_fingerprint,
+        ),
     )
 
 

@@ -88,7 +88,7 @@ def _uploads() -> tuple[Any, Any]:
 
 
 def _ids(uploads: tuple[Any, Any]) -> tuple[str, ...]:
-    return tuple(one.file_id for one in uploads if one is not None)
+    return tuple(upload.file_id for upload in uploads if upload is not None)
 
 
 def _check(at: Source, predictions: Any, card: Any) -> None:
@@ -117,9 +117,9 @@ def _forget() -> None:
 def _result(at: Source, checked: _Checked) -> None:
     report = checked.verdict.report
     show(submission.verdict(report), "verdict")
-    found = submission.findings(report)
-    if found is not None:
-        show(found, "findings")
+    result = submission.findings(report)
+    if result is not None:
+        show(result, "findings")
     if checked.verdict.notes:
         show(el("ul", *(el("li", *prose(note)) for note in checked.verdict.notes), cls="note"), "notes")
     if not checked.verdict.ok:
@@ -178,7 +178,7 @@ def _store(at: Source, checked: _Checked, metric: str | None) -> None:
 
 
 def _thanks(at: Source, stored: str, metric: str | None) -> None:
-    run = next((one for group in read.run_groups(at, None) for one in group if one.run == stored), None)
+    run = next((item for group in read.run_groups(at, None) for item in group if item.run == stored), None)
     if run is None:
         del st.session_state[_STORED]
         st.rerun()
@@ -191,8 +191,8 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
         ),
         "stored",
     )
-    place = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
-    st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=place)
+    position = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
+    st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=position)
     if st.button("Send another one", key="another"):
         del st.session_state[_STORED]
         st.rerun()

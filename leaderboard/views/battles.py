@@ -41,20 +41,20 @@ _ROW_PIXELS = 32
 
 def criteria(board: BattleBoard) -> list[str]:
     """What its answers were compared by, in the judge's order."""
-    return list(dict.fromkeys(one.criterion for one in board.pairings))
+    return list(dict.fromkeys(pairing.criterion for pairing in board.pairings))
 
 
 def names(board: BattleBoard, criterion: str) -> list[str]:
     """Methods, strongest first; where strengths are not known, in the order met."""
     ranked = [name for name, _ in board.strengths.get(criterion, ())]
-    met = [name for one in board.pairings if one.criterion == criterion for name in (one.method, one.opponent)]
+    met = [name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)]
     return list(dict.fromkeys([*ranked, *met]))
 
 
 def matrix(board: BattleBoard, criterion: str) -> Node:
     """Share of the questions that the row's method wins against the column's, a tie counting half."""
     order = names(board, criterion)
-    known = {(one.method, one.opponent): one for one in board.pairings if one.criterion == criterion}
+    known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [Head("Wins of … against")] + [
         Head(name, "control · × 100" if name in board.controls else "× 100", number=True) for name in order
     ]
@@ -64,14 +64,14 @@ def matrix(board: BattleBoard, criterion: str) -> Node:
 
 def rates(board: BattleBoard, criterion: str) -> Node:
     """Win rates as a matrix; where all have met one method alone, as a list of the others against it."""
-    rivals = [{one.method, one.opponent} for one in board.pairings if one.criterion == criterion]
+    rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
     common = set.intersection(*rivals) if len(rivals) > 1 else set()
     return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
 
 
 def against(board: BattleBoard, criterion: str, rival: str) -> Node:
     """Share of the questions that each method wins against one, a tie counting half, with what it consists of."""
-    known = {(one.method, one.opponent): one for one in board.pairings if one.criterion == criterion}
+    known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [
         Head(f"Wins against {rival}"),
         Head("Share", "× 100", "Questions won, a tie counting half, of all that were judged", number=True),
@@ -92,18 +92,18 @@ def against(board: BattleBoard, criterion: str, rival: str) -> Node:
         side = _side(name, rival, known)
         if side is None:
             continue
-        one, won, lost = side
-        flips = f"{100 * one.rate.flips.rate:.0f}" if one.rate.flips.rate == one.rate.flips.rate else formats.NOTHING
+        item, won, lost = side
+        flips = f"{100 * item.rate.flips.rate:.0f}" if item.rate.flips.rate == item.rate.flips.rate else formats.NOTHING
         lines.append(
             _line(
                 name,
                 [
                     _pairing(name, rival, known),
                     f"{won:,}",
-                    f"{one.rate.ties:,}",
+                    f"{item.rate.ties:,}",
                     f"{lost:,}",
-                    f"{one.rate.none:,}",
-                    formats.NOTHING if math.isnan(one.corrected) else formats.p_value(one.corrected),
+                    f"{item.rate.none:,}",
+                    formats.NOTHING if math.isnan(item.corrected) else formats.p_value(item.corrected),
                     flips,
                 ],
                 board.controls,
@@ -123,11 +123,11 @@ def _named(name: str, controls: Collection[str]) -> Node:
 
 def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
     """What two methods' verdicts are, and how many questions the first one won and lost; None if they never met."""
-    one = known.get((name, other))
-    if one is not None:
-        return one, one.rate.wins, one.rate.losses
-    one = known.get((other, name))
-    return None if one is None else (one, one.rate.losses, one.rate.wins)
+    item = known.get((name, other))
+    if item is not None:
+        return item, item.rate.wins, item.rate.losses
+    item = known.get((other, name))
+    return None if item is None else (item, item.rate.losses, item.rate.wins)
 
 
 def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> Cell:
@@ -136,19 +136,19 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     side = _side(name, other, known)
     if side is None or math.isnan(side[0].rate.with_ties.value):
         return Cell(formats.NOTHING, tip="They were not compared")
-    one, wins, losses = side
-    rate, swapped = one.rate, one.method != name
+    item, wins, losses = side
+    rate, swapped = item.rate, item.method != name
     # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
-    sure = "" if one.won is None else "won" if one.won is not swapped else "lost"
+    sure = "" if item.won is None else "won" if item.won is not swapped else "lost"
     counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
     counts += [f"{rate.none:,} with both disqualified"] if rate.none else []
     counts += [f"{rate.unscored:,} the judge failed on"] if rate.unscored else []
-    counts += [f"{one.unscorable:,} that cannot be judged"] if one.unscorable else []
-    counts += [f"{one.pending:,} not judged yet"] if one.pending else []
+    counts += [f"{item.unscorable:,} that cannot be judged"] if item.unscorable else []
+    counts += [f"{item.pending:,} not judged yet"] if item.pending else []
     counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
-    counts += [f"{formats.p_value(one.corrected)} after correction"] if not math.isnan(one.corrected) else []
+    counts += [f"{formats.p_value(item.corrected)} after correction"] if not math.isnan(item.corrected) else []
     counts += [f"† {share.doubt}"] if share.doubt else []
     mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if share.doubt else "")
     return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
@@ -156,16 +156,16 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
 
 def controls(board: BattleBoard, criterion: str) -> Node | None:
     """Where the judge places the controls of a board, and what speaks against it; None where none was judged."""
-    found = battles.placed(board, criterion)
+    results = battles.placed(board, criterion)
     others = battles.not_placed(board, criterion)
-    if not found and not others:
+    if not results and not others:
         return None
     heads = [Head("Control"), *_PLACED]
-    lines = [Line(_named(one.control, board.controls), _placed(one), "control") for one in found]
+    lines = [Line(_named(item.control, board.controls), _placed(item), "control") for item in results]
     return el(
         "div",
         *_against_the_judge(board, criterion),
-        plain_table(f"Controls by {criterion}", heads, lines, "controls-scroll") if found else None,
+        plain_table(f"Controls by {criterion}", heads, lines, "controls-scroll") if results else None,
         el("p", f"Not checked, nothing is known beforehand of their place here: {', '.join(others)}.", cls="note") if others else None,
         cls="stack",
     )
@@ -178,12 +178,12 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
         boards: What to call each board, and the board.
         criterion: By which the answers were compared.
     """
-    found = [(name, board, one) for name, board in boards for one in battles.placed(board, criterion)]
-    if not found:
+    results = [(name, board, item) for name, board in boards for item in battles.placed(board, criterion)]
+    if not results:
         return None
-    number = len({name for name, _, _ in found})
-    wrong = sum(bool(one.wrong) for _, _, one in found)
-    lines = [Line(name, [_named(one.control, board.controls), *_placed(one)], "control") for name, board, one in found]
+    number = len({name for name, _, _ in results})
+    wrong = sum(bool(item.wrong) for _, _, item in results)
+    lines = [Line(name, [_named(item.control, board.controls), *_placed(item)], "control") for name, board, item in results]
     return el(
         "div",
         *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),
@@ -192,7 +192,7 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
             el(
                 "summary",
                 el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
-                el("span", f"{wrong:,} of {len(found):,} placed wrongly", cls="aside"),
+                el("span", f"{wrong:,} of {len(results):,} placed wrongly", cls="aside"),
             ),
             plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "elsewhere-scroll"),
             cls="evidence",
@@ -205,29 +205,29 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
 def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
     """A line for each name that stands above what it must not; `name`: of the board, where it is another one."""
     on = f", on {name}" if name else ""
-    found = []
+    results = []
     for winner, losers in battles.misplaced(board, criterion).items():
         beaten = ", ".join(_called(loser, board) for loser in losers)
-        said = f"⚑ {criterion} ranks {_called(winner, board)} surely above {beaten}{on}"
-        found.append(el("p", el("span", said), badge("speaks against the judge", "failed")))
-    return found
+        response = f"⚑ {criterion} ranks {_called(winner, board)} surely above {beaten}{on}"
+        results.append(el("p", el("span", response), badge("speaks against the judge", "failed")))
+    return results
 
 
-def _placed(one: Placed) -> list[Cell | Node | str]:
-    alone = "judged by this rival alone, it met no other" if one.rivals == 1 else ""
-    return ["above" if one.above else "below", _verdict(one), Cell(_found(one), alone)]
+def _placed(item: Placed) -> list[Cell | Node | str]:
+    alone = "judged by this rival alone, it met no other" if item.rivals == 1 else ""
+    return ["above" if item.above else "below", _verdict(item), Cell(_found(item), alone)]
 
 
-def _verdict(one: Placed) -> Node | str:
-    if one.wrong:
+def _verdict(item: Placed) -> Node | str:
+    if item.wrong:
         return badge("wrongly", "failed")
-    return "not told apart" if one.level else badge("where it belongs", "verified")
+    return "not told apart" if item.level else badge("where it belongs", "verified")
 
 
-def _found(one: Placed) -> str:
-    right, wrong = ("surely above", "surely below") if one.above else ("surely below", "surely above")
-    parts = ((wrong, one.wrong), ("not told apart from", one.level), (right, one.right))
-    return "; ".join(f"{said} {_listed(rivals)}" for said, rivals in parts if rivals)
+def _found(item: Placed) -> str:
+    right, wrong = ("surely above", "surely below") if item.above else ("surely below", "surely above")
+    parts = ((wrong, item.wrong), ("not told apart from", item.level), (right, item.right))
+    return "; ".join(f"{response} {_listed(rivals)}" for response, rivals in parts if rivals)
 
 
 def _listed(rivals: Sequence[str]) -> str:
@@ -266,28 +266,28 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
         _line(
             name,
             [
-                _elo(one),
+                _elo(item),
                 Cell(
-                    formats.PLAIN.value(one.logit.value) + ("†" if one.logit.doubt else ""),
-                    formats.PLAIN.interval(one.logit.low, one.logit.high),
-                    f"† {one.logit.doubt}" if one.logit.doubt else "",
+                    formats.PLAIN.value(item.logit.value) + ("†" if item.logit.doubt else ""),
+                    formats.PLAIN.interval(item.logit.low, item.logit.high),
+                    f"† {item.logit.doubt}" if item.logit.doubt else "",
                 ),
-                one.places,
-                f"{one.battles:,}",
-                f"{one.logit.n:,}",
+                item.places,
+                f"{item.battles:,}",
+                f"{item.logit.n:,}",
             ],
             controls,
         )
-        for name, one in rows
+        for name, item in rows
     ]
     return plain_table("Bradley–Terry strengths", heads, lines, "strengths-scroll")
 
 
-def _elo(one: Strength) -> Cell:
-    value, low, high = one.elo
+def _elo(item: Strength) -> Cell:
+    value, low, high = item.elo
     bounds = formats.NOTHING if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
-    tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" if one.separated else ""
-    return Cell(f"{value:,.0f}" + ("*" if one.separated else ""), bounds, tip)
+    tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" if item.separated else ""
+    return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), bounds, tip)
 
 
 def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
@@ -303,8 +303,8 @@ def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
             "high": high,
             "shown": f"{value:,.0f} [{low:,.0f}, {high:,.0f}]",
         }
-        for number, (name, one) in enumerate(rows)
-        for value, low, high in [one.elo]
+        for number, (name, item) in enumerate(rows)
+        for value, low, high in [item.elo]
         if not math.isnan(value)
     ]
     axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)

@@ -63,11 +63,11 @@ def tokens(row: Row) -> float | None:
 
 def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """The rows, methods before controls, each part sorted; rows without a value come last either way."""
-    places = ranks(board, focus, definitions)
+    positions = ranks(board, focus, definitions)
     keys: dict[str, Callable[[Row], Any]] = {
-        "rank": lambda row: places.get(row.run.run),
+        "rank": lambda row: positions.get(row.run.run),
         "method": lambda row: row.run.method.casefold(),
-        "difference": lambda row: (found := _difference(row, focus)) and found.value,
+        "difference": lambda row: (results := _difference(row, focus)) and results.value,
         "questions": lambda row: row.run.done,
         "seconds": lambda row: row.cost and row.cost.seconds,
         "tokens": tokens,
@@ -76,12 +76,12 @@ def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Ma
     if order.column == "rank" and not order.descending:
         # Those without a place (still running, controls) follow by value.
         sign = -1 if higher_is_better(focus, definitions) else 1
-        keys["rank"] = lambda row: (places.get(row.run.run, math.inf), _or_inf(_value(row, focus), sign))
+        keys["rank"] = lambda row: (positions.get(row.run.run, math.inf), _or_inf(_value(row, focus), sign))
     key = keys.get(order.column, lambda row: _value(row, order.column))
-    found = [(key(row), row) for row in board.rows]
-    known = [(value, row) for value, row in found if value is not None and value == value]
+    results = [(key(row), row) for row in board.rows]
+    known = [(value, row) for value, row in results if value is not None and value == value]
     known.sort(key=lambda pair: pair[0], reverse=order.descending)
-    rows = [row for _, row in known] + [row for value, row in found if value is None or value != value]
+    rows = [row for _, row in known] + [row for value, row in results if value is None or value != value]
     return [row for row in rows if not row.control] + [row for row in rows if row.control]
 
 
@@ -98,25 +98,25 @@ def table(
 
     Args:
         board: Runs and metrics.
-        focus: The metric that ranks, and whose differences are spelt out; one of the board's.
+        focus: The metric that ranks, and whose differences are spelled out; one of the board's.
         order: The sorting.
         definitions: Metric definitions by id.
         bands: What tests leave open of the places by the focus metric (`results.board`).
         opens: Whether a method's name asks for what is known of it, where a page can follow.
     """
     rows = ordered(board, focus, order, definitions)
-    places = {run: (place, (bands or {}).get(run)) for run, place in ranks(board, focus, definitions).items()}
+    positions = {run: (position, (bands or {}).get(run)) for run, position in ranks(board, focus, definitions).items()}
     spent = [row.cost.seconds for row in rows if row.cost and not math.isnan(row.cost.seconds)]
     milliseconds = bool(spent) and max(spent) < 1
     heads = _heads(board, focus, order, definitions, milliseconds)
     body: list[Node] = []
     methods = [row for row in rows if not row.control]
     controls = [row for row in rows if row.control]
-    body += [_line(row, board, focus, places, definitions, milliseconds, opens) for row in methods]
+    body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in methods]
     if controls:
         note = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
         body.append(el("tr", el("th", el("span", note, cls="divider-text"), colspan=str(len(heads)), scope="colgroup"), cls="divider"))
-        body += [_line(row, board, focus, places, definitions, milliseconds, opens) for row in controls]
+        body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in controls]
     return el(
         "div",
         el("table", el("caption", _caption(board, focus), cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body), cls="board"),
@@ -222,14 +222,14 @@ def _line(
     row: Row,
     board: Board,
     focus: str,
-    places: Mapping[str, Place],
+    positions: Mapping[str, Place],
     definitions: Mapping[str, Mapping[str, Any]],
     milliseconds: bool,
     opens: bool,
 ) -> Node:
-    place = places.get(row.run.run)
-    best = place is not None and place[1] is not None and place[1].best
-    cells = [_place(place), _name(row, board, opens=opens)]
+    position = positions.get(row.run.run)
+    best = position is not None and position[1] is not None and position[1].best
+    cells = [_place(position), _name(row, board, opens=opens)]
     for metric in board.metrics:
         cells.append(
             _value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control, best=best and metric == focus)
@@ -254,11 +254,11 @@ def _line(
     return el("tr", *cells, cls="control" if row.control else "")
 
 
-def _place(place: Place | None) -> Node:
+def _place(position: Place | None) -> Node:
     """A rank, and below it the ranks that the tests leave open."""
-    if place is None:
+    if position is None:
         return el("td", formats.NOTHING, cls="narrow")
-    rank, band = place
+    rank, band = position
     if band is None or band.low == band.high == rank:
         return el("td", str(rank), cls="narrow")
     tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + ("; not separable from the best" if band.best else "")
@@ -310,48 +310,48 @@ def _value_cell(
     # Of the focus metric the cell of its questions says it, in numbers.
     gap = None
     if cell is not None and cell.unscored and metric != focus:
-        found = cell.estimate
-        gap = el("span", formats.unscored(cell.unscored, found.n + found.unscorable + cell.unscored), cls="interval")
+        result = cell.estimate
+        gap = el("span", formats.unscored(cell.unscored, result.n + result.unscorable + cell.unscored), cls="interval")
     if cell is None or formats.missing(cell.estimate.value):
         return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls)
-    shown, found = scale_of(metric, definitions), cell.estimate
-    # The focus metric's mark stands beside its spelt-out difference.
+    shown, result = scale_of(metric, definitions), cell.estimate
+    # The focus metric's mark stands beside its spelled-out difference.
     mark = None if metric == focus else _mark(cell, board, metric, definitions)
     whisker = None
-    if shown is formats.PERCENT and not formats.missing(found.low):
-        whisker = el("span", cls="whisker", numbers={"low": found.low, "high": found.high, "value": found.value})
+    if shown is formats.PERCENT and not formats.missing(result.low):
+        whisker = el("span", cls="whisker", numbers={"low": result.low, "high": result.high, "value": result.value})
     return el(
         "td",
         el(
             "span",
             mark,
-            el("span", shown.value(found.value), cls="value"),
+            el("span", shown.value(result.value), cls="value"),
             el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
             cls="top",
         ),
-        el("span", shown.interval(found.low, found.high), "†" if found.doubt else None, cls="interval"),
+        el("span", shown.interval(result.low, result.high), "†" if result.doubt else None, cls="interval"),
         whisker,
         gap,
         cls=cls,
-        tip=found.doubt if control else " ".join(filter(None, (cell.apart, found.doubt))),
+        tip=result.doubt if control else " ".join(filter(None, (cell.apart, result.doubt))),
     )
 
 
 def _difference_cell(row: Row, board: Board, metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
-    found = _difference(row, metric)
-    if found is None or formats.missing(found.value):
+    result = _difference(row, metric)
+    if result is None or formats.missing(result.value):
         return el("td", formats.NOTHING, cls="number")
     cell, shown = row.cells[metric], scale_of(metric, definitions)
-    corrected, plain = formats.p_value(cell.p_holm), formats.p_value(found.p)
+    corrected, plain = formats.p_value(cell.p_holm), formats.p_value(result.p)
     tip = (
-        f"On {found.n:,} common questions: better on {found.wins:,}, equal on {found.ties:,}, worse on "
-        f"{found.losses:,}. {corrected} after Holm's correction, {plain} before"
+        f"On {result.n:,} common questions: better on {result.wins:,}, equal on {result.ties:,}, worse on "
+        f"{result.losses:,}. {corrected} after Holm's correction, {plain} before"
     )
     mark = _mark(cell, board, metric, definitions)
     return el(
         "td",
-        el("span", mark, el("span", shown.difference(found.value), cls="value"), cls="top"),
-        el("span", shown.differences(found.low, found.high), cls="interval"),
+        el("span", mark, el("span", shown.difference(result.value), cls="value"), cls="top"),
+        el("span", shown.differences(result.low, result.high), cls="interval"),
         el("span", corrected, cls="interval"),
         cls="number",
         tip=tip,
@@ -420,10 +420,10 @@ def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Draw
     Raises:
         ValueError: A tag or attribute that drawings do not use.
     """
-    given = {"class" if name == "cls" else name.replace("_", "-"): value for name, value in attributes.items()}
-    if tag not in TAGS or not given.keys() <= ATTRIBUTES:
-        raise ValueError(f"drawings have no <{tag}> with {sorted(given)}")
-    return [tag, {name: _number(value) for name, value in given.items()}, list(children)]
+    options = {"class" if name == "cls" else name.replace("_", "-"): value for name, value in attributes.items()}
+    if tag not in TAGS or not options.keys() <= ATTRIBUTES:
+        raise ValueError(f"drawings have no <{tag}> with {sorted(options)}")
+    return [tag, {name: _number(value) for name, value in options.items()}, list(children)]
 
 
 def _number(value: str | float) -> str:
@@ -487,26 +487,26 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
     drawn = [row for row in rows if metric in row.cells and not formats.missing(row.cells[metric].estimate.value)]
     if not drawn:
         return None
-    found = [row.cells[metric].estimate for row in drawn]
-    low, high = _range([scale.factor * bound for one in found for bound in (one.value, one.low, one.high)])
+    results = [row.cells[metric].estimate for row in drawn]
+    low, high = _range([scale.factor * bound for item in results for bound in (item.value, item.low, item.high)])
     x = _Line(low, high, _NAME, WIDTH - 20)
     bottom = len(drawn) * _ROW + 8
     parts = [_grid_x(x, 4, bottom), _drawing_caption(x, bottom, f"{formats.metric_name(metric)[0]}, {scale.unit}")]
-    for row, one in zip(drawn, found, strict=True):
+    for row, item in zip(drawn, results, strict=True):
         if row.run.method == board.reference and not row.control:
-            at = x(one.value * scale.factor)
+            at = x(item.value * scale.factor)
             parts.append(shape("line", cls="reference", x1=at, x2=at, y1=4.0, y2=float(bottom)))
-    for number, (row, one) in enumerate(zip(drawn, found, strict=True)):
+    for number, (row, item) in enumerate(zip(drawn, results, strict=True)):
         y = number * _ROW + _ROW / 2 + 4
-        words = f"{row.run.method}: {scale.value(one.value)} {scale.interval(one.low, one.high)}, n = {one.n:,}"
+        words = f"{row.run.method}: {scale.value(item.value)} {scale.interval(item.low, item.high)}, n = {item.n:,}"
         why = row.cells[metric].apart
         cls = CONTROL if row.control else PARTIAL if row.run.status != "finished" else APART if why else METHOD
         if cls == APART:
             words += f"; not comparable: {why}"
         mark = [shape("title", words), shape("text", _short(row.run.method), cls="name", x=float(_NAME - 12), y=y + 4, text_anchor="end")]
-        if not math.isnan(one.low):
-            mark.append(shape("line", x1=x(one.low * scale.factor), x2=x(one.high * scale.factor), y1=y, y2=y))
-        mark.append(_drawn_mark(cls, x(one.value * scale.factor), y))
+        if not math.isnan(item.low):
+            mark.append(shape("line", x1=x(item.low * scale.factor), x2=x(item.high * scale.factor), y1=y, y2=y))
+        mark.append(_drawn_mark(cls, x(item.value * scale.factor), y))
         parts.append(shape("g", *mark, cls=f"mark {cls}"))
     return _picture(parts, bottom + 46, f"{formats.metric_label(metric)} with 95 % intervals")
 
@@ -522,36 +522,34 @@ def pareto(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> Draw
         metric: What quality is.
         scale: How it is written.
     """
-    drawn = [one for one in rows if not math.isnan(one.x) and not one.row.control]
+    drawn = [row for row in rows if not math.isnan(row.x) and not row.row.control]
     if not drawn:
         return None
-    log = logarithmic([one.x for one in drawn])
-    xs = [one.x for one in drawn]
+    log = logarithmic([item.x for item in drawn])
+    xs = [item.x for item in drawn]
     low, high = (min(xs) / 1.3, max(xs) * 1.3) if log else _range(xs)
     x = _Line(low, high, 60, WIDTH - 120, log)
     bottom = 320.0
-    bounds = [scale.factor * bound for one in drawn for bound in (one.value.value, one.value.low, one.value.high)]
+    bounds = [scale.factor * bound for item in drawn for bound in (item.value.value, item.value.low, item.value.high)]
     y = _Line(*_range(bounds), bottom, 12.0)
     parts = [_grid_x(x, 12, bottom), _drawing_caption(x, bottom, AXES[axis])]
     for tick in y.marks():
         parts.append(shape("line", cls="grid", x1=60.0, x2=float(WIDTH - 120), y1=y(tick), y2=y(tick)))
         parts.append(shape("text", f"{tick:g}", cls="tick", x=52.0, y=y(tick) + 4, text_anchor="end"))
-    at = [(x(one.x), y(one.value.value * scale.factor)) for one in drawn]
-    front = [place for one, place in zip(drawn, at, strict=True) if one.front]
+    at = [(x(item.x), y(item.value.value * scale.factor)) for item in drawn]
+    front = [position for item, position in zip(drawn, at, strict=True) if item.front]
     if len(front) > 1:
         path = f"M {front[0][0]:.1f} {front[0][1]:.1f}" + "".join(f" H {a:.1f} V {b:.1f}" for a, b in front[1:])
         parts.append(shape("path", cls="front", d=path))
-    parts += [_spent(one, place, y, axis, scale) for one, place in zip(drawn, at, strict=True)]
-    parts += _names([(_short(one.row.run.method), one.front, *place) for one, place in zip(drawn, at, strict=True)])
+    parts += [_spent(item, position, y, axis, scale) for item, position in zip(drawn, at, strict=True)]
+    parts += _names([(_short(item.row.run.method), item.front, *position) for item, position in zip(drawn, at, strict=True)])
     return _picture(parts, int(bottom) + 46, f"{formats.metric_name(metric)[0]} ({scale.unit}); {AXES[axis]}")
 
 
-def _spent(one: Spent, at: tuple[float, float], y: _Line, axis: Axis, scale: Scale) -> Drawing:
-    value = one.value
-    cls = _CLASSES[kind(one)]
-    words = (
-        f"{one.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at {written(one.x, axis)} ({kind(one)})"
-    )
+def _spent(item: Spent, at: tuple[float, float], y: _Line, axis: Axis, scale: Scale) -> Drawing:
+    value = item.value
+    cls = _CLASSES[kind(item)]
+    words = f"{item.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at {written(item.x, axis)} ({kind(item)})"
     parts = [shape("title", words)]
     if not math.isnan(value.low):
         ends = y(value.low * scale.factor), y(value.high * scale.factor)
@@ -578,14 +576,14 @@ def _names(points: Sequence[tuple[str, bool, float, float]]) -> list[Drawing]:
             if span[0] >= 0 and span[1] <= WIDTH and not crossed:
                 taken.append((x, y))
                 spans.append(span)
-                place = x + 9 if anchor == "start" else x - 9
-                drawn.append(shape("text", name, cls="name", x=place, y=y - 6, text_anchor=anchor))
+                position = x + 9 if anchor == "start" else x - 9
+                drawn.append(shape("text", name, cls="name", x=position, y=y - 6, text_anchor=anchor))
                 break
     return drawn
 
 
 def _drawn_mark(cls: str, x: float, y: float) -> Drawing:
-    """A circle, and for what is not a plain method another shape: colour is never all."""
+    """A circle, and for what is not a plain method another shape: color is never all."""
     if cls == CONTROL:
         return shape("path", cls="dot", d=f"M {x:.1f} {y - 6:.1f} l 6 6 l -6 6 l -6 -6 Z")
     if cls == PARTIAL:
@@ -634,10 +632,10 @@ _HEADS = ("method", "metric", "ours", "published", "gap", "status", "what differ
 def published_table(board: Board) -> Node | None:
     """The table, or None where the papers print no figure of these methods on this dataset."""
     lines = [
-        _published_line(names, run, metric, one)
+        _published_line(names, run, metric, item)
         for names in [{row.run.run: row.run.method for row in board.rows}]
-        for (run, metric), found in on_board(board).items()
-        for one in _closest(found)
+        for (run, metric), result in on_board(board).items()
+        for item in _closest(result)
     ]
     if not lines:
         return None
@@ -645,28 +643,28 @@ def published_table(board: Board) -> Node | None:
     return el("div", el("table", el("thead", head), el("tbody", *lines), cls="board"), cls="scroll")
 
 
-def _closest(found: list[Comparison]) -> list[Comparison]:
+def _closest(results: list[Comparison]) -> list[Comparison]:
     """The first of each paper: comparisons come closest first."""
-    return list({one.figure.paper: one for one in reversed(found)}.values())[::-1]
+    return list({item.figure.paper: item for item in reversed(results)}.values())[::-1]
 
 
-def _published_line(names: dict[str, str], run: str, metric: str, one: Comparison) -> Node:
+def _published_line(names: dict[str, str], run: str, metric: str, item: Comparison) -> Node:
     ours, shown = formats.NOTHING, formats.PERCENT
-    if one.ours is not None:
-        ours = f"{shown.value(one.ours.value)} {shown.interval(one.ours.low, one.ours.high)}"
-    note = f" ({one.figure.note})" if one.figure.note else ""
+    if item.ours is not None:
+        ours = f"{shown.value(item.ours.value)} {shown.interval(item.ours.low, item.ours.high)}"
+    note = f" ({item.figure.note})" if item.figure.note else ""
     # "8" is a table; "figure 5" and "text 4.2" say what they are.
-    place = f"table {one.figure.table}" if one.figure.table.isdigit() else one.figure.table
+    position = f"table {item.figure.table}" if item.figure.table.isdigit() else item.figure.table
     return el(
         "tr",
         el("th", names[run], scope="row"),
         el("td", formats.metric_label(metric)),
         el("td", ours, cls="number"),
-        el("td", f"{one.figure.value} {one.figure.unit}", cls="number"),
-        el("td", formats.NOTHING if one.gap is None else f"{100 * one.gap:+.1f}", cls="number"),
-        el("td", badge(one.status, _STYLES.get(one.status, ""), _TIPS.get(one.status, ""))),
-        el("td", "; ".join(map(str, one.differs)) or "nothing"),
-        el("td", f"{one.figure.paper.upper()}, {place}{note}"),
+        el("td", f"{item.figure.value} {item.figure.unit}", cls="number"),
+        el("td", formats.NOTHING if item.gap is None else f"{100 * item.gap:+.1f}", cls="number"),
+        el("td", badge(item.status, _STYLES.get(item.status, ""), _TIPS.get(item.status, ""))),
+        el("td", "; ".join(map(str, item.differs)) or "nothing"),
+        el("td", f"{item.figure.paper.upper()}, {position}{note}"),
     )
 
 
@@ -688,10 +686,10 @@ def svg_file(drawing: Drawing) -> str:
     """A drawing as the text of an SVG file."""
     tag, attributes, children = drawing
     _, _, width, height = attributes["viewBox"].split()
-    given = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, **attributes}
+    options = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, **attributes}
     style = f"<style>{escape(STYLE)}</style>"
     paper = f'<rect class="paper" width={quoteattr(width)} height={quoteattr(height)}/>'
-    return f"<{tag}{_written(given)}>{style}{paper}{''.join(map(_element, children))}</{tag}>\n"
+    return f"<{tag}{_written(options)}>{style}{paper}{''.join(map(_element, children))}</{tag}>\n"
 
 
 def _element(part: Drawing | str) -> str:

@@ -42,25 +42,25 @@ COUNTED: dict[Axis, str] = {
 DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
 CURVE_AXES = {DELIVERED: "Delivered tokens per question", MEMORY: "Memory tokens per question", RATIO: "Compression ratio"}
 ON, BEATEN, CONTROL, PARTIAL = "on the front", "beaten", "control", "unfinished"
-_COLOURS = {ON: "#009e73", BEATEN: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
+_COLORS = {ON: "#009e73", BEATEN: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
 _SHAPES = {ON: "triangle-up", BEATEN: "circle", CONTROL: "diamond", PARTIAL: "square"}
 _NAMED, _NEAR = 8, 2.0
 """Of more runs than these some go unnamed; lines that a name may then stand below its point."""
 _CURVES = 14
-"""Colours and shapes tell so many curves apart: two rounds of seven."""
+"""Colors and shapes tell so many curves apart: two rounds of seven."""
 ALONE = "one budget alone"
 """What is written of all runs without a curve where there are more."""
 _SPREAD = 30.0
 """From this ratio of the largest to the smallest on, an axis is logarithmic."""
 
 
-def kind(one: Spent) -> str:
+def kind(item: Spent) -> str:
     """What a run is on the chart."""
-    if one.row.control:
+    if item.row.control:
         return CONTROL
-    if one.row.run.status != "finished":
+    if item.row.run.status != "finished":
         return PARTIAL
-    return ON if one.front else BEATEN
+    return ON if item.front else BEATEN
 
 
 def written(x: float, axis: str) -> str:
@@ -96,25 +96,25 @@ def pareto_table(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     ]
     lines = [
         Line(
-            _named(one),
-            [_cost(one, axis), _value(one.value, scale), badge(ON, "reference") if one.front else ""],
-            "control" if one.row.control else "",
+            _named(row),
+            [_cost(row, axis), _value(row.value, scale), badge(ON, "reference") if row.front else ""],
+            "control" if row.row.control else "",
         )
-        for one in rows
+        for row in rows
     ]
     return plain_table("Quality and cost", heads, lines, "pareto-scroll")
 
 
-def _cost(one: Spent, axis: Axis) -> Cell | str:
-    text = written(one.x, axis)
-    stated = one.row.run.origin != OURS and not math.isnan(one.x)
+def _cost(item: Spent, axis: Axis) -> Cell | str:
+    text = written(item.x, axis)
+    stated = item.row.run.origin != OURS and not math.isnan(item.x)
     return Cell(text, "", AS_STATED) if stated else text
 
 
-def _named(one: Spent) -> Node:
-    mark = kind(one)
+def _named(item: Spent) -> Node:
+    mark = kind(item)
     tag = badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None
-    return el("span", el("span", one.row.run.method, cls="method"), tag)
+    return el("span", el("span", item.row.run.method, cls="method"), tag)
 
 
 def logarithmic(xs: Sequence[float]) -> bool:
@@ -131,17 +131,17 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     """
     import altair as alt
 
-    rows = [one for one in rows if not one.row.control]
-    points = [_point(one, axis, scale) for one in rows]
-    known = [name for name in _COLOURS if any(point.series == name for point in points)]
+    rows = [row for row in rows if not row.row.control]
+    points = [_point(row, axis, scale) for row in rows]
+    known = [name for name in _COLORS if any(point.series == name for point in points)]
     legend = alt.Legend(title=None, orient="bottom", columns=2, symbolOpacity=1)
-    colour = alt.Color("series:N", legend=legend, scale=alt.Scale(domain=known, range=[_COLOURS[name] for name in known]))
+    color = alt.Color("series:N", legend=legend, scale=alt.Scale(domain=known, range=[_COLORS[name] for name in known]))
     shape = alt.Shape("series:N", legend=legend, scale=alt.Scale(domain=known, range=[_SHAPES[name] for name in known]))
-    x_scale = alt.Scale(type="log", nice=True) if logarithmic([one.x for one in rows]) else alt.Scale(nice=True)
+    x_scale = alt.Scale(type="log", nice=True) if logarithmic([row.x for row in rows]) else alt.Scale(nice=True)
     y_title = f"{formats.metric_name(metric)[0]}, {scale.unit}"
     base = alt.Chart().encode(
         x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=AXES[axis], tickCount=6, domain=False)),
-        color=colour,
+        color=color,
         tooltip=[
             alt.Tooltip("name:N", title="Method"),
             alt.Tooltip("shown:N", title=y_title),
@@ -155,26 +155,26 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=value, shape=shape)
     crowd = len(points) > _NAMED
     named = [point for point in points if point.series == ON] if crowd else points
-    labels = placed(named, logarithmic=logarithmic([one.x for one in rows]), within=_NEAR if crowd else math.inf)
+    labels = placed(named, logarithmic=logarithmic([row.x for row in rows]), within=_NEAR if crowd else math.inf)
     names = [
         base.mark_text(align=side, dx=dx, dy=-7, fontSize=11, limit=170)
         .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text=alt.Text("name:N"))
         .properties(data=data_of([row for row in labels if row["align"] == side]))
         for side, dx in ((LEFT, 9), (RIGHT, -9))
     ]
-    step = front([_point(one, axis, scale) for one in rows if one.front])
+    step = front([_point(row, axis, scale) for row in rows if row.front])
     return alt.layer(step, bars, dots, *names, data=data_of(rows_of(points))).properties(height=420).configure_view(strokeWidth=0)
 
 
-def _point(one: Spent, axis: Axis, scale: Scale) -> Point:
-    value = one.value
+def _point(item: Spent, axis: Axis, scale: Scale) -> Point:
+    value = item.value
     return Point(
-        kind(one),
-        one.x,
+        kind(item),
+        item.x,
         value.value * scale.factor,
         value.low * scale.factor,
         value.high * scale.factor,
-        one.row.run.method,
+        item.row.run.method,
         f"{scale.value(value.value)} {scale.interval(value.low, value.high)}",
     )
 

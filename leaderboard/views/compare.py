@@ -24,28 +24,28 @@ _STAGES = {
 }
 
 
-def names(found: Comparison) -> list[str]:
+def names(result: Comparison) -> list[str]:
     """What each run is called; runs of one name are told apart by their fingerprint."""
-    methods = [run.method for run in found.runs]
-    return [f"{run.method} ({run.run[:8]})" if methods.count(run.method) > 1 else run.method for run in found.runs]
+    methods = [run.method for run in result.runs]
+    return [f"{run.method} ({run.run[:8]})" if methods.count(run.method) > 1 else run.method for run in result.runs]
 
 
-def values(found: Comparison, shown: Scale) -> Node:
+def values(result: Comparison, shown: Scale) -> Node:
     """Each run's value with its interval."""
     lines = []
-    for run, name, one in zip(found.runs, names(found), found.estimates, strict=True):
+    for run, name, item in zip(result.runs, names(result), result.estimates, strict=True):
         state = (
             None
             if run.status == "finished"
             else badge(f"{run.status} {run.done:,}/{run.questions:,}", run.status if run.status in ("running", "failed") else "")
         )
-        notes = [f"{one.unscorable:,} unscorable"] if one.unscorable else []
+        notes = [f"{item.unscorable:,} unscorable"] if item.unscorable else []
         lines.append(
             el(
                 "tr",
                 el("th", el("span", name, cls="method"), state, scope="row", cls="stick"),
-                value_cell(one, shown),
-                el("td", f"{one.n:,}", *(el("span", note, cls="interval") for note in notes), cls="number"),
+                value_cell(item, shown),
+                el("td", f"{item.n:,}", *(el("span", note, cls="interval") for note in notes), cls="number"),
             )
         )
     heads = [
@@ -56,13 +56,13 @@ def values(found: Comparison, shown: Scale) -> Node:
     return table("Values of the runs compared", heads, lines, "values")
 
 
-def pairs(found: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
+def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
     """Every pair with its difference, interval, corrected p-value, and questions won, tied and lost."""
-    called = names(found)
+    called = names(result)
     lines = []
-    for pair in found.pairs:
-        one = pair.difference
-        won, lost = (one.wins, one.losses) if higher_is_better else (one.losses, one.wins)
+    for pair in result.pairs:
+        item = pair.difference
+        won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
         lines.append(
             el(
                 "tr",
@@ -73,11 +73,11 @@ def pairs(found: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
                     scope="row",
                     cls="stick",
                 ),
-                difference_cell(one, shown, pair.p_holm, higher_is_better=higher_is_better),
-                el("td", formats.p_value(pair.p_holm), el("span", f"{formats.p_value(one.p)} alone", cls="interval"), cls="number"),
+                difference_cell(item, shown, pair.p_holm, higher_is_better=higher_is_better),
+                el("td", formats.p_value(pair.p_holm), el("span", f"{formats.p_value(item.p)} alone", cls="interval"), cls="number"),
                 *(
-                    el("td", f"{count:,}", el("span", f"{count / one.n:.0%}", cls="interval"), cls="number")
-                    for count in (won, one.ties, lost)
+                    el("td", f"{count:,}", el("span", f"{count / item.n:.0%}", cls="interval"), cls="number")
+                    for count in (won, item.ties, lost)
                 ),
             )
         )
@@ -97,7 +97,7 @@ def pairs(found: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
     return table("Paired differences", heads, lines, "pairs")
 
 
-def slices(found: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
+def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
     """Values by question kind, one column a run.
 
     Args:
@@ -110,8 +110,8 @@ def slices(found: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *
     lines = []
     for part in parts:
         cells = [
-            value_cell(one, shown, f"{zero:,} of {part.questions:,} at zero" if zeros else "")
-            for one, zero in zip(part.estimates, part.zeros, strict=True)
+            value_cell(item, shown, f"{zero:,} of {part.questions:,} at zero" if zeros else "")
+            for item, zero in zip(part.estimates, part.zeros, strict=True)
         ]
         name = part.name or "no type given"
         lines.append(
@@ -122,11 +122,11 @@ def slices(found: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *
                 *cells,
             )
         )
-    heads = [head(what, cls="stick"), head("Questions", cls="number"), *(head(name, shown.unit, cls="number") for name in names(found))]
+    heads = [head(what, cls="stick"), head("Questions", cls="number"), *(head(name, shown.unit, cls="number") for name in names(result))]
     return table(f"Values by {what.lower()}", heads, lines, f"by-{what.lower().replace(' ', '-')}")
 
 
-def apart(found: Comparison, places: Sequence[int], shown: Scale) -> Node:
+def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
     """Questions with each run's score; a click on one asks for its page.
 
     Args:
@@ -135,30 +135,30 @@ def apart(found: Comparison, places: Sequence[int], shown: Scale) -> Node:
         shown: The metric's scale.
     """
     lines = []
-    for place in places:
-        row = found.questions[place]
-        opener = el("button", row.text, cls="turn", action={"open": row.question}, key=f"open-{place}")
+    for position in positions:
+        row = result.questions[position]
+        opener = el("button", row.text, cls="turn", action={"open": row.question}, key=f"open-{position}")
         gold = " · ".join(row.answers) or "none"
         lines.append(
             el(
                 "tr",
                 el("th", opener, el("span", f"gold: {gold}", cls="aside"), scope="row", cls="wide"),
-                *(el("td", shown.value(float(value)), cls="number") for value in found.values[:, place]),
+                *(el("td", shown.value(float(value)), cls="number") for value in result.values[:, position]),
             )
         )
-    heads = [head("Question", "opens its page", cls="wide"), *(head(name, shown.unit, cls="number") for name in names(found))]
+    heads = [head("Question", "opens its page", cls="wide"), *(head(name, shown.unit, cls="number") for name in names(result))]
     return table("Questions on which the runs differ", heads, lines, "apart", cls="board answers")
 
 
-def stages(found: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
+def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
     """What each stage loses, one line a run; None where no run has all that it takes."""
-    known = [(name, one, one.losses) for name, one in zip(called, found, strict=True) if one.losses is not None]
+    known = [(name, item, item.losses) for name, item in zip(called, results, strict=True) if item.losses is not None]
     if not known:
         return None
     compressed = any(losses.compression for _, _, losses in known)
     columns = [stage for stage in _STAGES if stage != "compression" or compressed]
     lines = []
-    for name, one, losses in known:
+    for name, item, losses in known:
         shares = losses.shares
         cells = [value_cell(losses.normal, shown)]
         for stage in columns:
@@ -166,7 +166,7 @@ def stages(found: Sequence[Attribution], called: Sequence[str], shown: Scale) ->
             share = shares.get(stage)
             note = "" if formats.missing(share) else f"{share:.0%} of the loss"
             cells.append(loss_cell(part, shown, note))
-        cells += [loss_cell(losses.evidence_gain, shown, ""), el("td", f"{one.questions:,}", cls="number")]
+        cells += [loss_cell(losses.evidence_gain, shown, ""), el("td", f"{item.questions:,}", cls="number")]
         lines.append(el("tr", el("th", el("span", name, cls="method"), scope="row", cls="stick"), *cells))
     heads = [
         head("Run", cls="stick"),
@@ -178,24 +178,24 @@ def stages(found: Sequence[Attribution], called: Sequence[str], shown: Scale) ->
     return table("Losses by stage", heads, lines, "stages")
 
 
-def unattributed(found: Sequence[Attribution], called: Sequence[str]) -> Node | None:
+def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node | None:
     """What is missing for the runs whose losses cannot be split; None where nothing is."""
     lines = []
-    for name, one in zip(called, found, strict=True):
-        if one.obstacle:
-            lines.append(el("li", el("span", f"{name}: ", cls="method"), one.obstacle))
-        elif one.missing:
-            needed = [el("span", setting, cls="command") for setting in one.missing]
+    for name, item in zip(called, results, strict=True):
+        if item.obstacle:
+            lines.append(el("li", el("span", f"{name}: ", cls="method"), item.obstacle))
+        elif item.missing:
+            needed = [el("span", setting, cls="command") for setting in item.missing]
             lines.append(el("li", el("span", f"{name} ", cls="method"), "still needs a run of the same pipeline in ", *needed))
     if not lines:
         return None
     text = "Add these settings to those of the experiment and run it again; finished runs are not repeated."
-    steps = el("p", text, cls="note") if any(one.missing for one in found) else None
+    steps = el("p", text, cls="note") if any(item.missing for item in results) else None
     return el("section", el("ul", *lines), steps, cls="note")
 
 
 def outcomes() -> Node:
-    """What the colours of the bars mean, which also stand in this order."""
+    """What the colors of the bars mean, which also stand in this order."""
     kinds = (("method", "left: the first is better"), ("unfinished", "middle: equal"), ("control", "right: the first is worse"))
     parts = (el("span", el("span", "■", cls=f"key-{kind}"), f" {text}", cls="fact") for kind, text in kinds)
     return el("p", *parts, cls="facts note")
@@ -215,40 +215,40 @@ def table(caption: str, heads: Sequence[Node], lines: Sequence[Node], key: str, 
     return el("div", inner, cls="scroll", key=f"{key}-scroll", role="region", label=caption)
 
 
-def value_cell(one: Estimate, shown: Scale, note: str = "") -> Node:
+def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
     """A value with its interval beneath, and † where the interval deserves doubt."""
-    if formats.missing(one.value):
+    if formats.missing(item.value):
         return el("td", formats.NOTHING, cls="number")
-    bracket = el("span", shown.interval(one.low, one.high), "†" if one.doubt else None, cls="interval")
+    bracket = el("span", shown.interval(item.low, item.high), "†" if item.doubt else None, cls="interval")
     return el(
         "td",
-        el("span", shown.value(one.value), cls="value"),
+        el("span", shown.value(item.value), cls="value"),
         bracket,
         el("span", note, cls="interval") if note else None,
         cls="number",
-        tip=one.doubt,
+        tip=item.doubt,
     )
 
 
-def loss_cell(one: Difference | Estimate | None, shown: Scale, note: str) -> Node:
+def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> Node:
     """A loss, signed: a stage that does harm when it is made perfect is negative."""
-    if one is None or formats.missing(one.value):
+    if item is None or formats.missing(item.value):
         return el("td", formats.NOTHING, cls="number")
     return el(
         "td",
-        el("span", shown.difference(one.value), cls="value"),
-        el("span", shown.differences(one.low, one.high), "†" if one.doubt else None, cls="interval"),
+        el("span", shown.difference(item.value), cls="value"),
+        el("span", shown.differences(item.low, item.high), "†" if item.doubt else None, cls="interval"),
         el("span", note, cls="interval") if note else None,
         cls="number",
-        tip=one.doubt,
+        tip=item.doubt,
     )
 
 
-def difference_cell(one: Difference, shown: Scale, p_holm: float, *, higher_is_better: bool) -> Node:
+def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_better: bool) -> Node:
     """A difference with its interval, ▲ or ▼ where the corrected test rejects."""
     mark = None
     if not formats.missing(p_holm) and p_holm < ALPHA:
-        better = (one.value > 0) == higher_is_better
+        better = (item.value > 0) == higher_is_better
         mark = el(
             "span",
             "▲" if better else "▼",
@@ -258,10 +258,10 @@ def difference_cell(one: Difference, shown: Scale, p_holm: float, *, higher_is_b
         )
     return el(
         "td",
-        el("span", mark, el("span", shown.difference(one.value), cls="value"), cls="top"),
-        el("span", shown.differences(one.low, one.high), "†" if one.doubt else None, cls="interval"),
+        el("span", mark, el("span", shown.difference(item.value), cls="value"), cls="top"),
+        el("span", shown.differences(item.low, item.high), "†" if item.doubt else None, cls="interval"),
         cls="number",
-        tip=one.doubt,
+        tip=item.doubt,
     )
 
 
@@ -296,17 +296,19 @@ class Point:
     side: str
 
 
-def shares(found: Comparison, *, higher_is_better: bool) -> Node:
+def shares(result: Comparison, *, higher_is_better: bool) -> Node:
     """One bar a pair: the shares of questions on which the first is better, equal, or worse, with their counts."""
-    called, lines = names(found), []
-    for pair in found.pairs:
-        one = pair.difference
-        won, lost = (one.wins, one.losses) if higher_is_better else (one.losses, one.wins)
+    called, lines = names(result), []
+    for pair in result.pairs:
+        item = pair.difference
+        won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
         parts = []
-        for outcome, count in zip(OUTCOMES, (won, one.ties, lost), strict=True):
-            share = count / one.n
-            told = f"{_SAID[outcome]}: {count:,} of {one.n:,} questions in common"
-            parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=told))
+        for outcome, count in zip(OUTCOMES, (won, item.ties, lost), strict=True):
+            share = count / item.n
+            reported = f"{_SAID[outcome]}: {count:,} of {item.n:,} questions in common"
+            parts.append(
+                el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=reported)
+            )
         lines.append(
             el(
                 "div",
@@ -377,11 +379,11 @@ def _width(point: Point, most: int) -> float:
     return math.sqrt(4 * area / math.pi) if point.side == "on" else math.sqrt(2 * area)
 
 
-def points(found: Comparison, first: int, second: int, shown: Scale) -> list[Point]:
+def points(result: Comparison, first: int, second: int, shown: Scale) -> list[Point]:
     """Every pair of scores that occurs, with the number of questions, an example, and its side of the diagonal."""
     scored = [
         (float(x), float(y), row.text)
-        for x, y, row in zip(found.values[first], found.values[second], found.questions, strict=True)
+        for x, y, row in zip(result.values[first], result.values[second], result.questions, strict=True)
         if not formats.missing(x) and not formats.missing(y)
     ]
     examples = {(x, y): text for x, y, text in reversed(scored)}

@@ -30,7 +30,7 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
         Head("Task", wide=True),
         Head("Questions", "asked", "Questions stored; fewer than the dataset has where a run was limited", number=True),
         Head("Passages", "stored", "Passages that questions are asked over", number=True),
-        Head("Licence"),
+        Head("License"),
         Head("Runs", "of methods", number=True),
     ]
     lines = [
@@ -47,7 +47,7 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
                 str(dataset.card.get("task", "")),
                 f"{dataset.questions:,}",
                 f"{dataset.passages:,}",
-                str(dataset.card.get("licence", "")),
+                str(dataset.card.get("license", "")),
                 Cell(f"{dataset.runs:,}", f"{dataset.methods:,} methods", cls="contaminated" if dataset.contaminated else ""),
             ],
         )
@@ -58,38 +58,38 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
 
 def card(dataset: DatasetFacts) -> Node:
     """A dataset's card."""
-    said = dataset.card
+    response = dataset.card
     rows: list[tuple[str, Node | str]] = [
-        ("Licence", str(said.get("licence", ""))),
-        ("Where from", _origin(said)),
-        ("Revision", str(said.get("revision") or "not pinned" if said.get("hub_id") else "")),
-        ("Languages", _joined(said.get("languages"))),
-        ("Metrics", _joined(formats.metric_label(str(metric)) for metric in said.get("metrics") or ())),
-        ("Settings", _joined(said.get("settings"))),
-        ("Splits", _splits(said.get("splits") or {})),
+        ("License", str(response.get("license", ""))),
+        ("Where from", _origin(response)),
+        ("Revision", str(response.get("revision") or "not pinned" if response.get("hub_id") else "")),
+        ("Languages", _joined(response.get("languages"))),
+        ("Metrics", _joined(formats.metric_label(str(metric)) for metric in response.get("metrics") or ())),
+        ("Settings", _joined(response.get("settings"))),
+        ("Splits", _splits(response.get("splits") or {})),
         ("Questions here", _questions(dataset)),
         ("Types", _joined(f"{kind or 'no type'} {number:,}" for kind, number in dataset.types.items())),
         ("Fingerprint", dataset.fingerprint),
-        ("About it", el("span", *prose(str(said["notes"]))) if said.get("notes") else ""),
+        ("About it", el("span", *prose(str(response["notes"]))) if response.get("notes") else ""),
         ("When it was read", el("ul", *(el("li", *prose(note)) for note in dataset.notes)) if dataset.notes else ""),
     ]
     return el(
         "section",
-        el("h2", str(said.get("title") or dataset.name)),
-        el("p", *prose(str(said.get("description", "")))),
+        el("h2", str(response.get("title") or dataset.name)),
+        el("p", *prose(str(response.get("description", "")))),
         facts(rows),
         el(
             "details",
             el("summary", "How to cite it"),
-            el("p", str(said.get("citation", "")), cls="text"),
+            el("p", str(response.get("citation", "")), cls="text"),
             key=f"cite-{dataset.fingerprint}",
         ),
         cls="stack",
     )
 
 
-def _origin(said: Mapping[str, Any]) -> Node | str:
-    hub, revision = said.get("hub_id"), said.get("revision")
+def _origin(responses: Mapping[str, Any]) -> Node | str:
+    hub, revision = responses.get("hub_id"), responses.get("revision")
     if not hub:
         return "made or read here; no repository"
     if not _HUB_ID.fullmatch(str(hub)):
@@ -122,22 +122,22 @@ def contamination(dataset: DatasetFacts) -> Node:
     """Who was trained on it by their own words; and how to look in training files, whose findings are not stored."""
     heading = el("h2", "Contamination", cls="section")
     if dataset.contaminated:
-        found: Node = el("ul", *map(_contaminated, dataset.contaminated))
+        result: Node = el("ul", *map(_contaminated, dataset.contaminated))
         text = "These submissions declare training data that cover what is asked here; their scores are badged."
     else:
-        found = el("p", "No stored submission declares training data that cover these questions.")
+        result = el("p", "No stored submission declares training data that cover these questions.")
         text = "That says nothing about methods run here, or about data that nobody declared."
     command = f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}"
     look = el("p", el("span", "To look for the questions in training files: ", cls="aside"), el("span", command, cls="command"))
-    return el("section", heading, found, el("p", text, cls="note"), look, cls="stack")
+    return el("section", heading, result, el("p", text, cls="note"), look, cls="stack")
 
 
-def _contaminated(found: Contaminated) -> Node:
+def _contaminated(result: Contaminated) -> Node:
     return el(
         "li",
-        el("span", found.method, cls="method"),
+        el("span", result.method, cls="method"),
         badge("contaminated", "failed"),
-        el("ul", *(el("li", reason) for reason in found.reasons)),
+        el("ul", *(el("li", reason) for reason in result.reasons)),
     )
 
 

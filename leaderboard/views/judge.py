@@ -12,7 +12,7 @@ from leaderboard.elements.formats import PERCENT, Scale, scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, message, plain_table, prose
 from results.board import Board, Row, checked
 from results.judge_card import Corrected, JudgeCard
-from results.judgements import Conversation, Verdict
+from results.judgments import Conversation, Verdict
 from results.queries import AnswerRow, RunRow
 from results.statistics.core import Estimate
 from results.statistics.judges import Agreement
@@ -25,20 +25,20 @@ def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Ce
     if math.isnan(estimate.value):
         return Cell(formats.NOTHING, tip=tip)
     doubt = "†" if estimate.doubt else ""
-    said = "; ".join(part for part in (tip, f"† {estimate.doubt}" if doubt else "") if part)
-    return Cell(scale.value(estimate.value) + doubt, scale.interval(estimate.low, estimate.high), said)
+    response = "; ".join(part for part in (tip, f"† {estimate.doubt}" if doubt else "") if part)
+    return Cell(scale.value(estimate.value) + doubt, scale.interval(estimate.low, estimate.high), response)
 
 
-def card(found: JudgeCard) -> Node:
+def card(result: JudgeCard) -> Node:
     """Who the judge is, what it was asked, and what that took."""
-    said, work = found.card, found.work
+    response, work = result.card, result.work
     rows: list[tuple[str, Node | str]] = [
-        ("Kind", "compares two answers" if said["kind"] == "pair" else "judges one answer"),
-        ("Model", "rules, no model" if said["rule"] else str(said["model"])),
+        ("Kind", "compares two answers" if response["kind"] == "pair" else "judges one answer"),
+        ("Model", "rules, no model" if response["rule"] else str(response["model"])),
         ("Answered as", ", ".join(f"{name} ({count:,} calls)" for name, count in work.models.items() if name)),
-        ("Options", ", ".join(f"{name} = {value}" for name, value in {**said["config"], **said["also"]}.items())),
-        ("Criteria", ", ".join(said["criteria"]) or ", ".join(one["name"] for one in said["measures"])),
-        ("Source", str(said.get("source", ""))),
+        ("Options", ", ".join(f"{name} = {value}" for name, value in {**response["config"], **response["also"]}.items())),
+        ("Criteria", ", ".join(response["criteria"]) or ", ".join(item["name"] for item in response["measures"])),
+        ("Source", str(response.get("source", ""))),
         ("Calls", f"{work.calls:,}" if work.calls else "none: nothing was asked of a model"),
     ]
     if work.calls:
@@ -52,12 +52,12 @@ def card(found: JudgeCard) -> Node:
             ),
             ("Price of all calls", f"US$ {formats.dollars(work.cost_usd)}" if work.cost_usd else "no price configured"),
         ]
-    return el("section", el("h2", str(said["id"])), el("p", *prose(str(said["definition"]))), facts(rows), cls="stack")
+    return el("section", el("h2", str(response["id"])), el("p", *prose(str(response["definition"]))), facts(rows), cls="stack")
 
 
-def habits(found: JudgeCard) -> Node | None:
+def habits(result: JudgeCard) -> Node | None:
     """How far its verdicts depend on chance, place and length; None where nothing was asked twice."""
-    lines = list(_habits(found))
+    lines = list(_habits(result))
     if not lines:
         return None
     heads = [
@@ -70,17 +70,17 @@ def habits(found: JudgeCard) -> Node | None:
     return plain_table("Habits of the judge", heads, lines, "habits-scroll")
 
 
-def _habits(found: JudgeCard) -> Iterator[Line]:
-    for by, one in found.repetitions.items():
-        if one.pairs:
-            yield Line(by, ["differs when it is asked the same again", interval(one.differing), "0", f"{one.pairs:,}"])
-    for by, flips in found.flips.items():
+def _habits(result: JudgeCard) -> Iterator[Line]:
+    for by, item in result.repetitions.items():
+        if item.pairs:
+            yield Line(by, ["differs when it is asked the same again", interval(item.differing), "0", f"{item.pairs:,}"])
+    for by, flips in result.flips.items():
         if flips.n:
             yield Line(by, ["names another winner when the order is swapped", interval(flips), "0", f"{flips.n:,}"])
-    for by, first in found.first_shown.items():
+    for by, first in result.first_shown.items():
         if first.n:
             yield Line(by, ["the answer shown first wins", interval(first), "50", f"{first.n:,}"])
-    for by, longer in found.longer.items():
+    for by, longer in result.longer.items():
         if longer.decided:
             slope = longer.per_doubling.value
             tip = (
@@ -94,18 +94,18 @@ def _habits(found: JudgeCard) -> Iterator[Line]:
             yield Line(by, ["the longer answer wins", interval(longer.longer_wins, tip=tip), formats.NOTHING, f"{longer.decided:,}"])
 
 
-def agreement(found: JudgeCard) -> Node:
+def agreement(result: JudgeCard) -> Node:
     """Whom it agrees with."""
     lines = [
-        *(_agreement(by, name, "judge", one) for by, all_ in found.with_judges.items() for name, one in all_.items()),
-        *(_agreement(by, name, "person", one) for by, all_ in found.with_people.items() for name, one in all_.items()),
-        *(_agreement(by, "people among themselves", "", one) for by, one in found.between_people.items()),
+        *(_agreement(by, name, "judge", item) for by, all_ in result.with_judges.items() for name, item in all_.items()),
+        *(_agreement(by, name, "person", item) for by, all_ in result.with_people.items() for name, item in all_.items()),
+        *(_agreement(by, "people among themselves", "", item) for by, item in result.between_people.items()),
     ]
     if not lines:
         return message(
             "Nobody else has judged the same answers",
             "Agreement needs labels by people, or a second judge on the same runs. Draw items to label at random, "
-            "have them labelled, and take the labels in.",
+            "have them labeled, and take the labels in.",
             ("ragmeter judge labels export -o items.csv --criterion NAME", "ragmeter judge labels import items.csv --annotator NAME"),
         )
     heads = [
@@ -123,9 +123,9 @@ def agreement(found: JudgeCard) -> Node:
     return plain_table("Agreement", heads, lines, "agreement-scroll")
 
 
-def _agreement(by: str, name: str, kind: str, one: Agreement) -> Line:
+def _agreement(by: str, name: str, kind: str, item: Agreement) -> Line:
     who = el("span", el("span", name, cls="method"), badge(kind) if kind else None)
-    return Line(by, [who, interval(one.raw), interval(one.corrected, KAPPA), f"{one.raw.n:,}"])
+    return Line(by, [who, interval(item.raw), interval(item.corrected, KAPPA), f"{item.raw.n:,}"])
 
 
 def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
@@ -144,7 +144,7 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
         Head(
             "Corrected by people",
             "× 100 [95 %]",
-            "Prediction-powered mean: right only where the labelled items were drawn at random, "
+            "Prediction-powered mean: right only where the labeled items were drawn at random, "
             "as `ragmeter judge labels export` draws them",
             number=True,
         ),
@@ -154,17 +154,17 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
     ]
     lines = [
         Line(
-            names.get(one.run, one.run[:8]),
+            names.get(row.run, row.run[:8]),
             [
-                one.measure,
-                PERCENT.value(one.mean.judged),
-                interval(one.mean.corrected),
-                interval(one.mean.labelled),
-                f"{one.mean.corrected.n:,}",
-                formats.NOTHING if math.isinf(one.mean.worth) else f"{one.mean.worth:,.0f}",
+                row.measure,
+                PERCENT.value(row.mean.judged),
+                interval(row.mean.corrected),
+                interval(row.mean.labeled),
+                f"{row.mean.corrected.n:,}",
+                formats.NOTHING if math.isinf(row.mean.worth) else f"{row.mean.worth:,.0f}",
             ],
         )
-        for one in rows
+        for row in rows
     ]
     return plain_table("Means corrected by people", heads, lines, "corrected-scroll")
 
@@ -249,7 +249,7 @@ def asked_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str
     return {run: key for run, key in keys.items() if isinstance(key, str) and _KEY.fullmatch(key)}
 
 
-def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], found: Sequence[Verdict]) -> dict[str, str]:
+def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequence[Verdict]) -> dict[str, str]:
     """Keys of all conversations behind answers and verdicts, and whose each is: the method's or the judge's name.
 
     Args:
@@ -258,10 +258,10 @@ def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], found: Sequence
         found: Verdicts on them.
     """
     keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
-    return keys | {one.call: f"Judge {one.judge}" for one in found if one.call is not None}
+    return keys | {item.call: f"Judge {item.judge}" for item in results if item.call is not None}
 
 
-def verdicts(found: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> list[Node]:
+def verdicts(results: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> list[Node]:
     """A fold for each judge with a line for each of its calls.
 
     Args:
@@ -270,29 +270,29 @@ def verdicts(found: Sequence[Verdict], names: Mapping[str, str], opened: str, qu
         opened: Key of the conversation that is shown.
         question: Its id, for keys.
     """
-    judges = list(dict.fromkeys(one.judge for one in found))
-    return [_judge(judge, [one for one in found if one.judge == judge], names, opened, question) for judge in judges]
+    judges = list(dict.fromkeys(item.judge for item in results))
+    return [_judge(judge, [item for item in results if item.judge == judge], names, opened, question) for judge in judges]
 
 
 def _judge(judge: str, made: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> Node:
-    unread = sum(one.unscored is not None for one in made)
+    unread = sum(item.unscored is not None for item in made)
     tally = f"{len(made):,} call{'s' * (len(made) != 1)}" + (f", {unread:,} without a verdict" if unread else "")
     lines = [
         Line(
-            _judged(one, names),
+            _judged(item, names),
             [
-                one.part + (f", repetition {one.repetition}" if one.repetition else ""),
-                _said(one, names),
-                one.model or formats.NOTHING,
+                item.part + (f", repetition {item.repetition}" if item.repetition else ""),
+                _said(item, names),
+                item.model or formats.NOTHING,
                 Cell(
-                    formats.count(one.prompt_tokens + one.completion_tokens),
-                    tip=f"prompt {one.prompt_tokens:,}, completion {one.completion_tokens:,}; US$ {formats.dollars(one.cost_usd)}",
+                    formats.count(item.prompt_tokens + item.completion_tokens),
+                    tip=f"prompt {item.prompt_tokens:,}, completion {item.completion_tokens:,}; US$ {formats.dollars(item.cost_usd)}",
                 ),
-                formats.duration(one.seconds) if one.seconds else formats.NOTHING,
-                _reads(one.call, opened, f"verdict-{judge}-{number}-{question}"),
+                formats.duration(item.seconds) if item.seconds else formats.NOTHING,
+                _reads(item.call, opened, f"verdict-{judge}-{number}-{question}"),
             ],
         )
-        for number, one in enumerate(made)
+        for number, item in enumerate(made)
     ]
     return el(
         "details",
@@ -300,23 +300,23 @@ def _judge(judge: str, made: Sequence[Verdict], names: Mapping[str, str], opened
         plain_table(f"Verdicts of {judge}", _HEADS, lines, f"verdicts-{judge}-{question}"),
         cls="evidence",
         key=f"judge-{judge}-{question}",
-        open=any(one.call == opened for one in made if one.call is not None),
+        open=any(item.call == opened for item in made if item.call is not None),
     )
 
 
-def _judged(one: Verdict, names: Mapping[str, str]) -> Node:
-    against = None if one.other is None else el("span", f"against {names.get(one.other, one.other)}", cls="aside")
-    return el("span", el("span", names.get(one.run, one.run), cls="method"), against)
+def _judged(item: Verdict, names: Mapping[str, str]) -> Node:
+    against = None if item.other is None else el("span", f"against {names.get(item.other, item.other)}", cls="aside")
+    return el("span", el("span", names.get(item.run, item.run), cls="method"), against)
 
 
-def _said(one: Verdict, names: Mapping[str, str]) -> Node:
-    if one.unscored is not None:
-        return el("span", badge("no verdict", "failed"), el("span", one.unscored, cls="aside"))
-    if one.other is None:
-        words = [f"{name}: {_value(value)}" for name, value in one.said.items()]
+def _said(item: Verdict, names: Mapping[str, str]) -> Node:
+    if item.unscored is not None:
+        return el("span", badge("no verdict", "failed"), el("span", item.unscored, cls="aside"))
+    if item.other is None:
+        words = [f"{name}: {_value(value)}" for name, value in item.said.items()]
     else:
-        won = {"one": names.get(one.run, one.run), "other": names.get(one.other, one.other), "none": "neither", None: "no verdict"}
-        words = [f"{criterion}: {won.get(verdict, verdict)}" for criterion, verdict in one.said.items()]
+        won = {"one": names.get(item.run, item.run), "other": names.get(item.other, item.other), "none": "neither", None: "no verdict"}
+        words = [f"{criterion}: {won.get(verdict, verdict)}" for criterion, verdict in item.said.items()]
     return el("span", "; ".join(words) or formats.NOTHING)
 
 
@@ -342,27 +342,27 @@ def _reads(call: str | None, opened: str, key: str) -> Node:
 
 def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
     """A button for each run whose reader asked a model that replies over the network, to read what was said."""
-    asked = [answer for answer in answers if answer.run in here]
-    if not asked:
+    queries = [answer for answer in answers if answer.run in here]
+    if not queries:
         return None
     return el(
         "p",
         el("span", "Prompts and replies of readers:", cls="aside"),
-        *(el("span", answer.method, _reads(here[answer.run], opened, f"reader-{answer.run}-{question}"), cls="fact") for answer in asked),
+        *(el("span", answer.method, _reads(here[answer.run], opened, f"reader-{answer.run}-{question}"), cls="fact") for answer in queries),
         cls="facts",
     )
 
 
-def conversation(found: Conversation | None, whose: str) -> Node:
+def conversation(result: Conversation | None, whose: str) -> Node:
     """A kept conversation, or that it is not kept."""
-    if found is None:
+    if result is None:
         text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
         return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))
-    said = [(role or "message", text) for role, text in found.messages] + [("reply", found.reply)]
+    responses = [(role or "message", text) for role, text in result.messages] + [("reply", result.reply)]
     return el(
         "section",
         el("h3", whose, cls="section"),
-        el("dl", *(part for role, text in said for part in (el("dt", role), el("dd", _cut(text)))), cls="tape"),
+        el("dl", *(part for role, text in responses for part in (el("dt", role), el("dd", _cut(text)))), cls="tape"),
         label=f"Conversation: {whose}",
         role="region",
     )

@@ -73,13 +73,13 @@ def stands(
     return [
         Stand(
             number,
-            one,
+            item,
             run,
             values[run.run][metric],
             tuple(each for each in decisions if each.candidate == run.run and each.metric == metric),
         )
-        for number, one in enumerate(reversed(own), 1)
-        for run in used.get(one.sha256, ())
+        for number, item in enumerate(reversed(own), 1)
+        for run in used.get(item.sha256, ())
         if metric in values.get(run.run, {})
     ]
 
@@ -89,16 +89,16 @@ def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Nod
     scale = scale_of(metric, definitions)
     lines = []
     for row in rows:
-        one = row.checkpoint
-        made = f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING
+        item = row.checkpoint
+        made = f"{item.added_at:%Y-%m-%d %H:%M}" if item.added_at else formats.NOTHING
         outcomes = [
             badge(each.outcome, OUTCOMES.get(each.outcome, ""), f"Decided {each.decided_at:%Y-%m-%d %H:%M} UTC") for each in row.decided
         ]
         lines.append(
             Line(
-                el("span", f"{row.number}  {one.sha256[:8]}", cls="method"),
+                el("span", f"{row.number}  {item.sha256[:8]}", cls="method"),
                 [
-                    Cell(one.stage, made),
+                    Cell(item.stage, made),
                     Cell(row.run.method, f"{row.run.dataset} · {row.run.setting}"),
                     Cell(scale.value(row.value.value), scale.interval(row.value.low, row.value.high)),
                     el("span", *outcomes) if outcomes else formats.NOTHING,
@@ -118,13 +118,13 @@ def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Nod
 def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list[Point]:
     """Of the chart: a curve for each board, over the checkpoints' numbers."""
     scale = scale_of(metric, definitions)
-    found = []
+    matches = []
     for row in rows:
         value, low, high = (number * scale.factor for number in (row.value.value, row.value.low, row.value.high))
-        told = f"; gate: {row.decided[0].outcome}" if row.decided else ""
-        shown = f"{scale.value(row.value.value)} {scale.interval(row.value.low, row.value.high)}{told}"
-        found.append(Point(row.board, float(row.number), value, low, high, row.checkpoint.sha256[:8], shown))
-    return sorted(found, key=lambda point: (point.series, point.x))
+        reported = f"; gate: {row.decided[0].outcome}" if row.decided else ""
+        shown = f"{scale.value(row.value.value)} {scale.interval(row.value.low, row.value.high)}{reported}"
+        matches.append(Point(row.board, float(row.number), value, low, high, row.checkpoint.sha256[:8], shown))
+    return sorted(matches, key=lambda point: (point.series, point.x))
 
 
 _NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
@@ -163,9 +163,9 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
 
 def paper(text: str | None) -> Node | str:
     """A paper, linked where it names an arXiv number or is one; empty where there is none."""
-    said = (text or "").strip()
-    found = _ARXIV.search(said) or _ARXIV_NUMBER.fullmatch(said)
-    return link(said, f"https://arxiv.org/abs/{found['number']}") if found else said
+    response = (text or "").strip()
+    result = _ARXIV.search(response) or _ARXIV_NUMBER.fullmatch(response)
+    return link(response, f"https://arxiv.org/abs/{result['number']}") if result else response
 
 
 def options(runs: Sequence[RunRow]) -> Node | None:
@@ -207,13 +207,13 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
     for row in rows:
         cells: list[Cell | Node | str] = [_run_name(row.run, contaminated.get(row.run.run, ()))]
         for metric in metrics:
-            one = row.values.get(metric)
-            if one is None or formats.missing(one.value):
+            item = row.values.get(metric)
+            if item is None or formats.missing(item.value):
                 cells.append(formats.NOTHING)
                 continue
             scale = scale_of(metric, definitions)
-            doubt = "†" if one.doubt else ""
-            cells.append(Cell(scale.value(one.value), scale.interval(one.low, one.high) + doubt, one.doubt))
+            doubt = "†" if item.doubt else ""
+            cells.append(Cell(scale.value(item.value), scale.interval(item.low, item.high) + doubt, item.doubt))
         failed = f"{row.run.failed:,} failed" if row.run.failed else ""
         cells.append(Cell(f"{row.run.done:,} of {row.run.questions:,}", failed))
         lines.append(Line(f"{row.run.dataset} · {row.run.setting} · {row.run.seed}", cells))
@@ -276,7 +276,7 @@ def costs(rows: Sequence[Result]) -> Node | None:
     return plain_table("What a question took", heads, lines, "costs")
 
 
-def checkpoints(found: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
+def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
     """One line a checkpoint.
 
     Args:
@@ -284,17 +284,17 @@ def checkpoints(found: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]
         runs: By hash, the runs made with it.
     """
     lines = []
-    for one in found:
-        used = runs.get(one.sha256, ())
-        parents = ", ".join(parent[:8] for parent in one.parents) or "none"
+    for item in matches:
+        used = runs.get(item.sha256, ())
+        parents = ", ".join(parent[:8] for parent in item.parents) or "none"
         lines.append(
             Line(
-                el("span", one.sha256[:12], cls="method"),
+                el("span", item.sha256[:12], cls="method"),
                 [
-                    Cell(one.stage, one.name),
-                    f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING,
+                    Cell(item.stage, item.name),
+                    f"{item.added_at:%Y-%m-%d %H:%M}" if item.added_at else formats.NOTHING,
                     parents,
-                    ", ".join(data[:8] for data in one.data) or "none named",
+                    ", ".join(data[:8] for data in item.data) or "none named",
                     f"{len(used):,}",
                 ],
             )
@@ -311,7 +311,7 @@ def checkpoints(found: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> altair.Chart:
-    """One figure over the steps of a training, one line a checkpoint, told apart by dashes as well as by colour.
+    """One figure over the steps of a training, one line a checkpoint, told apart by dashes as well as by color.
 
     Args:
         curves: By checkpoint's label, the points.
@@ -320,13 +320,13 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
     import altair as alt
 
     data = [{"checkpoint": name, "step": step, "value": value} for name, points in curves.items() for step, value in thinned(points)]
-    colours = alt.Scale(range=["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98"])
+    colors = alt.Scale(range=["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98"])
     lines = alt.Chart(data_of(data)).mark_line(strokeWidth=2)
     return (
         lines.encode(
             x=alt.X("step:Q", axis=alt.Axis(title="step", tickCount=6, domain=False)),
             y=alt.Y("value:Q", axis=alt.Axis(title=figure.replace("_", " "), domain=False), scale=alt.Scale(zero=False)),
-            color=alt.Color("checkpoint:N", scale=colours, legend=alt.Legend(title=None, orient="top")),
+            color=alt.Color("checkpoint:N", scale=colors, legend=alt.Legend(title=None, orient="top")),
             strokeDash=alt.StrokeDash("checkpoint:N", legend=None),
             tooltip=[alt.Tooltip("checkpoint:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=".4g")],
         )
@@ -346,22 +346,22 @@ def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
     return plain_table("The curves in numbers", heads, lines, "curves")
 
 
-def decisions(found: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
+def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
     """What the gate decided, newest first."""
     lines = []
-    for one in found:
-        scale = scale_of(one.metric, definitions)
+    for item in matches:
+        scale = scale_of(item.metric, definitions)
         lines.append(
             Line(
-                f"{one.decided_at:%Y-%m-%d %H:%M}",
+                f"{item.decided_at:%Y-%m-%d %H:%M}",
                 [
-                    badge(one.outcome, OUTCOMES.get(one.outcome, "")),
-                    _named(one.candidate, runs),
-                    _named(one.baseline, runs),
-                    formats.metric_label(one.metric),
-                    Cell(scale.difference(one.value), scale.differences(one.low, one.high)),
-                    scale.value(one.margin),
-                    f"{one.n:,}",
+                    badge(item.outcome, OUTCOMES.get(item.outcome, "")),
+                    _named(item.candidate, runs),
+                    _named(item.baseline, runs),
+                    formats.metric_label(item.metric),
+                    Cell(scale.difference(item.value), scale.differences(item.low, item.high)),
+                    scale.value(item.margin),
+                    f"{item.n:,}",
                 ],
             )
         )

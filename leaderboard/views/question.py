@@ -77,8 +77,8 @@ def answer_table(
         el("th", el("span", "Time", cls="name", tip="Wall time by stage"), scope="col", cls="number"),
         el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col", cls="number"),
     ]
-    said = {answer.run: answer for answer in answers}
-    lines = [_answer_line(row, run, said.get(run.run), metrics, definitions) for run in runs]
+    responses = {answer.run: answer for answer in answers}
+    lines = [_answer_line(row, run, responses.get(run.run), metrics, definitions) for run in runs]
     return el(
         "div",
         el(
@@ -195,11 +195,11 @@ def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
     Gold passages are open; where the dataset names none, the first one that holds an answer is.
     """
     golds = records.sought(row.golds)
-    found = sum(_is_gold(row, item) for item in answer.evidence)
+    result = sum(_is_gold(row, item) for item in answer.evidence)
     wanted = len(row.evidence)
     texts = [_looked_through(row, item, golds) for item in answer.evidence]
     holding = [text.holds_answer or bool(records.places(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
-    tally = f"{found} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
+    tally = f"{result} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
     if golds:
         tally += f"; an answer in {sum(holding):,}"
     summary = el("summary", el("span", answer.method, cls="method"), el("span", tally if answer.evidence else "no evidence", cls="aside"))

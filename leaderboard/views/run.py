@@ -25,11 +25,11 @@ ALPHA = 0.05
 _ANSWER = 300
 
 
-def settings(found: Sequence[Setting]) -> Node:
+def settings(results: Sequence[Setting]) -> Node:
     """How the two were made, where that differs."""
-    if not found:
+    if not results:
         return el("p", "The two were made alike: same data, settings, versions and machine.", cls="note")
-    lines = [Line(one.key, [_side(one.first, one.in_first), _side(one.second, one.in_second)]) for one in found]
+    lines = [Line(item.key, [_side(item.first, item.in_first), _side(item.second, item.in_second)]) for item in results]
     heads = [Head("Setting"), Head("First", wide=True), Head("Second", wide=True)]
     return plain_table("How the two were made", heads, lines, "settings-scroll")
 
@@ -38,7 +38,7 @@ def _side(value: Any, there: bool) -> Cell | str:
     return shown(value) if there else Cell(formats.NOTHING, tip="This run has no such entry")
 
 
-def numbers(found: Diff, definitions: Definitions) -> Node:
+def numbers(result: Diff, definitions: Definitions) -> Node:
     """Both runs on each metric, with the paired difference where they are about the same questions."""
     heads = [
         Head("Metric"),
@@ -55,39 +55,39 @@ def numbers(found: Diff, definitions: Definitions) -> Node:
         Head("Equal", "questions", number=True),
         Head("Lower", "questions", number=True),
     ]
-    lines = [_number(one, definitions) for one in found.numbers]
+    lines = [_number(number, definitions) for number in result.numbers]
     return plain_table("Both runs on each metric", heads, lines, "numbers-scroll")
 
 
-def _number(one: Number, definitions: Definitions) -> Line:
-    scale = scale_of(one.metric, definitions)
-    name = el("span", formats.metric_label(one.metric), el("span", scale.unit, cls="unit"), tip=explanation(one.metric, definitions))
-    apart = one.difference
+def _number(item: Number, definitions: Definitions) -> Line:
+    scale = scale_of(item.metric, definitions)
+    name = el("span", formats.metric_label(item.metric), el("span", scale.unit, cls="unit"), tip=explanation(item.metric, definitions))
+    apart = item.difference
     if apart is None:
         rest: list[Cell | Node | str] = [formats.NOTHING] * 5
     else:
-        sure = one.p_holm is not None and one.p_holm < ALPHA and apart.value != 0
-        mark = ("▲ " if (apart.value > 0) == one.higher_is_better else "▼ ") if sure else ""
+        sure = item.p_holm is not None and item.p_holm < ALPHA and apart.value != 0
+        mark = ("▲ " if (apart.value > 0) == item.higher_is_better else "▼ ") if sure else ""
         doubt = "†" if apart.doubt else ""
         rest = [
             Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high) + doubt, apart.doubt),
-            formats.p_value(one.p_holm),
+            formats.p_value(item.p_holm),
             f"{apart.wins:,}",
             f"{apart.ties:,}",
             f"{apart.losses:,}",
         ]
-    return Line(name, [_estimate(one.first, scale), _estimate(one.second, scale), *rest])
+    return Line(name, [_estimate(item.first, scale), _estimate(item.second, scale), *rest])
 
 
-def _estimate(one: Estimate | None, scale: formats.Scale) -> Cell | str:
-    if one is None or formats.missing(one.value):
+def _estimate(item: Estimate | None, scale: formats.Scale) -> Cell | str:
+    if item is None or formats.missing(item.value):
         return formats.NOTHING
-    return Cell(scale.value(one.value), scale.interval(one.low, one.high) + ("†" if one.doubt else ""), one.doubt)
+    return Cell(scale.value(item.value), scale.interval(item.low, item.high) + ("†" if item.doubt else ""), item.doubt)
 
 
-def questions(found: Diff, definitions: Definitions) -> Node:
+def questions(result: Diff, definitions: Definitions) -> Node:
     """The questions on which the two are furthest apart, with what both said."""
-    scale = scale_of(found.by or "", definitions)
+    scale = scale_of(result.by or "", definitions)
     heads = [
         Head("Question"),
         Head("First", scale.unit, number=True),
@@ -95,19 +95,19 @@ def questions(found: Diff, definitions: Definitions) -> Node:
         Head("Second", scale.unit, number=True),
         Head("said", wide=True),
     ]
-    return plain_table("Where they differ most", heads, [_apart(one, scale) for one in found.questions], "apart-scroll")
+    return plain_table("Where they differ most", heads, [_apart(question, scale) for question in result.questions], "apart-scroll")
 
 
-def _apart(one: Apart, scale: formats.Scale) -> Line:
-    gold = f"gold: {' · '.join(one.question.golds) or 'none'}"
+def _apart(item: Apart, scale: formats.Scale) -> Line:
+    gold = f"gold: {' · '.join(item.question.golds) or 'none'}"
     return Line(
-        el("span", one.question.text, el("span", gold, cls="aside")),
-        [scale.value(one.first_value), _said(one.first), scale.value(one.second_value), _said(one.second)],
+        el("span", item.question.text, el("span", gold, cls="aside")),
+        [scale.value(item.first_value), _said(item.first), scale.value(item.second_value), _said(item.second)],
     )
 
 
-def _said(one: AnswerRow) -> str:
-    text = f"failed: {one.failed}" if one.failed else one.answer or "(none)"
+def _said(item: AnswerRow) -> str:
+    text = f"failed: {item.failed}" if item.failed else item.answer or "(none)"
     return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
 
 
@@ -332,10 +332,10 @@ def weights(used: Sequence[Checkpoint]) -> Node | None:
     heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]
     lines = [
         Line(
-            el("span", one.sha256[:16], cls="method"),
-            [one.method, one.stage, f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING],
+            el("span", item.sha256[:16], cls="method"),
+            [item.method, item.stage, f"{item.added_at:%Y-%m-%d %H:%M}" if item.added_at else formats.NOTHING],
         )
-        for one in used
+        for item in used
     ]
     return plain_table("Checkpoints", heads, lines, "weights-scroll")
 

@@ -8,7 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import COLOURS, SHAPES, Point, data_of
+from leaderboard.elements.charts import COLORS, SHAPES, Point, data_of
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
 from results.statistics.core import Difference, Estimate
@@ -29,13 +29,13 @@ def scale_of(factor: float) -> Scale:
     return PERCENT if factor == PERCENT.factor else PLAIN
 
 
-def signed(one: Estimate | Difference, scale: Scale, *, better: str = "", tip: str = "") -> Cell:
+def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: str = "") -> Cell:
     """A signed value with its interval beneath; † where the interval may not cover as often as it says."""
-    if math.isnan(one.value):
+    if math.isnan(item.value):
         return Cell(formats.NOTHING, tip=tip)
-    doubt = "†" if one.doubt else ""
-    said = "; ".join(part for part in (tip, f"† {one.doubt}" if doubt else "") if part)
-    return Cell(f"{better}{scale.difference(one.value)}{doubt}", scale.differences(one.low, one.high), said)
+    doubt = "†" if item.doubt else ""
+    response = "; ".join(part for part in (tip, f"† {item.doubt}" if doubt else "") if part)
+    return Cell(f"{better}{scale.difference(item.value)}{doubt}", scale.differences(item.low, item.high), response)
 
 
 def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
@@ -77,37 +77,37 @@ def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
 
 def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: bool, held: bool) -> Line:
     control = row.kind == "control"
-    found = drop.found
-    worse, better = (found.drop.wins, found.drop.losses) if higher_is_better else (found.drop.losses, found.drop.wins)
+    result = drop.found
+    worse, better = (result.drop.wins, result.drop.losses) if higher_is_better else (result.drop.losses, result.drop.wins)
     moved = f"{worse:,} · {better:,}"
-    mark = _marked(found.drop, found.p_holm, higher_is_better)
+    mark = _marked(result.drop, result.p_holm, higher_is_better)
     content: list[Cell | Node | str] = [formats.NOTHING] * 4
     if drop.content_known:
         content = [
             PERCENT.value(drop.answers_kept.value),
-            PERCENT.value(found.content_lost.value),
-            scale.difference(found.from_content.value),
-            signed(found.drop_where_survived, scale),
+            PERCENT.value(result.content_lost.value),
+            scale.difference(result.from_content.value),
+            signed(result.drop_where_survived, scale),
         ]
     name = el("span", el("span", row.method, cls="method"), badge("control", "control") if control else None)
     relative = formats.NOTHING if math.isnan(drop.relative) else PERCENT.difference(drop.relative)
     formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))
-    tip = formats.p_value(found.p_holm) if not math.isnan(found.p_holm) else ""
+    tip = formats.p_value(result.p_holm) if not math.isnan(result.p_holm) else ""
     beyond: list[Cell | Node | str] = []
     if held and drop.beyond is None:
         beyond = [formats.NOTHING]
     elif held and drop.beyond is not None:
         how = _marked(drop.beyond, drop.beyond_p, higher_is_better)
         beyond = [signed(drop.beyond, scale, better=how, tip=formats.p_value(drop.beyond_p))]
-    dropped = signed(found.drop, scale, better=mark, tip=tip)
+    dropped = signed(result.drop, scale, better=mark, tip=tip)
     return Line(name, [drop.told.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "")
 
 
-def _marked(one: Difference, p: float, higher_is_better: bool) -> str:
+def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
     """▼ for what is surely a loss, ▲ for what is surely a gain."""
     if math.isnan(p) or p >= ALPHA:
         return ""
-    return "▼ " if (one.value > 0) == higher_is_better else "▲ "
+    return "▼ " if (item.value > 0) == higher_is_better else "▲ "
 
 
 def drops_note(table: DropTable) -> str:
@@ -136,41 +136,41 @@ def drop_chart(table: DropTable) -> altair.LayerChart:
     data = []
     for number, row in enumerate(table.rows):
         for drop in row.drops:
-            one = drop.found.drop
-            if not math.isnan(one.value):
-                low, high = (None if math.isnan(bound) else bound * scale.factor for bound in (one.low, one.high))
+            item = drop.found.drop
+            if not math.isnan(item.value):
+                low, high = (None if math.isnan(bound) else bound * scale.factor for bound in (item.low, item.high))
                 data.append(
                     {
                         "line": f"{number}\x1f{row.method}",
                         "method": row.method,
                         "told": drop.told.name,
-                        "value": one.value * scale.factor,
+                        "value": item.value * scale.factor,
                         "low": low,
                         "high": high,
-                        "shown": f"{scale.difference(one.value)} {scale.differences(one.low, one.high)}",
+                        "shown": f"{scale.difference(item.value)} {scale.differences(item.low, item.high)}",
                     }
                 )
-    told = list(dict.fromkeys(str(entry["told"]) for entry in data))
+    styled = list(dict.fromkeys(str(entry["told"]) for entry in data))
     legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=200)
-    colour = alt.Color(
-        "told:N", legend=legend, scale=alt.Scale(domain=told, range=[COLOURS[number % len(COLOURS)] for number in range(len(told))])
+    color = alt.Color(
+        "told:N", legend=legend, scale=alt.Scale(domain=styled, range=[COLORS[number % len(COLORS)] for number in range(len(styled))])
     )
     shape = alt.Shape(
-        "told:N", legend=legend, scale=alt.Scale(domain=told, range=[SHAPES[number % len(SHAPES)] for number in range(len(told))])
+        "told:N", legend=legend, scale=alt.Scale(domain=styled, range=[SHAPES[number % len(SHAPES)] for number in range(len(styled))])
     )
     axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
     x_axis = alt.Axis(title=f"Drop in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6, domain=False)
     base = alt.Chart().encode(
         y=alt.Y("line:N", sort=None, axis=axis),
-        yOffset=alt.YOffset("told:N", sort=told),
-        color=colour,
+        yOffset=alt.YOffset("told:N", sort=styled),
+        color=color,
         tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Style"), alt.Tooltip("shown:N", title="Drop")],
     )
     x_scale = alt.Scale(nice=True)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2=alt.X2("high:Q"))
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape)
     zero = alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q"))
-    height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(told)) + _AROUND
+    height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(styled)) + _AROUND
     return alt.layer(zero, rule, dots, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
 
 
@@ -182,14 +182,14 @@ def curve_points(table: CurveTable) -> list[Point]:
         Point(
             curve.method,
             x * 100 if shares else x,
-            one.value * scale.factor,
-            one.low * scale.factor,
-            one.high * scale.factor,
+            item.value * scale.factor,
+            item.low * scale.factor,
+            item.high * scale.factor,
             curve.method,
-            f"{scale.value(one.value)} {scale.interval(one.low, one.high)}",
+            f"{scale.value(item.value)} {scale.interval(item.low, item.high)}",
         )
         for curve in table.curves
-        for x, one in sorted(curve.points.items())
+        for x, item in sorted(curve.points.items())
     ]
 
 
@@ -202,10 +202,10 @@ def curve_titles(table: CurveTable) -> tuple[str, str]:
 def curve_table(table: CurveTable, key: str) -> Node:
     """The numbers of a table of curves, with the change from its first point to its last."""
     scale = scale_of(table.scale)
-    places = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.places]
+    positions = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.places]
     heads = [
         Head("Method"),
-        *(Head(place, f"{scale.unit} [95 %]", number=True) for place in places),
+        *(Head(position, f"{scale.unit} [95 %]", number=True) for position in positions),
         Head("Change", f"{scale.difference_unit} [95 %]", "Last minus first point of the method, paired by question", number=True),
     ]
     lines = [
@@ -218,11 +218,11 @@ def curve_table(table: CurveTable, key: str) -> Node:
     return plain_table(table.title, heads, lines, key)
 
 
-def _value(one: Estimate | None, scale: Scale) -> Cell:
-    if one is None or math.isnan(one.value):
+def _value(item: Estimate | None, scale: Scale) -> Cell:
+    if item is None or math.isnan(item.value):
         return Cell(formats.NOTHING)
     return Cell(
-        scale.value(one.value) + ("†" if one.doubt else ""), scale.interval(one.low, one.high), f"† {one.doubt}" if one.doubt else ""
+        scale.value(item.value) + ("†" if item.doubt else ""), scale.interval(item.low, item.high), f"† {item.doubt}" if item.doubt else ""
     )
 
 

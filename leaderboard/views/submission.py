@@ -21,7 +21,7 @@ from results.submission.storing import to_json
 # -- The cards of a method that was sent in: who sent what, what it was trained on, and what the check found --
 
 
-_METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "licence", "parameters", "open_weights"})
+_METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
 """What of a card's `method` is told in words."""
 _SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}
 _NOT_STATED = "not stated"
@@ -34,20 +34,20 @@ def cards(method: str, runs: Sequence[RunRow]) -> Node:
         method: Its id.
         runs: Its runs; those without a card are left out.
     """
-    told: dict[str, list[RunRow]] = {}
+    reported: dict[str, list[RunRow]] = {}
     for run in sorted(runs, key=lambda run: run.updated_at, reverse=True):
         if run.card:
             same = (_part(run, "method"), run.card.get("contact"), run.card.get("training_data"))
-            told.setdefault(_key(same), []).append(run)
-    return el("div", *(_card(method, same) for same in told.values()), cls="stack")
+            reported.setdefault(_key(same), []).append(run)
+    return el("div", *(_card(method, same) for same in reported.values()), cls="stack")
 
 
 def _card(method: str, runs: Sequence[RunRow]) -> Node:
-    said, sent = _part(runs[0], "method"), runs[0].card or {}
-    name, version = (str(said.get(key) or "") for key in ("name", "version"))
-    paragraphs = [part for part in str(said.get("description") or "").split("\n\n") if part.strip()]
-    trained = [_training(one) for one in sent.get("training_data") or () if isinstance(one, Mapping)]
-    url = str(said.get("url") or "")
+    response, sent = _part(runs[0], "method"), runs[0].card or {}
+    name, version = (str(response.get(key) or "") for key in ("name", "version"))
+    paragraphs = [part for part in str(response.get("description") or "").split("\n\n") if part.strip()]
+    trained = [_training(item) for item in sent.get("training_data") or () if isinstance(item, Mapping)]
+    url = str(response.get("url") or "")
     return el(
         "section",
         el("p", "Sent in; what it says of itself is the sender's word.", cls="note"),
@@ -55,12 +55,12 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         facts(
             [
                 ("Name", f"{name or method}, version {version}" if version else name or method),
-                ("Sent in by", ", ".join(map(str, said.get("authors") or ())) or _NOT_STATED),
+                ("Sent in by", ", ".join(map(str, response.get("authors") or ())) or _NOT_STATED),
                 ("Contact", str(sent.get("contact") or "")),
                 ("URL", link(url, url) if is_web_address(url) else url),
-                ("Paper", paper(str(said.get("paper") or "")) or "none given"),
-                ("Parameters", _size(said)),
-                ("Licence", str(said.get("licence") or "")),
+                ("Paper", paper(str(response.get("paper") or "")) or "none given"),
+                ("Parameters", _size(response)),
+                ("License", str(response.get("license") or "")),
                 ("Trained on", el("ul", *trained) if trained else "nothing that it declares"),
                 ("Found by the check", _findings(runs)),
             ]
@@ -79,21 +79,21 @@ def _part(run: RunRow, key: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
-def _size(said: Mapping[str, Any]) -> str:
-    number, stated = said.get("parameters"), said.get("open_weights")
+def _size(responses: Mapping[str, Any]) -> str:
+    number, stated = responses.get("parameters"), responses.get("open_weights")
     weights = "" if stated is None or number == 0 else "open weights" if stated else "closed weights"
     return ", ".join(filter(None, (formats.parameters(number) if number is not None else _NOT_STATED, weights)))
 
 
-def _training(one: Mapping[str, Any]) -> Node:
-    name, url = str(one.get("reference") or one.get("name") or _NOT_STATED), str(one.get("url") or "")
-    asked = len(one.get("question_ids") or ())
+def _training(item: Mapping[str, Any]) -> Node:
+    name, url = str(item.get("reference") or item.get("name") or _NOT_STATED), str(item.get("url") or "")
+    query = len(item.get("question_ids") or ())
     more = [
-        str(one["name"]) if one.get("reference") and one.get("name") else "",
+        str(item["name"]) if item.get("reference") and item.get("name") else "",
         "" if is_web_address(url) else url,
-        f"seeds {one['seeds']}" if one.get("seeds") else "",
-        f"{asked:,} question{'s' * (asked != 1)} of it" if asked else "",
-        str(one.get("note") or ""),
+        f"seeds {item['seeds']}" if item.get("seeds") else "",
+        f"{query:,} question{'s' * (query != 1)} of it" if query else "",
+        str(item.get("note") or ""),
     ]
     beside = "; ".join(filter(None, more))
     return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {beside}", cls="aside") if beside else None)
@@ -103,24 +103,24 @@ def _findings(runs: Sequence[RunRow]) -> Node | str:
     """The sentences of what the check found, each once for runs that share it."""
     where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for run in runs:
-        for one in _part(run, "submission").get("findings") or ():
-            if isinstance(one, Mapping):
-                where.setdefault(_key(one), (one, []))[1].append(f"{run.dataset} · {run.setting}")
-    lines = [_finding(one, on if len(runs) > 1 else ()) for one, on in where.values()]
+        for item in _part(run, "submission").get("findings") or ():
+            if isinstance(item, Mapping):
+                where.setdefault(_key(item), (item, []))[1].append(f"{run.dataset} · {run.setting}")
+    lines = [_finding(item, on if len(runs) > 1 else ()) for item, on in where.values()]
     return el("ul", *lines) if lines else "nothing"
 
 
-def _finding(one: Mapping[str, Any], on: Sequence[str]) -> Node:
-    severity, count = str(one.get("severity") or ""), one.get("count") or 0
-    details = [str(place.get("detail") or "") for place in one.get("places") or () if isinstance(place, Mapping)]
+def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
+    severity, count = str(item.get("severity") or ""), item.get("count") or 0
+    details = [str(position.get("detail") or "") for position in item.get("places") or () if isinstance(position, Mapping)]
     beside = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
-    told = "; ".join(filter(None, beside))
+    reported = "; ".join(filter(None, beside))
     return el(
         "li",
-        el("span", str(one.get("what") or "")),
+        el("span", str(item.get("what") or "")),
         badge(severity, _SEVERITIES.get(severity, "")) if severity else None,
-        el("span", f" {told}", cls="aside") if told else None,
-        tip=str(one.get("try") or ""),
+        el("span", f" {reported}", cls="aside") if reported else None,
+        tip=str(item.get("try") or ""),
     )
 
 
@@ -131,7 +131,7 @@ def _rest(run: RunRow, several: bool) -> Node | None:
     left["method"] = {key: value for key, value in _part(run, "method").items() if key not in _METHOD}
     left["submission"] = {key: value for key, value in _part(run, "submission").items() if key != "findings"}
     left["training_data"] = [
-        {"question_ids": one.get("question_ids")} for one in card.get("training_data") or () if isinstance(one, Mapping)
+        {"question_ids": item.get("question_ids")} for item in card.get("training_data") or () if isinstance(item, Mapping)
     ]
     rows: list[tuple[str, Node | str]] = [(key, shown(value)) for key, value in flat(left) if value != ""]
     if not rows:
@@ -161,7 +161,7 @@ def how() -> Node:
     return el(
         "section",
         *(el("p", step, cls="note") for step in steps),
-        el("ul", *(el("li", el("span", one, cls="command")) for one in commands)),
+        el("ul", *(el("li", el("span", command, cls="command")) for command in commands)),
         cls="message",
     )
 
@@ -176,8 +176,10 @@ def verdict(report: Mapping[str, Any]) -> Node:
         f"{report['rows']:,} rows for {report['questions']:,} questions",
         ", ".join(counts),
     )
-    said = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
-    return el("section", el("h2", said, cls="section"), el("p", *(el("span", one, cls="fact") for one in facts), cls="facts"), cls="stack")
+    response = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
+    return el(
+        "section", el("h2", response, cls="section"), el("p", *(el("span", fact, cls="fact") for fact in facts), cls="facts"), cls="stack"
+    )
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
@@ -192,15 +194,15 @@ def findings(report: Mapping[str, Any]) -> Node | None:
         Head("What to do", wide=True),
     ]
     lines = []
-    for one in report["findings"]:
+    for item in report["findings"]:
         lines.append(
             Line(
-                badge(one["severity"], _FINDING_TONES[one["severity"]]),
+                badge(item["severity"], _FINDING_TONES[item["severity"]]),
                 [
-                    el("span", one["what"], el("span", one["code"], cls="aside")),
-                    _places(one, report["file"]),
-                    f"{one['count']:,}",
-                    one["try"] or formats.NOTHING,
+                    el("span", item["what"], el("span", item["code"], cls="aside")),
+                    _places(item, report["file"]),
+                    f"{item['count']:,}",
+                    item["try"] or formats.NOTHING,
                 ],
             )
         )
@@ -211,9 +213,9 @@ def _places(finding: Mapping[str, Any], file: str) -> Node | str:
     if not finding["places"]:
         return formats.NOTHING
     rows = []
-    for place in finding["places"]:
-        at = f"{file}:{place['line']}" if place["line"] is not None else ""
-        rows.append(el("li", ": ".join(filter(None, (at, place["detail"])))))
+    for position in finding["places"]:
+        at = f"{file}:{position['line']}" if position["line"] is not None else ""
+        rows.append(el("li", ": ".join(filter(None, (at, position["detail"])))))
     left = finding["count"] - len(finding["places"])
     return el("ul", *rows, el("li", f"… and {left:,} more", cls="aside") if left > 0 else None)
 
@@ -236,8 +238,8 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
     lines = []
     for row in (*ranked, *(row for row in rows if row.key is None)):
         better = [other for other in ranked if row.key is not None and sign * (other.key or 0.0) < sign * row.key]
-        place = formats.NOTHING if row.key is None else str(1 + len(better))
-        lines.append(Line(row.name, [place, *row.cells]))
+        position = formats.NOTHING if row.key is None else str(1 + len(better))
+        lines.append(Line(row.name, [position, *row.cells]))
     heads = [
         Head("Method"),
         Head("#", tip=f"Place by {formats.metric_label(first)}: finished runs, controls never", number=True),

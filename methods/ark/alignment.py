@@ -1,4 +1,4 @@
-"""Which chunks support the answer to a question: three scores, normalised per question, weighted and added up.
+"""Which chunks support the answer to a question: three scores, normalized per question, weighted and added up.
 
 S_f: how likely the scorer finds the answer behind question and chunk. S_b: how likely the question behind answer and
 chunk. S_v: the retriever's own cosine. All are means per token of log-likelihoods, or cosines, over the chunks of one
@@ -34,7 +34,7 @@ SHORT = 10
 
 @dataclass(frozen=True, slots=True)
 class AlignmentRow:
-    """A chunk's scores for a question: raw, normalised (None where a term was left out), the total and its rank."""
+    """A chunk's scores for a question: raw, normalized (None where a term was left out), the total and its rank."""
 
     question_id: str
     chunk_id: str
@@ -63,7 +63,7 @@ def formed(with_chunk: Scores, without: float, form: str) -> Scores:
     return np.exp(with_chunk) - np.exp(without)
 
 
-def normalised(scores: Scores, how: Literal["minmax", "zscore", "none"]) -> Scores:
+def normalized(scores: Scores, how: Literal["minmax", "zscore", "none"]) -> Scores:
     """Scores of one question on a common scale; scores that are all equal become 0.5 (minmax) or 0 (zscore)."""
     if how == "none":
         return scores
@@ -83,29 +83,29 @@ def aligned(
         question_id: The question.
         chunk_ids: In the document's order.
         raw: Scores by term (`f`, `b`, `v`); terms of weight 0 are not looked at and may be missing.
-        config: Normalisation and weights.
-        tokens: Length of each chunk, where short ones are to be penalised.
+        config: Normalization and weights.
+        tokens: Length of each chunk, where short ones are to be penalized.
 
     Returns:
         Rows in the document's order; equal totals are ranked by place in the document.
     """
     weights = {"f": config.f.weight, "b": config.b.weight, "v": config.v.weight}
     terms = {name: raw[name] for name, weight in weights.items() if weight > 0}
-    scaled = {name: normalised(scores, config.normalise) for name, scores in terms.items()}
+    scaled = {name: normalized(scores, config.normalize) for name, scores in terms.items()}
     total = np.sum([weights[name] * scores for name, scores in scaled.items()], axis=0)
     if tokens is not None:
         total = total * np.minimum(1.0, np.asarray(tokens) / SHORT)
     ranks = np.empty(len(total), dtype=np.int64)
     ranks[np.argsort(-total, kind="stable")] = np.arange(len(total))
 
-    def values(scores: Mapping[str, Scores], place: int) -> Iterator[float | None]:
-        return (float(scores[name][place]) if name in scores else None for name in "fbv")
+    def values(scores: Mapping[str, Scores], position: int) -> Iterator[float | None]:
+        return (float(scores[name][position]) if name in scores else None for name in "fbv")
 
     rows = []
-    for place, chunk in enumerate(chunk_ids):
-        (s_f, s_b, s_v), (n_f, n_b, n_v) = values(terms, place), values(scaled, place)
+    for position, chunk in enumerate(chunk_ids):
+        (s_f, s_b, s_v), (n_f, n_b, n_v) = values(terms, position), values(scaled, position)
         numbers = (s_f, s_b, s_v, n_f, n_b, n_v)
-        rows.append(AlignmentRow(question_id, chunk, *numbers, total=float(total[place]), rank=int(ranks[place])))
+        rows.append(AlignmentRow(question_id, chunk, *numbers, total=float(total[position]), rank=int(ranks[position])))
     return rows
 
 
@@ -170,10 +170,10 @@ class LikelihoodTerm:
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
         """Mean log-likelihoods; the last is without a chunk."""
-        asked = [self._asked(question) for question in questions]
+        queries = [self._asked(question) for question in questions]
         flat = [" ".join(chunk.split()) for chunk in chunks]
-        grid = self._scorer().grid([*flat, ""], asked, self._template)
-        return [[row[column].mean for row in grid] for column in range(len(asked))]
+        grid = self._scorer().grid([*flat, ""], queries, self._template)
+        return [[row[column].mean for row in grid] for column in range(len(queries))]
 
     def _asked(self, question: Question) -> Asked:
         answer, text = question.answers[0].strip(), question.text.strip()
@@ -195,7 +195,7 @@ class VectorTerm:
     name = "v"
 
     def __init__(self, config: EncoderConfig, instruction: bool, device: str | None, cache: Path | None) -> None:
-        update = {"normalise": True} if instruction else {"normalise": True, "query_prompt": ""}
+        update = {"normalize": True} if instruction else {"normalize": True, "query_prompt": ""}
         self._config = config.model_copy(update=update)
         self._device, self._cache = device, cache
 
@@ -211,8 +211,8 @@ class VectorTerm:
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
         """Cosines."""
         passages = self._encoder.passages(chunks).astype(np.float64)
-        asked = self._encoder.queries([question.text for question in questions]).astype(np.float64)
-        return [[float(value) for value in row] for row in asked @ passages.T]
+        query = self._encoder.queries([question.text for question in questions]).astype(np.float64)
+        return [[float(value) for value in row] for row in query @ passages.T]
 
 
 class Terms:
@@ -230,12 +230,12 @@ class Terms:
         score = config.score
         self.terms: list[Term] = []
         own = score.scorer == POCKET
-        for name, weight, given, text in (
+        for name, weight, value, text in (
             ("f", score.f.weight, score.forward_prompt, POCKET_FORWARD if own else FORWARD),
             ("b", score.b.weight, score.backward_prompt, POCKET_BACKWARD if own else BACKWARD),
         ):
             if weight > 0:
-                template = ScoringTemplate(given or text, chat=score.chat_template)
+                template = ScoringTemplate(value or text, chat=score.chat_template)
                 model = fingerprint(weights_hash(score.scorer, score.revision), score.dtype)
                 self.terms.append(LikelihoodTerm(name, template, model, lambda: self.scorer))
         if score.v.weight > 0:
@@ -256,11 +256,11 @@ class Terms:
 
     def raw(self, document: Document, questions: Sequence[Question]) -> list[Mapping[str, Scores]]:
         """The raw scores of a document's chunks for questions about it, by term."""
-        found: list[dict[str, Scores]] = [{} for _ in questions]
+        results: list[dict[str, Scores]] = [{} for _ in questions]
         for term in self.terms:
-            for place, values in enumerate(self._kept(term, document, questions)):
-                found[place][term.name] = self._shaped(term, values)
-        return list(found)
+            for position, values in enumerate(self._kept(term, document, questions)):
+                results[position][term.name] = self._shaped(term, values)
+        return list(results)
 
     def _shaped(self, term: Term, values: list[float]) -> Scores:
         scores = np.array(values, dtype=np.float64)
@@ -273,17 +273,17 @@ class Terms:
         """Scores from the shelf, those that are missing computed together."""
         chunks = [piece.text for piece in document.pieces]
         paths = [self._path(term, chunks, question) for question in questions]
-        missing = [place for place, path in enumerate(paths) if path is None or not path.exists()]
+        missing = [position for position, path in enumerate(paths) if path is None or not path.exists()]
         new: dict[int, list[float]] = {}
         if missing:
-            scored = term.scores(chunks, [questions[place] for place in missing])
+            scored = term.scores(chunks, [questions[position] for position in missing])
             new = dict(zip(missing, scored, strict=True))
             self.computed += len(missing) * len(chunks)
-        for place, scores in new.items():
-            path = paths[place]
+        for position, scores in new.items():
+            path = paths[position]
             if path is not None:
                 write_json(path, scores)
-        return [new[place] if place in new else read_json(path) for place, path in enumerate(paths)]  # type: ignore[arg-type]
+        return [new[position] if position in new else read_json(path) for position, path in enumerate(paths)]  # type: ignore[arg-type]
 
     def _path(self, term: Term, chunks: Sequence[str], question: Question) -> Path | None:
         if self._shelf is None:

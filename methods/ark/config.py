@@ -13,8 +13,8 @@ from benchmarks.registry import resolve
 from methods.graphs.augmented_queries import QueriesConfig
 from methods.graphs.chunking import CHUNKS, ChunkConfig
 from methods.graphs.extraction import GraphConfig
-from methods.graphs.neighbourhood import PRESETS as NEIGHBOURHOODS
-from methods.graphs.neighbourhood import NeighbourhoodConfig
+from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
+from methods.graphs.neighborhood import NeighborhoodConfig
 from methods.models.causal import CausalConfig
 from methods.models.chat import reach_model
 from methods.models.encoder import EncoderConfig
@@ -68,7 +68,7 @@ class ScoreConfig(_Part):
     f: ForwardConfig = ForwardConfig.model_validate({})
     b: BackwardConfig = BackwardConfig.model_validate({})
     v: VectorConfig = VectorConfig.model_validate({})
-    normalise: Literal["minmax", "zscore", "none"] = Field(
+    normalize: Literal["minmax", "zscore", "none"] = Field(
         "minmax", description="over a question's chunks, before weighting; paper: none; released: minmax"
     )
     short_penalty: bool | None = Field(
@@ -85,15 +85,15 @@ class ScoreConfig(_Part):
     def _adds_up(self) -> Self:
         if not (self.f.weight or self.b.weight or self.v.weight):
             raise ValueError("all three scores have weight 0")
-        if self.short_penalty and self.normalise != "minmax":
-            raise ValueError("short_penalty scales totals, which must not be negative: normalise: minmax")
+        if self.short_penalty and self.normalize != "minmax":
+            raise ValueError("short_penalty scales totals, which must not be negative: normalize: minmax")
         return self
 
     @property
     def causal(self) -> CausalConfig:
         """The scorer's options."""
-        given = {"model": self.scorer, "revision": self.revision, "dtype": self.dtype, "max_new_tokens": 1}
-        return CausalConfig.model_validate(given)
+        options = {"model": self.scorer, "revision": self.revision, "dtype": self.dtype, "max_new_tokens": 1}
+        return CausalConfig.model_validate(options)
 
 
 class MineConfig(_Part):
@@ -125,7 +125,7 @@ class LossConfig(_Part):
 
 
 class TrainConfig(_Part):
-    """Optimisation."""
+    """Optimization."""
 
     stages: tuple[Stage, ...] = Field(STAGES, min_length=1, description="stages that are trained, in order; fewer for ablations")
     curriculum: Literal["staged", "mixed"] = Field(
@@ -142,7 +142,7 @@ class TrainConfig(_Part):
     beta2: float = Field(0.95, gt=0, lt=1, description="of AdamW; released 0.95")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     batch_size: int = Field(128, ge=1, description="rows that are contrasted with each other")
-    accumulation: int = Field(1, ge=1, description="such batches per step of the optimiser")
+    accumulation: int = Field(1, ge=1, description="such batches per step of the optimizer")
     order: Literal["shuffled", "by_document"] = Field(
         "shuffled",
         description="how rows are put into batches; by_document: each batch of one document, whose chunks are then "
@@ -195,7 +195,7 @@ class ArkTrainingConfig(TrainingConfig):
         "12; released: single sentences",
     )
     kg: GraphConfig = GraphConfig.model_validate({})
-    neighbourhood: NeighbourhoodConfig = NeighbourhoodConfig.model_validate({})
+    neighborhood: NeighborhoodConfig = NeighborhoodConfig.model_validate({})
     queries: QueriesConfig = QueriesConfig.model_validate({})
     score: ScoreConfig = ScoreConfig.model_validate({})
     mine: MineConfig = MineConfig.model_validate({})
@@ -213,11 +213,11 @@ class ArkTrainingConfig(TrainingConfig):
         return self.encoder if self.score.v.model is None else encoder_config(self.score.v.model, {})
 
     @property
-    def penalises_short(self) -> bool:
+    def penalizes_short(self) -> bool:
         """Whether short chunks lose part of their total."""
         if self.score.short_penalty is not None:
             return self.score.short_penalty
-        return isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalise == "minmax"
+        return isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalize == "minmax"
 
     @property
     def augments(self) -> bool:
@@ -229,13 +229,13 @@ class ArkTrainingConfig(TrainingConfig):
         """The endpoints that are asked."""
         if not self.augments:
             return []
-        seeds = self.neighbourhood.seeds
-        asked = (
+        seeds = self.neighborhood.seeds
+        queries = (
             self.kg.chat if self.kg.extractor == "llm" else None,
             seeds.chat if seeds.namer == "llm" else None,
             self.queries.chat if self.queries.generator == "llm" else None,
         )
-        return [one for one in asked if one is not None]
+        return [item for item in queries if item is not None]
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
         """The stages that are trained; of mixed ones the last stands for all."""
@@ -251,7 +251,7 @@ class ArkTrainingConfig(TrainingConfig):
             raise UserError(
                 "ARK tunes one SentenceTransformer for both sides", where=f"base {self.base!r}", try_this="a base with one model"
             )
-        others = [one for one in self.data if resolve(one)[0].name != "worlds"]
+        others = [item for item in self.data if resolve(item)[0].name != "worlds"]
         if self.augments and self.kg.extractor == "worlds" and others:
             raise UserError(
                 f"the extractor worlds reads worlds alone, not {others[0]}",
@@ -290,9 +290,9 @@ GEMINI = {
 PAPER: Mapping[str, Any] = {
     "data": DATA,
     "kg": {**GEMINI["kg"], "similarity": {"encoder": dict(ENCODERS["bge-m3"])}},
-    "neighbourhood": {**NEIGHBOURHOODS["paper"], "seeds": GEMINI["seeds"]},
+    "neighborhood": {**NEIGHBORHOODS["paper"], "seeds": GEMINI["seeds"]},
     "queries": {"generator": "llm", "chat": {"model": "gemini-2.5-pro"}},
-    "score": {"normalise": "none"},
+    "score": {"normalize": "none"},
     "loss": {"in_batch": ["positives", "none", "none"], "mask_same_question": False},
     "train": {"learning_rate": [6e-6, 6e-6, 6e-6]},
 }
@@ -304,7 +304,7 @@ RELEASED: Mapping[str, Any] = {
         "chunk": {"tokenizer": "tiktoken:o200k_base"},
         "similarity": {"inclusive": True, "encoder": dict(ENCODERS["qwen3-embedding-0.6b"])},
     },
-    "neighbourhood": {**NEIGHBOURHOODS["released"], "seeds": GEMINI["seeds"]},
+    "neighborhood": {**NEIGHBORHOODS["released"], "seeds": GEMINI["seeds"]},
     "queries": {"generator": "llm", "chat": {"model": "gemini-2.5-flash"}},
     "score": {"v": {"model": "bge-m3", "use_instruction": False}},
     "mine": {"model": "base", "top_k": 10, "stage1_random": 20},
@@ -325,7 +325,7 @@ WORLDS: Mapping[str, Any] = {
         "epochs": [2, 1, 1],
         "learning_rate": [1e-4, 1e-5, 3e-6],
         "batch_size": 32,
-        # Within a document other questions' positives often are a question's second evidence, unlabelled.
+        # Within a document other questions' positives often are a question's second evidence, unlabeled.
         "order": "shuffled",
         "trainable_layers": 3,
     },

@@ -79,7 +79,7 @@ class Plan:
     """The steps of a stage.
 
     Attributes:
-        steps: For each step of the optimiser its batches, each a list of places in the rows.
+        steps: For each step of the optimizer its batches, each a list of places in the rows.
     """
 
     steps: tuple[tuple[tuple[int, ...], ...], ...]
@@ -104,13 +104,13 @@ def plan(rows: Sequence[TrainRow], config: TrainConfig, epochs: int, *key: str |
 
 def _epoch(rows: Sequence[TrainRow], config: TrainConfig, draws: Draws) -> list[tuple[int, ...]]:
     groups: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        groups.setdefault(row.document_id if config.order == "by_document" else "", []).append(place)
+    for position, row in enumerate(rows):
+        groups.setdefault(row.document_id if config.order == "by_document" else "", []).append(position)
     batches: list[tuple[int, ...]] = []
-    for places in groups.values():
-        draws.shuffle(places)
-        starts = range(0, len(places), config.batch_size)
-        batches += [tuple(places[start : start + config.batch_size]) for start in starts]
+    for positions in groups.values():
+        draws.shuffle(positions)
+        starts = range(0, len(positions), config.batch_size)
+        batches += [tuple(positions[start : start + config.batch_size]) for start in starts]
     if config.order == "by_document":
         draws.shuffle(batches)
     return batches
@@ -176,7 +176,7 @@ class Material:
 
 def load_benchmarks(references: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
     """Load references, each dataset with its options."""
-    return [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in references]
+    return [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
 
 
 def load_material(config: ArkTrainingConfig) -> Material:
@@ -197,8 +197,8 @@ def load_material(config: ArkTrainingConfig) -> Material:
     for benchmark in benchmarks:
         for document in documents_of(benchmark, config.chunks):
             there = documents.get(document.id)
-            asked = (*there.questions, *document.questions) if there else document.questions
-            unique = tuple({question.id: question for question in asked}.values())
+            queries = (*there.questions, *document.questions) if there else document.questions
+            unique = tuple({question.id: question for question in queries}.values())
             documents[document.id] = Document(document.id, document.passages, document.pieces, unique)
     return Material(tuple(documents.values()), tuple(benchmark.fingerprint for benchmark in benchmarks))
 
@@ -211,18 +211,18 @@ def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Docume
     Raises:
         UserError: A question names neither a document nor passages of its own.
     """
-    asked: dict[str, list[Question]] = {}
+    queries: dict[str, list[Question]] = {}
     passages: dict[str, tuple[str, ...]] = {}
     for question in benchmark.questions:
         identifier, members = pool(question, benchmark.corpus, str(benchmark.reference))
         passages[identifier] = members
         if question.answerable and question.answers:
-            asked.setdefault(identifier, []).append(question)
-    found = []
-    for identifier, questions in asked.items():
+            queries.setdefault(identifier, []).append(question)
+    results = []
+    for identifier, questions in queries.items():
         texts = tuple(benchmark.corpus.get(passages[identifier]))
-        found.append(Document(identifier, texts, pieces_of(identifier, texts, chunks), tuple(questions)))
-    return found
+        results.append(Document(identifier, texts, pieces_of(identifier, texts, chunks), tuple(questions)))
+    return results
 
 
 def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str, ...]]:
@@ -247,7 +247,9 @@ def pieces_of(document: str, passages: Sequence[Passage], chunks: ChunkConfig | 
     """Cut a document."""
     if isinstance(chunks, ChunkConfig):
         cut = chunk(document_text(passages), chunks)
-        return tuple(Piece(content_id("c", document, str(one.index), one.text), one.index, one.text, one.start, one.end) for one in cut)
+        return tuple(
+            Piece(content_id("c", document, str(item.index), item.text), item.index, item.text, item.start, item.end) for item in cut
+        )
     pieces, at = [], 0
     for index, passage in enumerate(passages):
         pieces.append(Piece(passage.id, index, passage.full_text, at, at + len(passage.text)))
@@ -276,12 +278,12 @@ def require_disjoint(training: Benchmark, unseen: Benchmark) -> None:
     Raises:
         UserError: They do.
     """
-    shared = next((one for one in unseen.corpus.ids if one in training.corpus), None)
+    shared = next((identifier for identifier in unseen.corpus.ids if identifier in training.corpus), None)
     if shared is not None:
         raise _overlap(training, unseen, f"the passage {shared}")
-    asked = {" ".join(question.text.casefold().split()) for question in training.questions}
+    queries = {" ".join(question.text.casefold().split()) for question in training.questions}
     for question in unseen.questions:
-        if " ".join(question.text.casefold().split()) in asked:
+        if " ".join(question.text.casefold().split()) in queries:
             raise _overlap(training, unseen, f"the question {question.id}")
 
 

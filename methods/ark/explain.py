@@ -18,7 +18,7 @@ from methods.ark.data import Document, Piece, pieces_of, pool
 from methods.ark.negatives import GraphQueries, mine
 from methods.ark.retriever import trained_by_ark
 from methods.ark.train import SIZES
-from methods.graphs.neighbourhood import Neighbourhood
+from methods.graphs.neighborhood import Neighborhood
 from methods.graphs.picture import svg
 from methods.models.encoder import Encoder
 from methods.models.weights import weights_hash
@@ -48,13 +48,13 @@ class ArkExplainConfig(MethodConfig):
         """The training's options; `reference` stands for the data where none is given."""
         card = card_of(self.checkpoint) if self.checkpoint is not None else None
         kept = dict(card["config"]) if card is not None else {}
-        given = laid_over(kept, self.training)
-        given.setdefault("data", ["worlds/long:train"] if reference == "explained" else [reference])
+        value = laid_over(kept, self.training)
+        value.setdefault("data", ["worlds/long:train"] if reference == "explained" else [reference])
         try:
-            options = TRAININGS.get("ark").validate(given)
+            options = TRAININGS.get("ark").validate(value)
         except ValidationError as error:
-            place, what = told_of(error)
-            raise UserError(what, where=f"training.{place}", try_this="ragmeter list trainings ark") from None
+            position, what = told_of(error)
+            raise UserError(what, where=f"training.{position}", try_this="ragmeter list trainings ark") from None
         assert isinstance(options, ArkTrainingConfig)
         return options
 
@@ -73,7 +73,7 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
     passages = tuple(corpus.get(members))
     document = Document(identifier, passages, pieces_of(identifier, passages, options.chunks), (question,))
     with TemporaryDirectory() as kept:
-        # Graphs of documents already explained are found again where artefacts are kept.
+        # Graphs of documents already explained are found again where artifacts are kept.
         source = GraphQueries(options, services.folder("explain", "ark") or Path(kept), services)
         graph = source.graph(document)
         (around,) = source.around(graph, [question])
@@ -84,9 +84,9 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
     encoder = Encoder(
         encoder_config(config.checkpoint, {}) if config.checkpoint else options.encoder, services.device, services.folder("embeddings")
     )
-    asked = {"large": augmented.large, "small": augmented.small}
+    queries = {"large": augmented.large, "small": augmented.small}
     mined = {
-        size: mine(document, {question.id: asked[size]}, gold, encoder, options.mine, stage, weights_hash(model))[0]
+        size: mine(document, {question.id: queries[size]}, gold, encoder, options.mine, stage, weights_hash(model))[0]
         for stage, size in SIZES.items()
     }
     tables = (
@@ -95,27 +95,27 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
         Table(
             "Augmented queries",
             ("size", "query"),
-            tuple((size, shortened(text)) for size in asked for text in asked[size]),
+            tuple((size, shortened(text)) for size in queries for text in queries[size]),
             "searched with, never trained on",
         ),
         _alignment(document, rows, gold[question.id], question),
-        _negatives(document, {size: one.negatives for size, one in mined.items()}, question),
+        _negatives(document, {size: item.negatives for size, item in mined.items()}, question),
     )
     return Explanation(_summary(question, document, around, gold[question.id]), tables, svg(graph, around) if graph.nodes else None)
 
 
 def _scores(document: Document, question: Question, options: ArkTrainingConfig, services: Services) -> list[AlignmentRow]:
     terms = Terms(options, services.device, services.folder("alignment"), services.folder("embeddings"))
-    tokens = terms.tokens(document) if options.penalises_short else None
+    tokens = terms.tokens(document) if options.penalizes_short else None
     (raw,) = terms.raw(document, [question])
     return aligned(question.id, [piece.id for piece in document.pieces], raw, options.score, tokens)
 
 
-def _summary(question: Question, document: Document, around: Neighbourhood, gold: list[str]) -> str:
+def _summary(question: Question, document: Document, around: Neighborhood, gold: list[str]) -> str:
     begins = f"The search in the graph begins at {', '.join(around.seeds.names)}"
     if around.skipped:
         begins = "No entity of the graph is named by the answer, so there are no augmented queries"
-    known = [one for one in gold if one in question.evidence]
+    known = [item for item in gold if item in question.evidence]
     evidence = f" Of the positives {len(known)} are gold evidence." if question.evidence and known else ""
     return (
         f"“{shortened(question.text)}” – {shortened(question.answers[0])}. {begins}. Of {len(document.pieces)} chunks "
@@ -124,7 +124,7 @@ def _summary(question: Question, document: Document, around: Neighbourhood, gold
     )
 
 
-def _entities(around: Neighbourhood) -> Table:
+def _entities(around: Neighborhood) -> Table:
     rows = []
     for rank, (name, value) in enumerate(zip(around.entities, around.scores, strict=True), 1):
         within = "small" if name in around.small.entities else "large" if name in around.large.entities else ""
@@ -133,14 +133,14 @@ def _entities(around: Neighbourhood) -> Table:
         "Entities around the answer",
         ("rank", "entity", "score", "in", ""),
         tuple(rows),
-        "personalised PageRank from the seeds; small lies within large",
+        "personalized PageRank from the seeds; small lies within large",
     )
 
 
-def _cuts(around: Neighbourhood) -> Table:
+def _cuts(around: Neighborhood) -> Table:
     rows = tuple(
-        (size, one.considered, one.cut, "" if one.fall is None else f"{one.fall:.4f}")
-        for size, one in (("large", around.large), ("small", around.small))
+        (size, item.considered, item.cut, "" if item.fall is None else f"{item.fall:.4f}")
+        for size, item in (("large", around.large), ("small", around.small))
     )
     return Table(
         "The cuts",
@@ -170,9 +170,9 @@ def _alignment(document: Document, rows: list[AlignmentRow], gold: list[str], qu
 def _negatives(document: Document, mined: dict[str, tuple[str, ...]], question: Question) -> Table:
     texts: dict[str, Piece] = {piece.id: piece for piece in document.pieces}
     rows = tuple(
-        (size, texts[one].index, "evidence" if one in question.evidence else "", shortened(texts[one].text))
+        (size, texts[negative].index, "evidence" if negative in question.evidence else "", shortened(texts[negative].text))
         for size, negatives in mined.items()
-        for one in negatives[:SHOWN]
+        for negative in negatives[:SHOWN]
     )
     return Table(
         "Mined negatives",

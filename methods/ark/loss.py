@@ -54,20 +54,20 @@ def batch_of(rows: Sequence[TrainRow], texts: Mapping[str, str], config: LossCon
     documents = _numbered(texts[chunk] for row in rows for chunk in (row.positive_id, *row.negative_ids))
     positive = np.array([documents[texts[row.positive_id]] for row in rows], dtype=np.int64)
     own = np.zeros((len(rows), len(documents)), dtype=np.float32)
-    for place, row in enumerate(rows):
-        np.add.at(own[place], [documents[texts[chunk]] for chunk in row.negative_ids], 1)
+    for position, row in enumerate(rows):
+        np.add.at(own[position], [documents[texts[chunk]] for chunk in row.negative_ids], 1)
     gold = np.zeros_like(own)
     np.add.at(gold, (np.arange(len(rows)), positive), 1)
     counts = np.empty_like(own)
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         share = config.in_batch[STAGES.index(row.stage)]
-        counts[place] = own[place] + gold[place]
+        counts[position] = own[position] + gold[position]
         if share != "none":
-            counts[place] = own[place] + gold.sum(axis=0) if share == "positives" else (own + gold).sum(axis=0)
+            counts[position] = own[position] + gold.sum(axis=0) if share == "positives" else (own + gold).sum(axis=0)
         if config.mask_same_question:
             masked = [documents[texts[chunk]] for chunk in row.positive_ids if texts[chunk] in documents]
-            counts[place, masked] = 0
-            counts[place, positive[place]] = 1
+            counts[position, masked] = 0
+            counts[position, positive[position]] = 1
     if not config.count_duplicates:
         counts = np.minimum(counts, 1)
     query = np.array([queries[row.query] for row in rows], dtype=np.int64)
@@ -75,7 +75,7 @@ def batch_of(rows: Sequence[TrainRow], texts: Mapping[str, str], config: LossCon
 
 
 def _numbered(texts: Iterable[str]) -> dict[str, int]:
-    return {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return {text: position for position, text in enumerate(dict.fromkeys(texts))}
 
 
 def info_nce(queries: Tensor, documents: Tensor, batch: Batch, temperature: float) -> Tensor:
@@ -93,8 +93,8 @@ def info_nce(queries: Tensor, documents: Tensor, batch: Batch, temperature: floa
     import torch
 
     device = documents.device
-    asked = queries.float()[torch.from_numpy(batch.query).to(device)]
-    scores = asked @ documents.float().T / temperature
+    query = queries.float()[torch.from_numpy(batch.query).to(device)]
+    scores = query @ documents.float().T / temperature
     right = scores.gather(1, torch.from_numpy(batch.positive).to(device).unsqueeze(1)).squeeze(1)
     candidates = scores + torch.from_numpy(batch.counts).to(device).log()
     return (candidates.logsumexp(dim=1) - right).mean()

@@ -16,11 +16,11 @@ from benchmarks.schema import Question
 from methods.api import Services
 from methods.ark.config import ArkTrainingConfig, MineConfig
 from methods.ark.data import Document, Piece, TrainRow
-from methods.graphs.augmented_queries import generator_of, graph_of, neighbourhoods_of, queries_of
+from methods.graphs.augmented_queries import generator_of, graph_of, neighborhoods_of, queries_of
 from methods.graphs.chunking import chunk
 from methods.graphs.extraction import chat_model, extractor_of
 from methods.graphs.knowledge_graph import KnowledgeGraph
-from methods.graphs.neighbourhood import GraphNamer, LLMNamer, Namer, Neighbourhood
+from methods.graphs.neighborhood import GraphNamer, LLMNamer, Namer, Neighborhood
 from methods.models.encoder import Encoder, EncoderConfig
 
 # -- What ARK asks of knowledge graphs: the augmented queries of a document's questions, large and small --
@@ -28,7 +28,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 
 @dataclass(frozen=True, slots=True)
 class Augmented:
-    """The queries made for a question from its large and its small neighbourhood; none where it has no seeds."""
+    """The queries made for a question from its large and its small neighborhood; none where it has no seeds."""
 
     question_id: str
     large: tuple[str, ...]
@@ -67,7 +67,7 @@ class LazyEncoder:
 
 
 class GraphQueries:
-    """Makes graph, neighbourhoods and queries of a document, and keeps them in the folder of work.
+    """Makes graph, neighborhoods and queries of a document, and keeps them in the folder of work.
 
     Args:
         config: Options.
@@ -79,7 +79,7 @@ class GraphQueries:
         self._config, self._work = config, work
         self._extractor = extractor_of(config.kg, services)
         self._generator = generator_of(config.queries, services)
-        seeds = config.neighbourhood.seeds
+        seeds = config.neighborhood.seeds
         asks = seeds.namer == "llm" and seeds.chat is not None
         self._namer: Namer = GraphNamer()
         if asks and seeds.chat is not None:
@@ -91,17 +91,17 @@ class GraphQueries:
         chunks = chunk(document.text, self._config.kg.chunk)
         return graph_of(document.id, chunks, self._extractor, self._work, self._config.kg.similarity, self._encoder)
 
-    def around(self, graph: KnowledgeGraph, questions: Sequence[Question]) -> list[Neighbourhood]:
-        """The neighbourhoods of questions."""
-        return neighbourhoods_of(graph, questions, self._config.neighbourhood, self._work, self._namer, self._encoder)
+    def around(self, graph: KnowledgeGraph, questions: Sequence[Question]) -> list[Neighborhood]:
+        """The neighborhoods of questions."""
+        return neighborhoods_of(graph, questions, self._config.neighborhood, self._work, self._namer, self._encoder)
 
     def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
         """The queries of questions about a document, by question id."""
         graph = self.graph(document)
         made = queries_of(graph, questions, self.around(graph, questions), self._generator, self._work)
         return {
-            question.id: Augmented(question.id, *(one[size].queries if size in one else () for size in ("large", "small")))
-            for question, one in zip(questions, made, strict=True)
+            question.id: Augmented(question.id, *(item[size].queries if size in item else () for size in ("large", "small")))
+            for question, item in zip(questions, made, strict=True)
         }
 
 
@@ -151,25 +151,25 @@ def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
     best: dict[int, int] = {}
     for row in order.tolist():
-        for rank, place in enumerate(row):
-            best[place] = min(rank, best.get(place, rank))
-    return sorted(best, key=lambda place: (best[place], place))
+        for rank, position in enumerate(row):
+            best[position] = min(rank, best.get(position, rank))
+    return sorted(best, key=lambda position: (best[position], position))
 
 
-def eligible(places: Sequence[int], pieces: Sequence[Piece], positives: Sequence[str], drop_overlap: bool) -> list[int]:
+def eligible(positions: Sequence[int], pieces: Sequence[Piece], positives: Sequence[str], drop_overlap: bool) -> list[int]:
     """Places without positives and what has their text, each text once; on request without what overlaps one."""
     gold = [piece for piece in pieces if piece.id in set(positives)]
     taken = {piece.text for piece in gold}
-    found = []
-    for place in places:
-        piece = pieces[place]
+    results = []
+    for position in positions:
+        piece = pieces[position]
         if piece.text in taken:
             continue
-        if drop_overlap and any(piece.start < one.end and one.start < piece.end for one in gold):
+        if drop_overlap and any(piece.start < item.end and item.start < piece.end for item in gold):
             continue
         taken.add(piece.text)
-        found.append(place)
-    return found
+        results.append(position)
+    return results
 
 
 def mine(
@@ -191,26 +191,26 @@ def mine(
         config: Depth and filter.
         stage, model: As in `Mined`.
     """
-    asked = [question.id for question in document.questions if queries.get(question.id)]
+    requests = [question.id for question in document.questions if queries.get(question.id)]
     chunks = encoder.passages([piece.text for piece in document.pieces])
-    flat = [query for one in asked for query in queries[one]]
+    flat = [query for item in requests for query in queries[item]]
     vectors = encoder.queries(flat) if flat else np.empty((0, chunks.shape[1]), np.float32)
-    found, start = [], 0
+    result, start = [], 0
     for question in document.questions:
         own = tuple(queries.get(question.id, ()))
         scores = vectors[start : start + len(own)] @ chunks.T
         start += len(own)
-        places = union(scores, config.top_k)
-        good = eligible(places, document.pieces, positives[question.id], config.drop_overlap)
-        names = [tuple(document.pieces[place].id for place in some) for some in (places, good)]
-        found.append(Mined(question.id, stage, model, own, names[0], names[1]))
-    return found
+        positions = union(scores, config.top_k)
+        good = eligible(positions, document.pieces, positives[question.id], config.drop_overlap)
+        names = [tuple(document.pieces[position].id for position in some) for some in (positions, good)]
+        result.append(Mined(question.id, stage, model, own, names[0], names[1]))
+    return result
 
 
 def random_pool(document: Document, positives: Sequence[str], drop_overlap: bool) -> tuple[str, ...]:
     """All chunks of a document that may be negatives of a question."""
-    places = eligible(range(len(document.pieces)), document.pieces, positives, drop_overlap)
-    return tuple(document.pieces[place].id for place in places)
+    positions = eligible(range(len(document.pieces)), document.pieces, positives, drop_overlap)
+    return tuple(document.pieces[position].id for position in positions)
 
 
 def rows_of(

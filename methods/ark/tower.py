@@ -74,7 +74,7 @@ def freeze_all_but_last(model: Any, layers: int) -> None:
 
     transformer = model[0]
     lists = [(name, part) for name, part in transformer.named_modules() if isinstance(part, ModuleList)]
-    name, stack = max(lists, key=lambda one: len(one[1]), default=("", ()))
+    name, stack = max(lists, key=lambda item: len(item[1]), default=("", ()))
     if layers > len(stack):
         raise UserError(
             f"the encoder has {len(stack)} layers, of which {layers} cannot be trained",
@@ -112,12 +112,12 @@ class Tower:
 
     def _micros(self, batch: Batch) -> list[_Micro]:
         """The batches of texts of this process."""
-        found = []
+        results = []
         for side, texts, first in (("query", batch.queries, 0), ("passage", batch.documents, len(batch.queries))):
-            for places in by_length([len(text) for text in texts], UNBOUNDED, self.config.micro_batch):
-                found.append(_Micro(side, [first + place for place in places], [texts[place] for place in places]))
+            for positions in by_length([len(text) for text in texts], UNBOUNDED, self.config.micro_batch):
+                results.append(_Micro(side, [first + position for position in positions], [texts[position] for position in positions]))
         rank = self.accelerator.process_index if self.accelerator else 0
-        return found[rank :: self._ranks]
+        return results[rank :: self._ranks]
 
     def _encode(self, micro: _Micro, seed: Sequence[str | int]) -> Tensor:
         """Unit vectors: shape (texts, dimension)."""

@@ -40,7 +40,7 @@ tags:
 Base: `{base}`. Training data: {data}. Seed {seed}.
 
 ARK (answer-centric retriever tuning with a knowledge-graph curriculum) takes as positives the chunks of a document
-that make the answer most likely, and as negatives what queries built from the neighbourhood of the answer in the
+that make the answer most likely, and as negatives what queries built from the neighborhood of the answer in the
 document's knowledge graph retrieve. Each stage goes on from the weights of the one before.
 
 ```python
@@ -76,7 +76,7 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
     text = _CARD.format(
         stage=stage,
         base=config.base,
-        data=", ".join(f"`{one}`" for one in config.data),
+        data=", ".join(f"`{item}`" for item in config.data),
         seed=config.seed,
         rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
         query=f"`{prompts[0]!r}`" if prompts[0] else "nothing",
@@ -110,10 +110,10 @@ class StagePlan:
 
 def stage_plan(name: str, rows: Sequence[TrainRow], config: ArkTrainingConfig) -> StagePlan:
     """A stage as the options say; of mixed stages the epochs are added up, and the first one's rate holds."""
-    train, place = config.train, STAGES.index(name)
+    train, position = config.train, STAGES.index(name)
     if train.curriculum == "mixed":
         return StagePlan(name, rows, sum(train.epochs), train.learning_rate[0], train.warm_up[0])
-    return StagePlan(name, rows, train.epochs[place], train.learning_rate[place], train.warm_up[place])
+    return StagePlan(name, rows, train.epochs[position], train.learning_rate[position], train.warm_up[position])
 
 
 class StageTrainer:
@@ -186,11 +186,11 @@ class StageTrainer:
         self.loop.forget()
 
     def _step(self, step: int) -> dict[str, float]:
-        """The gradient of one step of the optimiser."""
+        """The gradient of one step of the optimizer."""
         batches = self.plan.steps[step]
         loss = 0.0
-        for number, places in enumerate(batches):
-            for part, share in self._parts([self.stage.rows[place] for place in places]):
+        for number, positions in enumerate(batches):
+            for part, share in self._parts([self.stage.rows[position] for position in positions]):
                 batch = batch_of(part, self.texts, self.config.loss)
                 seed = (self.config.seed, self.stage.name, step, number, part[0].question_id)
                 weight = share / len(batches)
@@ -263,15 +263,15 @@ class Preparation:
                 self.progress.advance()
         manifest.counts |= {"documents": len(self.material.documents), "chunks": len(self.material.texts), "questions": len(self.positives)}
         if self.source is not None:
-            without = sum(not (one.large or one.small) for one in self.augmented.values())
+            without = sum(not (item.large or item.small) for item in self.augmented.values())
             manifest.counts["questions_without_queries"] = without
         manifest.save()
 
     def _scores(self, document: Document) -> dict[str, list[AlignmentRow]]:
-        paths = {one.id: self.work / "scores" / f"{file_id(one.id)}.jsonl" for one in document.questions}
-        missing = [one for one in document.questions if not paths[one.id].exists()]
+        paths = {item.id: self.work / "scores" / f"{file_id(item.id)}.jsonl" for item in document.questions}
+        missing = [question for question in document.questions if not paths[question.id].exists()]
         if missing:
-            tokens = self.terms.tokens(document) if self.config.penalises_short else None
+            tokens = self.terms.tokens(document) if self.config.penalizes_short else None
             ids = [piece.id for piece in document.pieces]
             for question, raw in zip(missing, self.terms.raw(document, missing), strict=True):
                 rows = aligned(question.id, ids, raw, self.config.score, tokens)
@@ -292,33 +292,33 @@ class Preparation:
             encoder: Mines, where mining is needed.
             model: Its hash.
         """
-        found: list[TrainRow] = []
+        results: list[TrainRow] = []
         skipped = 0
         sample = self.config.mine.sample if stage in SIZES else self.config.mine.stage1_random
         for document in self.material.documents:
             pools = self._pools(document, stage, encoder, model)
             rows, without = rows_of(document, self.positives, pools, stage, sample, self.config.seed)
-            found += rows
+            results += rows
             skipped += without
-        check_rows(found, self.material.texts)
-        write_rows(self.work / "train" / f"{stage}.jsonl", found)
-        return found, skipped
+        check_rows(results, self.material.texts)
+        write_rows(self.work / "train" / f"{stage}.jsonl", results)
+        return results, skipped
 
     def _pools(self, document: Document, stage: str, encoder: Embedder | None, model: str | None) -> Mapping[str, Sequence[str]]:
         if not self.needs_mining(stage):
             overlap = self.config.mine.drop_overlap
-            return {one.id: random_pool(document, self.positives[one.id], overlap) for one in document.questions}
+            return {question.id: random_pool(document, self.positives[question.id], overlap) for question in document.questions}
         assert encoder is not None
         assert model is not None
-        paths = {one.id: self.work / "mined" / stage / f"{file_id(one.id)}.json" for one in document.questions}
-        there = {one: Mined.from_json(read_json(path)) for one, path in paths.items() if path.exists()}
+        paths = {item.id: self.work / "mined" / stage / f"{file_id(item.id)}.json" for item in document.questions}
+        there = {item: Mined.from_json(read_json(path)) for item, path in paths.items() if path.exists()}
         # What another encoder mined is mined again: a stage before may have been trained anew.
-        if len(there) < len(paths) or any(one.model != model for one in there.values()):
+        if len(there) < len(paths) or any(item.model != model for item in there.values()):
             made = mine(document, self._asked(document, stage), self.positives, encoder, self.config.mine, stage, model)
-            there = {one.question_id: one for one in made}
-            for identifier, one in there.items():
-                write_json(paths[identifier], asdict(one))
-        return {identifier: one.negatives for identifier, one in there.items()}
+            there = {item.question_id: item for item in made}
+            for identifier, item in there.items():
+                write_json(paths[identifier], asdict(item))
+        return {identifier: item.negatives for identifier, item in there.items()}
 
     def _asked(self, document: Document, stage: str) -> dict[str, Sequence[str]]:
         if self.config.mine.source == "question":
@@ -337,7 +337,7 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
     """
     k = config.train.validate_k
     benchmarks = load_benchmarks(config.validation, config.validation_options)
-    documents = [one for benchmark in benchmarks for one in documents_of(benchmark, "passages")]
+    documents = [item for benchmark in benchmarks for item in documents_of(benchmark, "passages")]
     if not any(question.evidence for document in documents for question in document.questions):
         raise UserError(
             "no validation question has evidence, so there is no recall",
@@ -346,22 +346,22 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
         )
 
     def validate() -> Mapping[str, float]:
-        found = [recall for document in documents for recall in _recalls(document, model, prompts, k)]
-        return {f"validation_recall@{k}": float(np.mean(found))}
+        results = [recall for document in documents for recall in _recalls(document, model, prompts, k)]
+        return {f"validation_recall@{k}": float(np.mean(results))}
 
     return validate
 
 
 def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[float]:
-    asked = [question for question in document.questions if question.evidence]
+    requests = [question for question in document.questions if question.evidence]
     options: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
     passages = model.encode([piece.text for piece in document.pieces], prompt=prompts.passage or None, **options)
-    queries = model.encode([question.text for question in asked], prompt=prompts.query or None, **options)
+    queries = model.encode([question.text for question in requests], prompt=prompts.query or None, **options)
     best = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :k]
     recalls = []
-    for question, places in zip(asked, best.tolist(), strict=True):
-        top = {document.pieces[place].id for place in places}
-        recalls.append(float(np.mean([one in top for one in question.evidence])))
+    for question, positions in zip(requests, best.tolist(), strict=True):
+        top = {document.pieces[position].id for position in positions}
+        recalls.append(float(np.mean([item in top for item in question.evidence])))
     return recalls
 
 
@@ -470,7 +470,7 @@ class _Job:
         evaluated = prompts_of(self.config.encoder, model)
         longest = model.max_seq_length
         tower = Tower(model, prompts_of(self.config.encoder, model, instruction), self.config.train, self.accelerator)
-        hashed = fingerprint([file_sha256(work / "train" / f"{one}.jsonl") for one in self._of(name)])
+        hashed = fingerprint([file_sha256(work / "train" / f"{item}.jsonl") for item in self._of(name)])
         identity = fingerprint(self.manifest.identity, name, parent.sha256, hashed)
         trainer = self._trainer(tower, stage_plan(name, rows, self.config), work / "train" / name, identity, evaluated)
         figures = {**trainer.run(), "rows_left_out": float(skipped)}
@@ -506,8 +506,8 @@ class _Job:
         rows: list[TrainRow] = []
         skipped = 0
         for stage in stages:
-            found, without = preparation.rows(stage, encoder, miner.sha256)
-            rows += found
+            result, without = preparation.rows(stage, encoder, miner.sha256)
+            rows += result
             skipped += without
         if not rows:
             raise _nothing_to_train(name)

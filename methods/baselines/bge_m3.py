@@ -83,10 +83,10 @@ class BgeM3:
     def _arrays(self, corpus: Corpus) -> dict[str, NDArray[Any]]:
         vectors: list[M3Vectors] = []
         for start in range(0, len(corpus), CHUNK):
-            found = self._encoder.encode([passage.full_text for passage in corpus[start : start + CHUNK]])
-            vectors += [M3Vectors(one.dense, one.tokens, one.weights, one.multi.astype(np.float16)) for one in found]
-        lexical = np.cumsum([0, *(len(one.tokens) for one in vectors)])
-        multi = np.cumsum([0, *(len(one.multi) for one in vectors)])
+            results = self._encoder.encode([passage.full_text for passage in corpus[start : start + CHUNK]])
+            vectors += [M3Vectors(item.dense, item.tokens, item.weights, item.multi.astype(np.float16)) for item in results]
+        lexical = np.cumsum([0, *(len(vector.tokens) for vector in vectors)])
+        multi = np.cumsum([0, *(len(vector.multi) for vector in vectors)])
         if not vectors:
             empty = np.empty(0, dtype=np.float32)
             return {
@@ -98,11 +98,11 @@ class BgeM3:
                 "multi_starts": multi,
             }
         return {
-            "dense": np.stack([one.dense for one in vectors]),
-            "tokens": np.concatenate([one.tokens for one in vectors]),
-            "weights": np.concatenate([one.weights for one in vectors]),
+            "dense": np.stack([vector.dense for vector in vectors]),
+            "tokens": np.concatenate([vector.tokens for vector in vectors]),
+            "weights": np.concatenate([vector.weights for vector in vectors]),
             "lexical_starts": lexical,
-            "multi": np.concatenate([one.multi for one in vectors]),
+            "multi": np.concatenate([vector.multi for vector in vectors]),
             "multi_starts": multi,
         }
 

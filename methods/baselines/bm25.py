@@ -33,12 +33,12 @@ class BM25Config(MethodConfig):
     """What a word is: two or more letters or digits."""
 
     k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
-    b: float = Field(0.75, ge=0, le=1, description="length normalisation; Pyserini: 0.4")
+    b: float = Field(0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")
     stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
     stopwords: Literal["en"] | None = Field("en", description="words left out: bm25s' English list, or null for none")
 
 
-def tokenise(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
+def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     """Lower-case words, without stopwords, stemmed.
 
     Returns:
@@ -95,7 +95,7 @@ class BM25:
         return corpus.full_texts()
 
     def _build(self, corpus: Corpus) -> Any:
-        tokens = tokenise(self.texts(corpus), self.config, ids=True)
+        tokens = tokenize(self.texts(corpus), self.config, ids=True)
         if not any(tokens.ids):
             # bm25s has no index without terms; nothing can ever be found in such a corpus.
             return None
@@ -136,7 +136,7 @@ class BM25Index:
         """Rank the passages that share a term with each query."""
         if not queries:
             return []
-        words = tokenise([query.text for query in queries], self._config, ids=False)
+        words = tokenize([query.text for query in queries], self._config, ids=False)
         return [self._rank(query, terms, k) for query, terms in zip(queries, words, strict=True)]
 
     def _rank(self, query: Query, words: list[str], k: int) -> Ranking:
@@ -149,7 +149,7 @@ class BM25Index:
         """Scores for the words of a query.
 
         Args:
-            words: As `tokenise` gives them; those that the corpus lacks count for nothing.
+            words: As `tokenize` gives them; those that the corpus lacks count for nothing.
             rows: The passages to score; None: all.
 
         Returns:
@@ -169,9 +169,9 @@ class BM25Index:
         for term in terms:
             start, end = postings["indptr"][term], postings["indptr"][term + 1]
             holders = postings["indices"][start:end]  # passages with this term, ascending
-            place = np.searchsorted(holders, rows)
-            place[place == len(holders)] = 0
-            scores += np.where(holders[place] == rows, postings["data"][start:end][place], np.float32(0))
+            position = np.searchsorted(holders, rows)
+            position[position == len(holders)] = 0
+            scores += np.where(holders[position] == rows, postings["data"][start:end][position], np.float32(0))
         return scores
 
 
@@ -216,13 +216,13 @@ class BM25Reranker(PointwiseReranker):
         """BM25 of each candidate, 0 where it shares no word with the query."""
         if not ids:
             return np.zeros(0)
-        words = tokenise([query.text], self.config, ids=False)[0]
+        words = tokenize([query.text], self.config, ids=False)[0]
         if self.config.statistics == "candidates":
             counted = Corpus.of(corpus.get(sorted(ids)))
             index = self._index(counted, None)
         else:
             counted, index = corpus, self._whole(corpus)
-        return index.scores(words, np.array([counted.row(one) for one in ids], dtype=np.int64))
+        return index.scores(words, np.array([counted.row(identifier) for identifier in ids], dtype=np.int64))
 
     def _whole(self, corpus: Corpus) -> BM25Index:
         """The index of the whole corpus, opened once."""

@@ -18,7 +18,7 @@ from pydantic import Field
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
 from methods.api import SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.baselines.hybrid import Part, RetrieverPart
@@ -131,7 +131,7 @@ def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
     """For each question another one's gold that is wrong for it.
 
     The questions are put on a circle in an order drawn from the seed (whatever order they came in). Each gets the
-    answer of the next one on the circle whose answer is not accepted for it after normalisation, and "" where no
+    answer of the next one on the circle whose answer is not accepted for it after normalization, and "" where no
     such answer exists; where all answers differ this is a permutation without fixed points.
 
     Returns:
@@ -139,14 +139,14 @@ def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
     """
     circle = sorted(questions, key=lambda question: content_hash([str(seed), question.query_id]))
     texts = [gold_text(question) for question in circle]
-    normal = [normalise(text) for text in texts]
+    normal = [normalize(text) for text in texts]
     distinct = set(normal)
     dealt = {}
-    for place, question in enumerate(circle):
-        accepted = {normalise(text) for text in (*question.golds, texts[place])} | {""}
+    for position, question in enumerate(circle):
+        accepted = {normalize(text) for text in (*question.golds, texts[position])} | {""}
         dealt[question.query_id] = ""
         if distinct - accepted:
-            following = ((place + step) % len(circle) for step in range(1, len(circle)))
+            following = ((position + step) % len(circle) for step in range(1, len(circle)))
             dealt[question.query_id] = next(texts[other] for other in following if normal[other] not in accepted)
     return dealt
 
@@ -178,8 +178,8 @@ class _OracleIndex:
         """The positives of each query that the corpus holds."""
         rankings = []
         for query in queries:
-            found = [passage for passage in dict.fromkeys(gold_of(query).evidence) if self._known(passage)][:k]
-            rankings.append(Ranking(query.id, tuple(found), tuple(1 / rank for rank in range(1, len(found) + 1))))
+            results = [passage for passage in dict.fromkeys(gold_of(query).evidence) if self._known(passage)][:k]
+            rankings.append(Ranking(query.id, tuple(results), tuple(1 / rank for rank in range(1, len(results) + 1))))
         return rankings
 
 
@@ -238,8 +238,8 @@ class _HasAnswerIndex:
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """The k best of the retriever, those with an answer first."""
-        asked = [Query(one.id, one.text, one.document_id, one.candidates, one.topic_entities) for one in queries]
-        rankings = self._index.retrieve(asked, k)
+        requests = [Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities) for query in queries]
+        rankings = self._index.retrieve(requests, k)
         return [self._split(query, ranking) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:

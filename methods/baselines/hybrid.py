@@ -90,10 +90,10 @@ class Hybrid:
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         """Build or reopen the index of every retriever."""
         indexes = []
-        for place, (component, retriever) in enumerate(zip(self._components, self._retrievers, strict=True)):
+        for position, (component, retriever) in enumerate(zip(self._components, self._retrievers, strict=True)):
             own = index_folder(component, corpus, self._services)
             if own is None and folder is not None:
-                own = folder / f"{place}-{component.id}"
+                own = folder / f"{position}-{component.id}"
             indexes.append(retriever.index(corpus, own))
         return HybridIndex(self.config, corpus, indexes)
 

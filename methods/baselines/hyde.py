@@ -137,9 +137,9 @@ class HydeIndex:
         vectors = self._questions(queries)
         for row, texts in enumerate(passages):
             # One by one: a vector must not depend on what else is encoded at the same time.
-            found = [self._encoder.passages([text], cached=False)[0] for text in sorted(texts)]
-            if found:
-                vectors[row] = np.mean([vectors[row], *found], axis=0, dtype=np.float64)
+            results = [self._encoder.passages([text], cached=False)[0] for text in sorted(texts)]
+            if results:
+                vectors[row] = np.mean([vectors[row], *results], axis=0, dtype=np.float64)
         rankings = self._index.nearest(queries, vectors, k)
         return [
             Ranking(ranking.query_id, ranking.ids, ranking.scores, spent(replies), self._note(replies, texts))
@@ -148,9 +148,9 @@ class HydeIndex:
 
     def _written(self, queries: Sequence[Query]) -> list[list[Reply]]:
         """The replies to each query, `samples` of them."""
-        asked: list[Messages] = [messages(PROMPT, query.text) for query in queries]
-        rounds = [self._writer.complete(asked, repetition=number) for number in range(self.config.samples)]
-        return [[replies[place] for replies in rounds] for place in range(len(queries))]
+        requests: list[Messages] = [messages(PROMPT, query.text) for query in queries]
+        rounds = [self._writer.complete(requests, repetition=number) for number in range(self.config.samples)]
+        return [[replies[position] for replies in rounds] for position in range(len(queries))]
 
     def _questions(self, queries: Sequence[Query]) -> Vectors:
         texts = [query.text for query in queries]

@@ -54,7 +54,7 @@ class BiEncoderReranker(PointwiseReranker):
         self.encoder = Encoder(config, services.device)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Cosines, or inner products where the encoder does not normalise."""
+        """Cosines, or inner products where the encoder does not normalize."""
         # Batches are made of this query's passages alone, in an order that their content decides: so that scores
         # depend neither on other queries nor on the order of the candidates, to the last bit.
         passages = sorted(set(corpus.get(ids)), key=_content)
@@ -106,8 +106,8 @@ class LateInteractionReranker(PointwiseReranker):
         # In an order that the passages' content decides, so that scores do not depend on that of the candidates.
         wanted = [passage.full_text for passage in corpus.get(ids)]
         texts = sorted(set(wanted))
-        found = max_sim(self.model.queries([query.text])[0], self.model.passages(texts))
-        empty = ~np.isfinite(found)
-        found[empty] = found[~empty].min(initial=0.0) - 1
-        by_text = dict(zip(texts, found.tolist(), strict=True))
+        result = max_sim(self.model.queries([query.text])[0], self.model.passages(texts))
+        empty = ~np.isfinite(result)
+        result[empty] = result[~empty].min(initial=0.0) - 1
+        by_text = dict(zip(texts, result.tolist(), strict=True))
         return np.array([by_text[text] for text in wanted], dtype=np.float64)

@@ -15,7 +15,7 @@ from pydantic import Field
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from methods.api import FAILED, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.baselines.hybrid import Part, RetrieverPart, fuse
 from methods.baselines.hyde import messages, spent
@@ -138,21 +138,21 @@ class PromptedIndex:
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        asked = [messages(prompt, query.text) for query in queries for prompt in PROMPTS.values()]
-        replies = self._model.complete(asked)
+        requests = [messages(prompt, query.text) for query in queries for prompt in PROMPTS.values()]
+        replies = self._model.complete(requests)
         size = len(PROMPTS)
-        return [self._ranking(query, replies[size * place : size * (place + 1)], k) for place, query in enumerate(queries)]
+        return [self._ranking(query, replies[size * position : size * (position + 1)], k) for position, query in enumerate(queries)]
 
     def _ranking(self, query: Query, replies: Sequence[Reply], k: int) -> Ranking:
-        said = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
+        responses = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
         # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.
         different: dict[str, str] = {}
-        for text in said:
-            different.setdefault(normalise(text) or text, text)
+        for text in responses:
+            different.setdefault(normalize(text) or text, text)
         wordings = list(different.values())
-        asked = [replace(query, id=f"{query.id}~{number}", text=text) for number, text in enumerate(wordings)]
-        found = self._index.retrieve(asked, self.config.per_query)
-        fused = fuse(query, found, k, self._corpus, self.config.k)
+        queries = [replace(query, id=f"{query.id}~{number}", text=text) for number, text in enumerate(wordings)]
+        result = self._index.retrieve(queries, self.config.per_query)
+        fused = fuse(query, result, k, self._corpus, self.config.k)
         failed = sorted({reply.failed for reply in replies if reply.failed})
         note = {"queries": wordings, **({"failed": failed} if failed else {})}
         return Ranking(fused.query_id, fused.ids, fused.scores, fused.usage + spent(replies), {NOTE: note})
@@ -282,26 +282,26 @@ class Tree:
         return f"<|system|>\n{self.config.system}{end}\n<|user|>\n{question}{end}\n<|assistant|>\n"
 
     def _answers(self, levels: list[list[Node]], leaves: list[list[Leaf]], usage: list[Usage]) -> None:
-        places, prompts = self._prompts(levels, (ANSWER_TOKEN,))
+        positions, prompts = self._prompts(levels, (ANSWER_TOKEN,))
         written = self._model.generate(prompts)
         weighed = self._weighed(prompts, written)
-        for (owner, node, _), generation, (confidence, perplexity) in zip(places, written, weighed, strict=True):
+        for (owner, node, _), generation, (confidence, perplexity) in zip(positions, written, weighed, strict=True):
             usage[owner] += _cost(generation)
             leaves[owner].append(Leaf(node, generation.text.strip(), confidence, perplexity))
 
     def _searches(self, queries: Sequence[Query], levels: list[list[Node]], usage: list[Usage]) -> list[list[Node]]:
-        places, prompts = self._prompts(levels, QUERY_TOKENS)
+        positions, prompts = self._prompts(levels, QUERY_TOKENS)
         written = self._model.generate(prompts, sampling=self._sampling)
         below: list[list[Node]] = [[] for _ in queries]
-        asked, texts = [], []
-        for number, ((owner, _, _), generation) in enumerate(zip(places, written, strict=True)):
+        query, texts = [], []
+        for number, ((owner, _, _), generation) in enumerate(zip(positions, written, strict=True)):
             usage[owner] += _cost(generation)
             # A query that does not end, or says nothing, is replaced by the question.
             text = generation.text.strip() if generation.ended else ""
             texts.append(text or queries[owner].text)
-            asked.append(replace(queries[owner], id=f"{queries[owner].id}~{number}", text=texts[-1]))
-        rankings = self._index.retrieve(asked, self.config.per_query) if asked else []
-        for (owner, node, _), prompt, text, ranking in zip(places, prompts, texts, rankings, strict=True):
+            query.append(replace(queries[owner], id=f"{queries[owner].id}~{number}", text=texts[-1]))
+        rankings = self._index.retrieve(query, self.config.per_query) if query else []
+        for (owner, node, _), prompt, text, ranking in zip(positions, prompts, texts, rankings, strict=True):
             usage[owner] += ranking.usage
             below[owner].append(self._below(node, prompt, text, ranking))
         return below
@@ -317,14 +317,14 @@ class Tree:
 
     def _prompts(self, levels: list[list[Node]], tokens: Sequence[str]) -> tuple[list[tuple[int, Node, str]], list[str]]:
         """Every node with every token behind it, where that leaves room to write; whose and which, and the prompts."""
-        places = [
+        positions = [
             (owner, node, token)
             for owner, nodes in enumerate(levels)
             for node in nodes
             for token in tokens
             if len(self._model.encode(node.text + token)) <= self._model.room
         ]
-        return places, [node.text + token for _, node, token in places]
+        return positions, [node.text + token for _, node, token in positions]
 
     def _weighed(self, prompts: Sequence[str], written: Sequence[Generation]) -> Iterator[tuple[float, float]]:
         """Of each answer the mean probability of its tokens, and the perplexity of the path that it ends."""
@@ -471,7 +471,7 @@ class NativeRqRag:
 
 
 def _answered(ranking: Ranking) -> Prediction:
-    said = ranking.notes[NOTE]
+    response = ranking.notes[NOTE]
     evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
-    notes = {**ranking.notes, **({FAILED: said["failed"][0]} if "failed" in said else {})}
-    return Prediction(ranking.query_id, said.get("answer", ""), evidence, ranking.usage, notes)
+    notes = {**ranking.notes, **({FAILED: response["failed"][0]} if "failed" in response else {})}
+    return Prediction(ranking.query_id, response.get("answer", ""), evidence, ranking.usage, notes)

@@ -50,7 +50,7 @@ def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path
         settings.pop("peft_version", None)
         settings["target_modules"] = sorted(settings["target_modules"])
         path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
-    save_file({name: one.detach().cpu().contiguous() for name, one in rows.state_dict().items()}, str(folder / ROWS))
+    save_file({name: item.detach().cpu().contiguous() for name, item in rows.state_dict().items()}, str(folder / ROWS))
     write_json(
         folder / CONFIG,
         {
@@ -74,16 +74,16 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
     path = folder / CONFIG
     if not path.is_file():
         raise UserError("this is not a checkpoint of CLaRa", where=str(folder), try_this="a folder that `ragmeter train clara` wrote")
-    told = read_json(path)
+    reported = read_json(path)
     try:
-        if told["layout"] != LAYOUT:
+        if reported["layout"] != LAYOUT:
             raise UserError(
-                f"this checkpoint has layout {told['layout']}; {LAYOUT} is read",
+                f"this checkpoint has layout {reported['layout']}; {LAYOUT} is read",
                 where=str(path),
                 try_this="train it again with this version",
             )
-        config, base_hash = ClaraConfig.model_validate(told["config"]), told["base_hash"]
-        names = tuple(one for one in ADAPTERS if one in told["adapters"])
+        config, base_hash = ClaraConfig.model_validate(reported["config"]), reported["base_hash"]
+        names = tuple(adapter for adapter in ADAPTERS if adapter in reported["adapters"])
     except (KeyError, TypeError, ValidationError) as error:
         raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
     if weights_hash(config.base, config.revision) != base_hash:
@@ -112,14 +112,14 @@ def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
         wanted.append((folder / name / "adapter_model.safetensors", own))
     for path, own in wanted:
         try:
-            found = load_file(str(path), device=device)
+            result = load_file(str(path), device=device)
         except Exception as error:
             raise UserError(f"a file cannot be read: {error}", where=str(path), try_this="its original files") from error
-        if {key: one.shape for key, one in found.items()} != {key: one.shape for key, one in own.items()}:
+        if {key: item.shape for key, item in result.items()} != {key: item.shape for key, item in own.items()}:
             raise UserError("the file holds other tensors than the model", where=str(path), try_this="its own base")
         with torch.no_grad():
-            for key, one in own.items():
-                one.copy_(found[key])
+            for key, item in own.items():
+                item.copy_(result[key])
 
 
 def require_checkpoint(model: str, *, where: str) -> Path:

@@ -154,10 +154,10 @@ class _Part(BaseModel):
 
 
 class StepOptions(_Part):
-    """How a stage is optimised."""
+    """How a stage is optimized."""
 
     epochs: int = Field(1, ge=1, description="times that each row is used; paper 1")
-    steps: int | None = Field(None, ge=1, description="of the optimiser at most, whatever the epochs; null: all")
+    steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
     warm_up: float = Field(0.03, ge=0, description="share of the steps in which it rises, below 1; else their number; released 0.03")
     schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="how the rate goes on")
@@ -168,7 +168,7 @@ class StepOptions(_Part):
 
 
 class SelectionSteps(StepOptions):
-    """How the query reasoner is optimised: far more gently, in smaller steps."""
+    """How the query reasoner is optimized: far more gently, in smaller steps."""
 
     learning_rate: float = Field(5e-6, gt=0, description="of AdamW, at its peak; paper 5e-6")
     schedule: Literal["cosine", "linear", "constant"] = Field(
@@ -187,7 +187,7 @@ class CompressionOptions(_Part):
         description="ours, not the paper's: weight of a loss that has each memory token name the tokens of its share "
         "of the document through the base's output layer",
     )
-    naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learnt from")
+    naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learned from")
 
     naming_fades: float | None = Field(
         None, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0; null: it stays"
@@ -266,8 +266,8 @@ class JointStage(RetrieverStage):
         "instruction", description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out"
     )
     k: int | None = Field(None, ge=1, description="documents chosen; null: the model's, paper 5")
-    selection: Literal["learnt", "frozen"] = Field(
-        "learnt", description="frozen: the reasoner stays as it began and the generator alone learns, for comparison"
+    selection: Literal["learned", "frozen"] = Field(
+        "learned", description="frozen: the reasoner stays as it began and the generator alone learns, for comparison"
     )
     soft_steps: float = Field(
         0.0, ge=0, lt=1, description="ours: share of the steps in which documents are mixed by their soft weights, less and less"
@@ -371,8 +371,8 @@ class ClaraTrainingConfig(TrainingConfig):
 
     def references(self, stage: Stage) -> tuple[str, ...]:
         """What a stage is trained on."""
-        found: tuple[str, ...] = getattr(self.data, _DATA[stage])
-        return found
+        results: tuple[str, ...] = getattr(self.data, _DATA[stage])
+        return results
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
         """Of the training's stages, those that end in a checkpoint; the last one is its result."""
@@ -447,7 +447,7 @@ def worlds(
         naming_only: Steps of naming alone.
         every: Steps between validations; None: each epoch.
     """
-    asked = {"worlds": {"worlds": train, "questions": questions, "candidates": 20, "mix": {"single": 1.0}}}
+    queries = {"worlds": {"worlds": train, "questions": questions, "candidates": 20, "mix": {"single": 1.0}}}
     held_out = {"worlds": {"questions": 200, "candidates": 20, "mix": {"single": 1.0}}}
     return {
         "model": {
@@ -461,7 +461,7 @@ def worlds(
             "memory_length": "embedding",
             "max_prompt": 1024,
         },
-        "data": {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"], "options": asked, "unheard": 0.2},
+        "data": {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"], "options": queries, "unheard": 0.2},
         "validation": {"instruction": ["worlds:validation"], "joint": ["worlds:validation"], "options": held_out},
         "validate_on": {"questions": 200, "every": every},
         "scp": {
@@ -483,8 +483,8 @@ def worlds(
     }
 
 
-def _steps(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"batch_size": 16, "micro_batch": 8, "epochs": 100, **given}
+def _steps(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"batch_size": 16, "micro_batch": 8, "epochs": 100, **options}
 
 
 _WORLDS = worlds(

@@ -1,4 +1,4 @@
-"""Rows from data references: the authors' files, PISCO's, what was synthesised, worlds, or any benchmark.
+"""Rows from data references: the authors' files, PISCO's, what was synthesized, worlds, or any benchmark.
 
 Files of rows are streamed by their loaders and taken as they are. Any other benchmark is loaded, and its questions get
 documents by `PoolConfig`: what a method may see decides which (candidates, or a retriever's), and gold decides only
@@ -77,19 +77,19 @@ def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Le
         seed: Of wordings, and of which questions are asked.
     """
     if options.asked is None:
-        return [scp_lesson(row, _number(seed, place)) for place, row in enumerate(rows)]
+        return [scp_lesson(row, _number(seed, position)) for position, row in enumerate(rows)]
     about: dict[str, list[ScpRow]] = {}
     for row in rows:
         about.setdefault(row.document, []).append(row)
-    found = []
+    results = []
     for text, same in about.items():
         pairs = [pair for row in same if row.kind == "qa" for pair in zip(row.questions, row.answers, strict=True)]
         draws = Draws("clara asked", seed, text)
         chosen = draws.sample(pairs, min(options.asked, len(pairs)))
-        asked = [Exchange(answer(question, 1), said) for question, said in chosen]
+        queries = [Exchange(answer(question, 1), response) for question, response in chosen]
         retold = [exchange for row in same if row.kind == "paraphrase" for exchange in scp_lesson(row, _number(seed, text)).exchanges]
-        found.append(Lesson((text,), (*asked, *retold)))
-    return found
+        results.append(Lesson((text,), (*queries, *retold)))
+    return results
 
 
 def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[Lesson]:
@@ -107,30 +107,30 @@ def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStag
         return [instruction_lesson(row, options.documents) for row in rows]
     needs = [_evidence(row, options.documents) for row in rows]
     about: dict[str, list[int]] = {}
-    for place, texts in enumerate(needs):
+    for position, texts in enumerate(needs):
         if texts:
-            about.setdefault(texts[0], []).append(place)
-    found = []
-    for place, row in enumerate(rows):
+            about.setdefault(texts[0], []).append(position)
+    results = []
+    for position, row in enumerate(rows):
         kept = row.documents[: options.documents]
         others = {
-            rows[one].question: one
+            rows[item].question: item
             for text in kept
-            for one in about.get(text, ())
-            if set(needs[one]).issubset(kept) and rows[one].question != row.question
+            for item in about.get(text, ())
+            if set(needs[item]).issubset(kept) and rows[item].question != row.question
         }
         joining = list(others.values())
-        drawn = Draws("clara together", seed, place).sample(joining, min(options.together - 1, len(joining)))
-        exchanges = (Exchange(answer(rows[one].question, len(kept)), rows[one].answer) for one in (place, *drawn))
-        found.append(Lesson(kept, tuple(exchanges)))
-    return found
+        drawn = Draws("clara together", seed, position).sample(joining, min(options.together - 1, len(joining)))
+        exchanges = (Exchange(answer(rows[item].question, len(kept)), rows[item].answer) for item in (position, *drawn))
+        results.append(Lesson(kept, tuple(exchanges)))
+    return results
 
 
 def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
     """What a row's answer stands in; empty where it is not known, or not among the documents that are read."""
-    if any(place >= documents for place in row.evidence):
+    if any(position >= documents for position in row.evidence):
         return ()
-    return tuple(row.documents[place] for place in row.evidence)
+    return tuple(row.documents[position] for position in row.evidence)
 
 
 def _number(*parts: int | str) -> int:
@@ -148,7 +148,7 @@ _SLACK = 16
 def fits(generator: Any) -> Callable[[Prompt, str], bool]:
     """Whether a prompt with its reply fits, which is counted only where it is not certain.
 
-    A text has at most as many tokens as bytes, so most rows need not be tokenised.
+    A text has at most as many tokens as bytes, so most rows need not be tokenized.
 
     Args:
         generator: Counts tokens, and knows how many fit.
@@ -179,9 +179,12 @@ def fitting_lessons(lessons: Sequence[Lesson], generator: Any, skip: bool) -> li
         UserError: Something is too long and is not to be left out, or nothing is left.
     """
     decide = fits(generator)
-    every = [(one.prompt, one.target) for lesson in lessons for one in lesson.exchanges]
+    every = [(exchange.prompt, exchange.target) for lesson in lessons for exchange in lesson.exchanges]
     _require(every, decide, generator, skip)
-    kept = (replace(lesson, exchanges=tuple(one for one in lesson.exchanges if decide(one.prompt, one.target))) for lesson in lessons)
+    kept = (
+        replace(lesson, exchanges=tuple(exchange for exchange in lesson.exchanges if decide(exchange.prompt, exchange.target)))
+        for lesson in lessons
+    )
     return _some([lesson for lesson in kept if lesson.exchanges])
 
 
@@ -219,7 +222,7 @@ def held_out_that_fit(
         prompt = answer(row.question, count)
         return decide(prompt, row.answer) and generator.length(prompt) + longest <= generator.room
 
-    kept = [lesson for lesson in lessons if all(decide(one.prompt, one.target) for one in lesson.exchanges)]
+    kept = [lesson for lesson in lessons if all(decide(exchange.prompt, exchange.target) for exchange in lesson.exchanges)]
     return kept, [row for row in questions if answered(row)]
 
 
@@ -254,7 +257,7 @@ _OF_MIX = {"all": ("qa", "paraphrase"), "paraphrase": ("paraphrase",), "simple+c
 
 
 def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping[str, Any] | None = None) -> list[ScpRow]:
-    """Rows of pretraining: of worlds, or of `clara_stages/pretraining`, whose `path` may be a synthesised file.
+    """Rows of pretraining: of worlds, or of `clara_stages/pretraining`, whose `path` may be a synthesized file.
 
     Args:
         reference: The data.
@@ -267,13 +270,13 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     data = data or ScpDataConfig()
     if not data.types:
         return []
-    found, config = _resolved(reference, options)
+    result, config = _resolved(reference, options)
     if isinstance(config, WorldsConfig):
-        parts = (replace(found, split=split) for split in (found.split or "").split("+"))
+        parts = (replace(result, split=split) for split in (result.split or "").split("+"))
         return [row for part in parts for row in world_rows(part, config, data)]
-    if found.name != "clara_stages" or found.subset != PRETRAINING:
+    if result.name != "clara_stages" or result.subset != PRETRAINING:
         raise UserError(
-            f"{found} holds no rows of pretraining",
+            f"{result} holds no rows of pretraining",
             where="data",
             try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data synthesize",
         )
@@ -284,7 +287,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
             where=f"mix: {data.mix}",
             try_this="a file that ragmeter data synthesize wrote with --mix simple, read with mix: simple+complex",
         )
-    return _drawn([row for row in map(scp_row, _streamed(found, config)) if row.kind in kinds], data)
+    return _drawn([row for row in map(scp_row, _streamed(result, config)) if row.kind in kinds], data)
 
 
 def instruction_rows(
@@ -308,10 +311,10 @@ def instruction_rows(
         UserError: The data does not allow it.
     """
     pool = pool or PoolConfig(depth=5)
-    found, config = _resolved(reference, options)
-    if found.name in STREAMED:
-        return [instruction_row(row, pool.depth) for row in islice(_streamed(found, config), limit)]
-    rows = joint_rows_of(registry.load(found, config).limited(limit), pool, services)
+    result, config = _resolved(reference, options)
+    if result.name in STREAMED:
+        return [instruction_row(row, pool.depth) for row in islice(_streamed(result, config), limit)]
+    rows = joint_rows_of(registry.load(result, config).limited(limit), pool, services)
     return [InstructionRow(row.question, row.documents, row.answer, row.golds[0], row.id, row.positives) for row in rows]
 
 
@@ -325,10 +328,10 @@ def joint_rows(
 ) -> list[JointRow]:
     """Rows of joint training or evaluation; otherwise as `instruction_rows`, of files `seed` counts too."""
     pool = pool or PoolConfig()
-    found, config = _resolved(reference, options)
-    if found.name in STREAMED:
-        return [joint_row(row, pool.depth, seed=pool.seed) for row in islice(_streamed(found, config), limit)]
-    return joint_rows_of(registry.load(found, config).limited(limit), pool, services)
+    result, config = _resolved(reference, options)
+    if result.name in STREAMED:
+        return [joint_row(row, pool.depth, seed=pool.seed) for row in islice(_streamed(result, config), limit)]
+    return joint_rows_of(registry.load(result, config).limited(limit), pool, services)
 
 
 def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | None = None) -> list[JointRow]:
@@ -337,22 +340,22 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
     Raises:
         UserError: There is no such question, or there are no candidates and no retriever is asked.
     """
-    questions = [one for one in benchmark.questions if one.answerable and one.golds]
+    questions = [question for question in benchmark.questions if question.answerable and question.golds]
     if not questions:
         raise UserError(f"{benchmark.reference} has no question with an answer", where="data")
     ranked = _ranked(benchmark, questions, pool, services or Services())
     rows = []
     for question in questions:
         others = [passage.full_text for passage in benchmark.corpus.get(ranked[question.id])]
-        present = [one for one in dict.fromkeys(question.evidence) if one in benchmark.corpus]
+        present = [fromkey for fromkey in dict.fromkeys(question.evidence) if fromkey in benchmark.corpus]
         positives = [passage.full_text for passage in benchmark.corpus.get(present)]
         if pool.oracle:
-            documents, places = pooled(question.id, positives, others, pool.depth, seed=pool.seed)
+            documents, positions = pooled(question.id, positives, others, pool.depth, seed=pool.seed)
         else:
             documents = tuple(dict.fromkeys(others))[: pool.depth]
-            places = tuple(place for place, text in enumerate(documents) if text in set(positives))
-        taught = _answer(question, [documents[place] for place in places])
-        rows.append(JointRow(question.id, question.text, documents, taught, places, question.golds))
+            positions = tuple(position for position, text in enumerate(documents) if text in set(positives))
+        taught = _answer(question, [documents[position] for position in positions])
+        rows.append(JointRow(question.id, question.text, documents, taught, positions, question.golds))
     return rows
 
 
@@ -367,18 +370,18 @@ def _answer(question: Question, evidence: Sequence[str]) -> str:
 
 def _ranked(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
     """Ids of the documents that a question may have, best first."""
-    given = {one.id: tuple(one.candidates or ()) for one in questions if pool.source != "retriever"}
-    if pool.source == "record" and not any(given.values()):
+    options = {question.id: tuple(question.candidates or ()) for question in questions if pool.source != "retriever"}
+    if pool.source == "record" and not any(options.values()):
         raise UserError(f"{benchmark.reference} gives its questions no candidates", where="source: record", try_this="source: retriever")
     if pool.source == "record":
-        return given
-    found = retrieved(benchmark, questions, pool.component, pool.depth, services)
-    return {one.id: (*given.get(one.id, ()), *found[one.id]) for one in questions}
+        return options
+    result = retrieved(benchmark, questions, pool.component, pool.depth, services)
+    return {question.id: (*options.get(question.id, ()), *result[question.id]) for question in questions}
 
 
 def _resolved(reference: str, options: Mapping[str, Any] | None) -> tuple[DataReference, DatasetConfig]:
-    found, entry = registry.resolve(reference, where="data")
-    return found, registry.options_of(entry, options or {})
+    result, entry = registry.resolve(reference, where="data")
+    return result, registry.options_of(entry, options or {})
 
 
 def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[TrainingRow]:
@@ -442,27 +445,27 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
     data, most = config.validation, config.validate_on.questions
     alone = stage in ("scp", "instruction")
     depth = config.instruction.documents if alone else data.pool.depth
-    found: list[JointRow] = []
+    results: list[JointRow] = []
     for reference in data.instruction if alone else data.joint:
         require_no_test(reference, "validation")
         pool = data.pool.model_copy(update={"depth": depth})
-        found += joint_rows(reference, pool, _options(data, reference), services, limit=most)
+        results += joint_rows(reference, pool, _options(data, reference), services, limit=most)
     known = {(row.question, row.documents) for row in rows if not isinstance(row, ScpRow)}
-    for row in found:
+    for row in results:
         if (row.question, row.documents) in known:
             raise UserError(
                 f"the question {row.question!r} is held out and trained on", where="validation", try_this="another split for validation"
             )
     if stage == "scp":
-        found = [_alone(row) for row in found]
-    return found[:most]
+        results = [_alone(row) for row in results]
+    return results[:most]
 
 
 def _alone(row: JointRow) -> JointRow:
     """A question with its evidence alone; as it is where that is not known."""
     if not row.positives:
         return row
-    texts = tuple(row.documents[place] for place in row.positives)
+    texts = tuple(row.documents[positive] for positive in row.positives)
     return replace(row, documents=texts, positives=tuple(range(len(texts))))
 
 
@@ -530,7 +533,7 @@ def require_no_test(reference: str, where: str) -> None:
 
 
 # -- Lessons about names that nobody has heard (ours): worlds to train on have none, worlds to be asked about do --
-# A word of the train worlds is one token, an unheard one is spelt in pieces, in documents, questions and answers alike.
+# A word of the train worlds is one token, an unheard one is spelled in pieces, in documents, questions and answers alike.
 # The pocket model was trained to copy such pieces (`tools.tiny_lm.tasks`); memory must keep them, too.
 
 
@@ -544,7 +547,7 @@ def in_lessons(lessons: Sequence[Lesson], share: float, seed: int) -> list[Lesso
     """
     if not share:
         return list(lessons)
-    return [_lesson(one, share, Draws("clara unheard", seed, place)) for place, one in enumerate(lessons)]
+    return [_lesson(item, share, Draws("clara unheard", seed, position)) for position, item in enumerate(lessons)]
 
 
 def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]:
@@ -565,12 +568,12 @@ def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]
 
 
 def _lesson(lesson: Lesson, share: float, draws: Draws) -> Lesson:
-    texts = [*lesson.documents, *(one.prompt.question for one in lesson.exchanges)]
+    texts = [*lesson.documents, *(exchange.prompt.question for exchange in lesson.exchanges)]
     known = sorted({word for text in texts for word in NAME.findall(text)} & _known())
     swaps = unheard_words(known, share, draws)
     exchanges = (
-        Exchange(replace(one.prompt, question=replaced(one.prompt.question, swaps)), replaced(one.target, swaps))
-        for one in lesson.exchanges
+        Exchange(replace(exchange.prompt, question=replaced(exchange.prompt.question, swaps)), replaced(exchange.target, swaps))
+        for exchange in lesson.exchanges
     )
     return Lesson(_all(lesson.documents, swaps), tuple(exchanges))
 

@@ -100,8 +100,8 @@ class Topics:
 
     def found(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
         """Words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
-        asked, told = _spelt([question]), _spelt(documents)
-        return tuple(word for word in self.union if word.casefold() in told - asked)
+        query, reported = _spelled([question]), _spelled(documents)
+        return tuple(word for word in self.union if word.casefold() in reported - query)
 
 
 def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top: int = TOP) -> list[Topics]:
@@ -125,7 +125,7 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
     return [Topics(tuple(_words(clara.tokenizer, position) for position in text)) for text in ids]
 
 
-def _spelt(texts: Iterable[str]) -> set[str]:
+def _spelled(texts: Iterable[str]) -> set[str]:
     """The whole words of texts: a piece of one says nothing."""
     return {word for text in texts for word in _WORD.findall(text.casefold())}
 
@@ -133,7 +133,7 @@ def _spelt(texts: Iterable[str]) -> set[str]:
 def _words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     """Tokens as words: without special tokens, blanks, punctuation, and pieces of one character."""
     special = set(tokenizer.all_special_ids)
-    texts = (tokenizer.decode([one]).strip() for one in ids if one not in special)
+    texts = (tokenizer.decode([identifier]).strip() for identifier in ids if identifier not in special)
     return tuple(dict.fromkeys(text for text in texts if len(text) > 1 and _WORD.search(text) and "\ufffd" not in text))
 
 
@@ -154,9 +154,9 @@ class ClaraExplainConfig(QueryOptions):
 
     @model_validator(mode="before")
     @classmethod
-    def _either_word(cls, given: Any) -> Any:
+    def _either_word(cls, value: Any) -> Any:
         """Every approach explains a `checkpoint`; CLaRa's parts, which all take a `model`, are built from this, too."""
-        named = {"checkpoint", "model"} & set(given) if isinstance(given, Mapping) else set()
+        named = {"checkpoint", "model"} & set(value) if isinstance(value, Mapping) else set()
         if len(named) == 2:
             raise UserError(
                 "checkpoint and model are two words for the same folder",
@@ -164,10 +164,10 @@ class ClaraExplainConfig(QueryOptions):
                 try_this="give one of them: --set checkpoint=FOLDER",
             )
         if not named:
-            return given
-        folder = given[named.pop()]
+            return value
+        folder = value[named.pop()]
         # A text in any case, so that what is wrong with the folder is said of one word alone.
-        return {**given, "checkpoint": folder, "model": str(folder)}
+        return {**value, "checkpoint": folder, "model": str(folder)}
 
     def preflight(self) -> None:
         """Check that there is such a checkpoint, and its base the one that it was trained on."""
@@ -183,8 +183,8 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     query = question.query()
     everywhere = Scope(corpus).rows(query) is None
     options = {name: value for name, value in config.model_dump().items() if name in QueryOptions.model_fields}
-    found = ClaraRetrieverConfig.model_validate({**options, "offline": everywhere or config.offline})
-    retriever = ClaraRetriever(found, services)
+    result = ClaraRetrieverConfig.model_validate({**options, "offline": everywhere or config.offline})
+    retriever = ClaraRetriever(result, services)
     k = config.k or model.clara.config.k
     (ranking,) = retriever.index(corpus).retrieve([query], max(k, config.shown, 100))
     ids = ranking.ids[:k]
@@ -192,13 +192,13 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     written = {"model": config.model, "dtype": config.dtype, "max_new_tokens": config.max_new_tokens}
     reader = ClaraReader(ClaraReaderConfig.model_validate(written), services)
     (answer,) = reader.read([query], [Context(query.id, memory=memory)])
-    (asked,) = topics(model.clara, [question.text], config.query_adapter, config.top)
-    gold = [passage.full_text for passage in corpus.get(one for one in question.evidence if one in corpus)]
-    added = asked.found(question.text, gold)
+    (request,) = topics(model.clara, [question.text], config.query_adapter, config.top)
+    gold = [passage.full_text for passage in corpus.get(item for item in question.evidence if item in corpus)]
+    added = request.found(question.text, gold)
     shown = corpus.get(ranking.ids[: config.shown])
     tables = (
         _ranking(question, shown, ranking.scores, k),
-        _positions(asked, set(added)),
+        _positions(request, set(added)),
         *([_documents(shown[:k], topics(model.clara, [p.full_text for p in shown[:k]], "compressor", config.top))] if shown else []),
     )
     if config.retell and shown:
@@ -207,7 +207,7 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
 
 
 def _retold(documents: Sequence[str], clara: Any) -> Table:
-    rows = tuple((rank, one.document, one.text) for rank, one in enumerate(retell(clara, documents), 1))
+    rows = tuple((rank, item.document, item.text) for rank, item in enumerate(retell(clara, documents), 1))
     return Table("Documents told again from their memory alone", ("rank", "document", "retold"), rows)
 
 
@@ -217,18 +217,18 @@ def _ranking(question: Question, shown: Sequence[Passage], scores: Sequence[floa
             rank,
             *numbers([score]),
             "read" if rank <= k else "",
-            "evidence" if one.id in question.evidence else "",
-            shortened(one.full_text, 100),
+            "evidence" if item.id in question.evidence else "",
+            shortened(item.full_text, 100),
         )
-        for rank, (one, score) in enumerate(zip(shown, scores, strict=False), 1)
+        for rank, (item, score) in enumerate(zip(shown, scores, strict=False), 1)
     )
     return Table("Documents by their memory", ("rank", "cosine", "", "gold", "text"), rows, "of flattened memory, eq. 3.1")
 
 
-def _positions(asked: Topics, added: set[str]) -> Table:
+def _positions(query: Topics, added: set[str]) -> Table:
     rows = tuple(
-        (place, ", ".join(words[:WORDS]), ", ".join(word for word in words if word in added))
-        for place, words in enumerate(asked.positions, 1)
+        (position, ", ".join(words[:WORDS]), ", ".join(word for word in words if word in added))
+        for position, words in enumerate(query.positions, 1)
     )
     return Table(
         "What the question's memory stands for",
@@ -238,18 +238,20 @@ def _positions(asked: Topics, added: set[str]) -> Table:
     )
 
 
-def _documents(shown: Sequence[Passage], found: Sequence[Topics]) -> Table:
+def _documents(shown: Sequence[Passage], results: Sequence[Topics]) -> Table:
     rows = tuple(
-        (rank, place, ", ".join(words[:WORDS])) for rank, one in enumerate(found, 1) for place, words in enumerate(one.positions, 1)
+        (rank, position, ", ".join(words[:WORDS]))
+        for rank, item in enumerate(results, 1)
+        for position, words in enumerate(item.positions, 1)
     )
     return Table("What the memory of the documents read stands for", ("rank", "memory token", "words"), rows)
 
 
 def _summary(question: Question, ids: Sequence[str], answer: str, k: int, added: Sequence[str]) -> str:
-    gold = [place for place, one in enumerate(ids, 1) if one in question.evidence]
-    told = f"Of {len(question.evidence)} documents of evidence {sum(rank <= k for rank in gold)} are read"
+    gold = [position for position, item in enumerate(ids, 1) if item in question.evidence]
+    reported = f"Of {len(question.evidence)} documents of evidence {sum(rank <= k for rank in gold)} are read"
     ranks = f", at rank {', '.join(map(str, gold))} of {len(ids)}" if gold else ""
-    evidence = f" {told}{ranks}." if question.evidence else ""
+    evidence = f" {reported}{ranks}." if question.evidence else ""
     words = f" Its memory adds {', '.join(added[:WORDS])}." if added else ""
     expected = f" ({'; '.join(question.answers)})" if question.answers else ""
     return f"“{shortened(question.text)}” – {answer or 'no answer'}{expected}.{evidence}{words}"
@@ -288,8 +290,8 @@ def states(clara: Any, texts: Sequence[str]) -> States:
     import torch
 
     with torch.inference_mode():
-        found = clara.encode(texts)
-    return States(*(one.cpu().double().numpy() for one in (found.document_mean, found.memory_mean)))
+        result = clara.encode(texts)
+    return States(*(item.cpu().double().numpy() for item in (result.document_mean, result.memory_mean)))
 
 
 def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0) -> NDArray[np.float64]:
@@ -297,7 +299,7 @@ def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0
 
     Args:
         points: Shape (n, h).
-        projection: pca: the two directions of most variance; tsne: neighbours stay neighbours (scikit-learn).
+        projection: pca: the two directions of most variance; tsne: neighbors stay neighbors (scikit-learn).
         seed: Of t-SNE.
 
     Returns:
@@ -306,16 +308,16 @@ def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0
     Raises:
         MissingPackage: scikit-learn is not installed.
     """
-    centred = points - points.mean(axis=0)
+    centered = points - points.mean(axis=0)
     if projection == "tsne" and len(points) > 2:
         try:
             from sklearn.manifold import TSNE
         except ImportError as error:
             raise MissingPackage("scikit-learn", "models", "t-SNE") from error
-        # Half of the points are of one kind: the default of 30 neighbours needs more than 30 points.
-        neighbours = min(30.0, (len(points) - 1) / 3)
-        return np.asarray(TSNE(2, perplexity=neighbours, init="pca", random_state=seed).fit_transform(centred), float)
-    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
+        # Half of the points are of one kind: the default of 30 neighbors needs more than 30 points.
+        neighbors = min(30.0, (len(points) - 1) / 3)
+        return np.asarray(TSNE(2, perplexity=neighbors, init="pca", random_state=seed).fit_transform(centered), float)
+    left, scale, _ = np.linalg.svd(centered, full_matrices=False)
     plane = np.zeros((len(points), 2))
     shown = min(2, len(scale))
     plane[:, :shown] = left[:, :shown] * scale[:shown]
@@ -324,25 +326,25 @@ def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0
     return plane * np.where(plane[largest, range(2)] < 0, -1, 1)
 
 
-def svg(found: States, projection: Projection = "tsne", seed: int = 0) -> str:
+def svg(result: States, projection: Projection = "tsne", seed: int = 0) -> str:
     """Draw the states; the same ones always look the same."""
-    count = len(found.documents)
-    plane = projected(np.concatenate([found.documents, found.memory]), projection, seed) if count else np.zeros((0, 2))
+    count = len(result.documents)
+    plane = projected(np.concatenate([result.documents, result.memory]), projection, seed) if count else np.zeros((0, 2))
     low, high = (plane.min(axis=0), plane.max(axis=0)) if count else (np.zeros(2), np.ones(2))
     spread = np.where(high > low, high - low, 1.0)
-    places = MARGIN + (plane - low) / spread * (SIZE - 2 * MARGIN)
+    positions = MARGIN + (plane - low) / spread * (SIZE - 2 * MARGIN)
     dots = "".join(
         f'<circle class="{"document" if row < count else "memory"}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
-        for row, (x, y) in enumerate(places)
+        for row, (x, y) in enumerate(positions)
     )
     name = {"pca": "principal components", "tsne": "t-SNE"}[projection]
     legend = "".join(
         f'<circle class="{kind}" cx="{x}" cy="{SIZE + 20}" r="5"/><text x="{x + 12}" y="{SIZE + 25}">{label}</text>'
         for x, kind, label in ((MARGIN, "document", "documents"), (MARGIN + 130, "memory", "their memory"))
     )
-    told = f"{count:,} documents, {name}, mean squared distance {found.distance:.3g}"
+    reported = f"{count:,} documents, {name}, mean squared distance {result.distance:.3g}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE + LEGEND}" width="{SIZE}" '
         f'height="{SIZE + LEGEND}"><style>{_STYLE}</style><rect class="frame" x="1" y="1" width="{SIZE - 2}" '
-        f'height="{SIZE - 2}"/>{dots}{legend}<text x="{MARGIN + 260}" y="{SIZE + 25}">{told}</text></svg>\n'
+        f'height="{SIZE - 2}"/>{dots}{legend}<text x="{MARGIN + 260}" y="{SIZE + 25}">{reported}</text></svg>\n'
     )

@@ -94,7 +94,7 @@ class Generator:
         text = self._layout.prompt(plain, self._tokens.memory, self._between)
         ids = list(self._tokenizer(text, add_special_tokens=self._layout.special)["input_ids"])
         first, count = self._tokens.first, self._tokens.count
-        slots = [one for one in ids if first <= one < first + count]
+        slots = [identifier for identifier in ids if first <= identifier < first + count]
         if slots != list(range(first, first + count)) * prompt.documents:
             raise UserError(
                 f"a prompt has {len(slots)} slots for memory where {prompt.documents * count} are wanted",
@@ -137,19 +137,19 @@ class Generator:
             UserError: A prompt is too long with its reply.
             ValueError: Memory does not fit the prompts, or a target is empty.
         """
-        asked = [self.prompt_ids(prompt) for prompt in prompts]
+        queries = [self.prompt_ids(prompt) for prompt in prompts]
         replies = [self.target_ids(target) for target in targets] if targets is not None else [[] for _ in prompts]
-        return self._assemble(prompts, asked, replies, memory, side)
+        return self._assemble(prompts, queries, replies, memory, side)
 
     def _assemble(
-        self, prompts: Sequence[Prompt], asked: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory, side: str
+        self, prompts: Sequence[Prompt], queries: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory, side: str
     ) -> Assembled:
-        rows = [before + after for before, after in zip(asked, replies, strict=True)]
+        rows = [before + after for before, after in zip(queries, replies, strict=True)]
         for prompt, row in zip(prompts, rows, strict=True):
             self._check_room(prompt, len(row))
         device = self._rows.memory.device
         filled, masks = padded(rows, self._pad, side)
-        taught = [[-100] * len(before) + after for before, after in zip(asked, replies, strict=True)]
+        taught = [[-100] * len(before) + after for before, after in zip(queries, replies, strict=True)]
         labels, _ = padded(taught, -100, side)
         ids = torch.tensor(filled, device=device)
         embedded = self._inserted(ids, self._flat(prompts, memory))
@@ -167,11 +167,11 @@ class Generator:
         """Memory vectors in the order of the slots: [slots, h]."""
         count, width = self._tokens.count, self._rows.memory.shape[1]
         wanted = [prompt.documents * count for prompt in prompts]
-        given: list[Tensor] = [] if memory is None else [one.reshape(-1, width) for one in memory]
-        found = [len(one) for one in given] or [0] * len(prompts)
-        if found != wanted:
-            raise ValueError(f"prompts have slots for {wanted} memory vectors and are given {found}")
-        return torch.cat(given) if given else self._rows.memory.new_zeros(0, width)
+        options: list[Tensor] = [] if memory is None else [item.reshape(-1, width) for item in memory]
+        result = [len(item) for item in options] or [0] * len(prompts)
+        if result != wanted:
+            raise ValueError(f"prompts have slots for {wanted} memory vectors and are given {result}")
+        return torch.cat(options) if options else self._rows.memory.new_zeros(0, width)
 
     def _inserted(self, ids: Tensor, vectors: Tensor) -> Tensor:
         embedded = self._rows.embed(ids)
@@ -225,30 +225,30 @@ class Generator:
         if kind not in IMPLEMENTATIONS:
             return None
         rows = []
-        for asked, wanted in zip(prompts, targets, strict=True):
-            ids, replies = [self.prompt_ids(one) for one in asked], [self.target_ids(one) for one in wanted]
-            for one, before, after in zip(asked, ids, replies, strict=True):
-                self._check_room(one, len(before) + len(after))
+        for queries, wanted in zip(prompts, targets, strict=True):
+            ids, replies = [self.prompt_ids(item) for item in queries], [self.target_ids(item) for item in wanted]
+            for item, before, after in zip(queries, ids, replies, strict=True):
+                self._check_room(item, len(before) + len(after))
             row = row_of(ids, replies)
             first, count = self._tokens.first, self._tokens.count
-            slots = sum(first <= one < first + count for one in row.ids[: row.shared])
-            if slots < asked[0].documents * count:
+            slots = sum(first <= identifier < first + count for identifier in row.ids[: row.shared])
+            if slots < queries[0].documents * count:
                 return None
             rows.append(row)
         batch = batch_of(rows, self._pad, self._rows.memory.device)
-        embedded = self._inserted(batch.ids, self._flat([asked[0] for asked in prompts], memory))
+        embedded = self._inserted(batch.ids, self._flat([prompt[0] for prompt in prompts], memory))
         seen = batch.seen
         if kind == "eager":
             # This one adds its mask to the scores.
             seen = torch.zeros_like(seen, dtype=embedded.dtype).masked_fill(~seen, torch.finfo(embedded.dtype).min)
-        places, losses = self._losses(embedded, batch.labels, attention_mask=seen, position_ids=batch.positions)
-        return losses.new_zeros(len(rows)).index_add(0, places, losses)
+        positions, losses = self._losses(embedded, batch.labels, attention_mask=seen, position_ids=batch.positions)
+        return losses.new_zeros(len(rows)).index_add(0, positions, losses)
 
-    def _losses(self, embedded: Tensor, labels: Tensor, **given: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses(self, embedded: Tensor, labels: Tensor, **value: Tensor) -> tuple[Tensor, Tensor]:
         """The row of every token that is taught, and its loss."""
         rows, columns = (labels != -100).nonzero(as_tuple=True)
         with logits_only_at(self._model, rows, columns - 1):
-            logits = self._model(inputs_embeds=embedded, use_cache=False, **given).logits[0]
+            logits = self._model(inputs_embeds=embedded, use_cache=False, **value).logits[0]
         return rows, functional.cross_entropy(logits.float(), labels[rows, columns], reduction="none")
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -269,21 +269,21 @@ class Generator:
             UserError: A prompt is too long with room for its reply.
             ValueError: Memory does not fit the prompts.
         """
-        asked = [self.prompt_ids(prompt) for prompt in prompts]
-        for prompt, ids in zip(prompts, asked, strict=True):
+        queries = [self.prompt_ids(prompt) for prompt in prompts]
+        for prompt, ids in zip(prompts, queries, strict=True):
             self._check_room(prompt, len(ids) + max_new_tokens)
         done: dict[int, Generation] = {}
-        for places in by_length([len(ids) for ids in asked], UNBOUNDED, batch_size):
-            chosen = None if memory is None else [memory[place] for place in places]
-            some = [prompts[place] for place in places], [asked[place] for place in places]
-            done.update(zip(places, self._written(*some, chosen, max_new_tokens), strict=True))
-        return [done[place] for place in range(len(prompts))]
+        for positions in by_length([len(ids) for ids in queries], UNBOUNDED, batch_size):
+            chosen = None if memory is None else [memory[position] for position in positions]
+            some = [prompts[position] for position in positions], [queries[position] for position in positions]
+            done.update(zip(positions, self._written(*some, chosen, max_new_tokens), strict=True))
+        return [done[position] for position in range(len(prompts))]
 
-    def _written(self, prompts: Sequence[Prompt], asked: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
+    def _written(self, prompts: Sequence[Prompt], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
         started = time.perf_counter()
         ends = self._ends()
         with torch.inference_mode():
-            batch = self._assemble(prompts, asked, [[] for _ in asked], memory, "left")
+            batch = self._assemble(prompts, queries, [[] for _ in queries], memory, "left")
             written = self._model.generate(
                 inputs_embeds=batch.embedded,
                 attention_mask=batch.mask,
@@ -298,7 +298,7 @@ class Generator:
                 eos_token_id=ends,
             ).tolist()
         seconds = (time.perf_counter() - started) / len(prompts)
-        return [self._generation(len(ids), row, ends, seconds) for ids, row in zip(asked, written, strict=True)]
+        return [self._generation(len(ids), row, ends, seconds) for ids, row in zip(queries, written, strict=True)]
 
     def _ends(self) -> list[int]:
         own = self._model.generation_config.eos_token_id
@@ -306,7 +306,7 @@ class Generator:
         return list(dict.fromkeys([self._ending, *own]))
 
     def _generation(self, prompt_tokens: int, written: list[int], ends: list[int], seconds: float) -> Generation:
-        end = next((place for place, token in enumerate(written) if token in ends), None)
+        end = next((position for position, token in enumerate(written) if token in ends), None)
         kept = written if end is None else written[:end]
         text = self._tokenizer.decode(kept, skip_special_tokens=True).strip()
         return Generation(text, prompt_tokens, len(kept) + (end is not None), seconds, end is not None)

@@ -96,17 +96,17 @@ def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
     """The model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
     folder = require_checkpoint(options.model, where="clara, option model")
     key = (weights_hash(str(folder)), options.dtype, device_of(device))
-    found = _LOADED.get(key)
-    if found is None:
-        found = _LOADED[key] = Loaded(folder, options.dtype, key[2])
-    return found
+    result = _LOADED.get(key)
+    if result is None:
+        result = _LOADED[key] = Loaded(folder, options.dtype, key[2])
+    return result
 
 
 # -- Memory of documents: out of a store that holds a whole corpus, or made when it is asked for --
 
 
 STORES = "clara"
-"""Folder of stores below the artefacts."""
+"""Folder of stores below the artifacts."""
 
 
 class DocumentOptions(CheckpointOptions):
@@ -152,7 +152,7 @@ class Documents:
         """Where the store of a corpus lies; None where nothing is kept."""
         return self._services.folder(STORES, self.identity(corpus).fingerprint)
 
-    def store(self, corpus: Corpus, folder: Path | None = None, told: Told | None = None) -> MemoryStore:
+    def store(self, corpus: Corpus, folder: Path | None = None, reported: Told | None = None) -> MemoryStore:
         """The store of a whole corpus: opened, or finished, or made.
 
         Args:
@@ -163,12 +163,12 @@ class Documents:
         if self._open is None or self._open[0] != corpus.fingerprint:
             folder = folder or self.folder(corpus)
             identity = self.identity(corpus)
-            found = (
-                in_memory(corpus, identity, self._compress, told)
+            result = (
+                in_memory(corpus, identity, self._compress, reported)
                 if folder is None
-                else write(folder, corpus, identity, self._compress, told)
+                else write(folder, corpus, identity, self._compress, reported)
             )
-            self._open = corpus.fingerprint, found
+            self._open = corpus.fingerprint, result
         return self._open[1]
 
     def of(self, corpus: Corpus, ids: Sequence[str]) -> Tensor:
@@ -307,15 +307,15 @@ class ClaraReader:
             UserError: The memory is of another compressor.
         """
         memory = [self._memory(context) for context in contexts]
-        asked = [self._prompt(query.text, len(one)) for query, one in zip(queries, memory, strict=True)]
+        requests = [self._prompt(query.text, len(item)) for query, item in zip(queries, memory, strict=True)]
         room = self._clara.generator.room - self.config.max_new_tokens
-        fits = [prompt is not None and self._clara.generator.length(prompt) <= room for prompt in asked]
-        prompts = [prompt for prompt, fit in zip(asked, fits, strict=True) if prompt is not None and fit]
-        given = [one.to(self._clara.device) for one, fit in zip(memory, fits, strict=True) if fit]
-        written = iter(self._clara.generate(prompts, given, self.config.max_new_tokens, self.config.batch_size) if prompts else [])
+        fits = [prompt is not None and self._clara.generator.length(prompt) <= room for prompt in requests]
+        prompts = [prompt for prompt, fit in zip(requests, fits, strict=True) if prompt is not None and fit]
+        options = [item.to(self._clara.device) for item, fit in zip(memory, fits, strict=True) if fit]
+        written = iter(self._clara.generate(prompts, options, self.config.max_new_tokens, self.config.batch_size) if prompts else [])
         answers = []
-        for one, prompt, fit in zip(memory, asked, fits, strict=True):
-            tokens = len(one) * self._clara.memory_tokens
+        for item, prompt, fit in zip(memory, requests, fits, strict=True):
+            tokens = len(item) * self._clara.memory_tokens
             if fit:
                 answers.append(answered(next(written), tokens))
             else:
@@ -368,10 +368,10 @@ class ClaraTextConfig(WritingOptions):
     def base(self) -> ClaraConfig:
         """The base and how it is asked."""
         if self.is_checkpoint:
-            found, _ = read_config(Path(locate(self.model)))
-            return found.model_copy(update={"dtype": self.dtype}) if self.dtype else found
-        given = {"base": self.model, "revision": self.revision, "dtype": self.dtype, "max_length": self.max_length}
-        return ClaraConfig.model_validate({**given, "rate": self.max_length})
+            result, _ = read_config(Path(locate(self.model)))
+            return result.model_copy(update={"dtype": self.dtype}) if self.dtype else result
+        options = {"base": self.model, "revision": self.revision, "dtype": self.dtype, "max_length": self.max_length}
+        return ClaraConfig.model_validate({**options, "rate": self.max_length})
 
 
 def _text_weights(config: ClaraTextConfig) -> str:
@@ -530,24 +530,24 @@ class ClaraIndex:
         Raises:
             UserError: A question has no candidates, and the corpus is not compressed.
         """
-        asked = self._retriever.questions.memory(queries)
+        request = self._retriever.questions.memory(queries)
         allowed = [self._scope.rows(query) for query in queries]
-        everywhere = [place for place, rows in enumerate(allowed) if rows is None]
+        everywhere = [position for position, rows in enumerate(allowed) if rows is None]
         if everywhere and not self._offline:
             raise UserError(
                 "this question has no candidates, and the corpus is not compressed",
                 where=f"query {queries[everywhere[0]].id}",
                 try_this="offline: true",
             )
-        found: dict[int, tuple[Rows, Scores]] = {}
+        results: dict[int, tuple[Rows, Scores]] = {}
         if everywhere:
             store = self._retriever.documents.store(self._corpus)
-            nearest = store.nearest([asked[place] for place in everywhere], k, self._device)
-            found.update(zip(everywhere, nearest, strict=True))
-        for place, rows in enumerate(allowed):
+            nearest = store.nearest([request[position] for position in everywhere], k, self._device)
+            results.update(zip(everywhere, nearest, strict=True))
+        for position, rows in enumerate(allowed):
             if rows is not None:
-                found[place] = self._among(asked[place], rows, k)
-        return [self._scope.ranking(query, *found[place]) for place, query in enumerate(queries)]
+                results[position] = self._among(request[position], rows, k)
+        return [self._scope.ranking(query, *results[position]) for position, query in enumerate(queries)]
 
     def _among(self, question: Tensor, rows: Rows, k: int) -> tuple[Rows, Scores]:
         """The k best of some documents."""
@@ -626,10 +626,10 @@ def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
         config: The checkpoint, and how much is read.
         services: Lends the device, and the folder of stores.
     """
-    given = config.model_dump()
+    supplied = config.model_dump()
 
     def part(kind: type[CheckpointOptions]) -> dict[str, object]:
-        return {name: value for name, value in given.items() if name in kind.model_fields}
+        return {name: value for name, value in supplied.items() if name in kind.model_fields}
 
     k = config.k or read_config(require_checkpoint(config.model, where="clara, option model"))[0].k
     return Pipeline(

@@ -1,4 +1,4 @@
-"""A CLaRa model: one frozen base, three adapters, and the learnt memory tokens.
+"""A CLaRa model: one frozen base, three adapters, and the learned memory tokens.
 
 clara = Clara.open(ClaraConfig(base="pocket", max_length=64, rate=4))
 memory = clara.encode(documents).memory
@@ -78,8 +78,8 @@ class Compressor:
         if not texts:
             return []
         written = [self._layout.document(text) for text in texts]
-        found = self._tokenizer(written, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return [[*self._before, *ids, *self._after][: self._room] for ids in found]
+        results = self._tokenizer(written, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [[*self._before, *ids, *self._after][: self._room] for ids in results]
 
     def encode(self, texts: Sequence[str], token_budget: int) -> Encoded:
         """Encode texts, those of like length together; the result does not depend on that.
@@ -89,10 +89,10 @@ class Compressor:
             token_budget: Tokens of a batch, padding included.
         """
         ids = self.ids(texts)
-        batches = by_length([len(one) for one in ids], token_budget, fixed=self._tokens.count)
-        parts = [self._batch([ids[place] for place in places]) for places in batches]
+        batches = by_length([len(identifier) for identifier in ids], token_budget, fixed=self._tokens.count)
+        parts = [self._batch([ids[position] for position in batch]) for batch in batches]
         device = self._rows.memory.device
-        order = torch.argsort(torch.tensor([place for places in batches for place in places], device=device))
+        order = torch.argsort(torch.tensor([position for batch in batches for position in batch], device=device))
         if not parts:
             width = self._rows.memory.shape[1]
             nothing = torch.zeros(0, width, device=device)
@@ -108,8 +108,8 @@ class Compressor:
         ends = torch.tensor([len(row) for row in rows], device=device).unsqueeze(1)
         embedded = self._rows.embed(torch.tensor(filled, device=device))
         states = self._states(embedded, ends)
-        places = ends + torch.arange(count, device=device)
-        kept = states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1])).float()
+        positions = ends + torch.arange(count, device=device)
+        kept = states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.shape[-1])).float()
         own = torch.arange(states.shape[1], device=device) < ends
         return kept, (states.float() * own.unsqueeze(-1)).sum(1) / ends
 
@@ -126,10 +126,10 @@ class Compressor:
 
     def _positions(self, ends: Tensor, width: int) -> Tensor:
         """Positions of rows of which the first so many are text: memory token j of M stands behind its share of it."""
-        places = torch.arange(width, device=ends.device)
+        positions = torch.arange(width, device=ends.device)
         # Rounded up: the first place behind the tokens t with floor(t M / n) = j.
-        shares = ((places - ends + 1) * ends + self._tokens.count - 1) // self._tokens.count
-        return torch.where(places < ends, places, shares.clamp(max=width))
+        shares = ((positions - ends + 1) * ends + self._tokens.count - 1) // self._tokens.count
+        return torch.where(positions < ends, positions, shares.clamp(max=width))
 
 
 def alignment(encoded: Encoded, over: str = "mean") -> Tensor:
@@ -243,9 +243,9 @@ class Clara:
         expected = self._names(wanted)
         for name, parameter in self.module.named_parameters():
             parameter.requires_grad_(name in expected)
-        found = set(self.trainable_parameters())
-        if found != expected:
-            raise AssertionError(f"trained are {sorted(found ^ expected)[:4]} … besides or in place of what should be")
+        results = set(self.trainable_parameters())
+        if results != expected:
+            raise AssertionError(f"trained are {sorted(results ^ expected)[:4]} … besides or in place of what should be")
 
     def _names(self, parts: set[Part]) -> set[str]:
         names = {"rows.memory"} if MEMORY in parts else set()
@@ -255,7 +255,7 @@ class Clara:
 
     def trainable_parameters(self) -> dict[str, nn.Parameter]:
         """What is open for training, by name in `module`."""
-        return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+        return {name: item for name, item in self.module.named_parameters() if item.requires_grad}
 
     def recompute_activations(self, on: bool) -> None:
         """Whether layers are computed again at backward in place of keeping their activations: slower, less memory.

@@ -73,7 +73,7 @@ class StageTrainer:
         name: Of the stage.
         module: What holds the trained parameters; others are left alone.
         objective: Its loss.
-        rows: What is learnt from.
+        rows: What is learned from.
         train: Steps and rates.
         config: All options.
         folder: Where the curve and the point to go on from are kept.
@@ -124,9 +124,9 @@ class StageTrainer:
 
     def batch(self, step: int) -> list[Any]:
         """The rows of a step."""
-        epoch, place = divmod(step, self._epoch)
+        epoch, position = divmod(step, self._epoch)
         size = self._train.batch_size
-        return [self._rows[row] for row in self._order(epoch)[place * size : (place + 1) * size]]
+        return [self._rows[row] for row in self._order(epoch)[position * size : (position + 1) * size]]
 
     def _step(self, step: int) -> dict[str, float]:
         """Add the gradient of a step's rows, in parts; each process adds that of its own parts."""
@@ -161,8 +161,8 @@ class StageTrainer:
         from accelerate.utils import gather_object
 
         total: dict[str, float] = {}
-        for found in gather_object([dict(sums)]):
-            for name, value in found.items():
+        for result in gather_object([dict(sums)]):
+            for name, value in result.items():
                 total[name] = total.get(name, 0.0) + value
         return total
 
@@ -180,8 +180,8 @@ def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
     """
     s = scores.float() / tau
     missing = ~positive.any(-1)
-    found = s.masked_fill(~positive, -torch.inf).logsumexp(-1)
-    return (s.logsumexp(-1) - found).masked_fill(missing, torch.nan)
+    result = s.masked_fill(~positive, -torch.inf).logsumexp(-1)
+    return (s.logsumexp(-1) - result).masked_fill(missing, torch.nan)
 
 
 def marginal_terms(weights: Tensor, likelihoods: Tensor) -> Tensor:
@@ -213,11 +213,11 @@ def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Te
         [N]: mean of minus the log probability over what a document has to name.
     """
     count = mask.sum(-1, keepdim=True)
-    place = torch.arange(ids.shape[1], device=ids.device)
-    slot = (place * logits.shape[1] // count).clamp(max=logits.shape[1] - 1)
+    position = torch.arange(ids.shape[1], device=ids.device)
+    slot = (position * logits.shape[1] // count).clamp(max=logits.shape[1] - 1)
     rows = torch.arange(len(ids), device=ids.device).unsqueeze(-1)
-    said = logits.float().log_softmax(-1)[rows, slot, ids]
-    return -(said * known).sum(-1) / known.sum(-1)
+    response = logits.float().log_softmax(-1)[rows, slot, ids]
+    return -(response * known).sum(-1) / known.sum(-1)
 
 
 # -- What pretraining and instruction tuning learn: replies from memory, and memory that stays near its document --
@@ -246,15 +246,15 @@ class Compression:
 
     def __init__(self, clara: Clara, options: CompressionOptions, process: Any = None) -> None:
         self._clara, self._options, self._process = clara, options, process
-        self._learns = any(one.requires_grad for one in clara.adapters.of("compressor").values())
+        self._learns = any(item.requires_grad for item in clara.adapters.of("compressor").values())
 
     def size(self, row: Lesson) -> int:
         """Characters of the longest text."""
-        return max(*(len(one.target) for one in row.exchanges), *map(len, row.documents))
+        return max(*(len(exchange.target) for exchange in row.exchanges), *map(len, row.documents))
 
     def whole(self, batch: Sequence[Lesson]) -> Whole:
         """Documents and reply tokens of a batch."""
-        targets = [one.target for row in batch for one in row.exchanges]
+        targets = [exchange.target for row in batch for exchange in row.exchanges]
         tokens = sum(len(self._clara.generator.target_ids(target)) for target in targets)
         return Whole(sum(len(row.documents) for row in batch), tokens)
 
@@ -289,16 +289,18 @@ class Compression:
         memory = encoded.memory.split([len(row.documents) for row in rows])
         if any(len(row.exchanges) > 1 for row in rows):
             packed = self._clara.packed_cross_entropy(
-                [[one.prompt for one in row.exchanges] for row in rows], memory, [[one.target for one in row.exchanges] for row in rows]
+                [[exchange.prompt for exchange in row.exchanges] for row in rows],
+                memory,
+                [[exchange.target for exchange in row.exchanges] for row in rows],
             )
             if packed is not None:
                 return packed.sum()
-        asked = [(one, own) for row, own in zip(rows, memory, strict=True) for one in row.exchanges]
-        asked.sort(key=lambda pair: len(pair[0].prompt.question) + len(pair[0].target))
+        queries = [(exchange, own) for row, own in zip(rows, memory, strict=True) for exchange in row.exchanges]
+        queries.sort(key=lambda pair: len(pair[0].prompt.question) + len(pair[0].target))
         total: Any = 0.0
-        for start in range(0, len(asked), len(rows)):
-            some = asked[start : start + len(rows)]
-            prompts, targets = [one.prompt for one, _ in some], [one.target for one, _ in some]
+        for start in range(0, len(queries), len(rows)):
+            some = queries[start : start + len(rows)]
+            prompts, targets = [item.prompt for item, _ in some], [item.target for item, _ in some]
             total = total + self._clara.cross_entropy(prompts, [own for _, own in some], targets, "row_sums").sum()
         return total
 
@@ -358,7 +360,7 @@ class FrozenDocuments:
         progress: Progress,
         process: Any = None,
     ) -> None:
-        self._places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        self._places = {text: position for position, text in enumerate(dict.fromkeys(texts))}
         self._shape = shape
         folder.mkdir(parents=True, exist_ok=True)
         count, blocks = len(self._places), -(-len(self._places) // block)
@@ -443,20 +445,20 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
     """
     questions = [row.question for row in rows]
     if learns:
-        asked = clara.encode(questions, "reasoner").memory
+        query = clara.encode(questions, "reasoner").memory
     else:
         with torch.no_grad(), clara.evaluating():
-            asked = clara.encode(questions, "reasoner").memory
+            query = clara.encode(questions, "reasoner").memory
     widest = max(len(row.documents) for row in rows)
     mask = torch.zeros(len(rows), widest, dtype=torch.bool)
     positive = torch.zeros_like(mask)
-    memory = torch.zeros(len(rows), widest, *asked.shape[1:])
-    for place, row in enumerate(rows):
-        mask[place, : len(row.documents)] = True
-        positive[place, list(row.positives)] = True
-        memory[place, : len(row.documents)] = documents(row.documents).float()
-    memory, mask, positive = (one.to(asked.device) for one in (memory, mask, positive))
-    scores = clara.similarity(asked, memory)
+    memory = torch.zeros(len(rows), widest, *query.shape[1:])
+    for position, row in enumerate(rows):
+        mask[position, : len(row.documents)] = True
+        positive[position, list(row.positives)] = True
+        memory[position, : len(row.documents)] = documents(row.documents).float()
+    memory, mask, positive = (item.to(query.device) for item in (memory, mask, positive))
+    scores = clara.similarity(query, memory)
     if not scores.detach().isfinite().all():
         raise Broke(
             "cosines of questions and documents are no numbers",
@@ -514,7 +516,7 @@ class Joint:
     def part(self, rows: Sequence[JointRow], whole: JointWhole, done: float, step: int) -> tuple[Tensor, Sums]:
         """The loss of some rows: see `trainer.Objective`.
 
-        A question with fewer candidates than k has all of them, and its neighbours k all the same.
+        A question with fewer candidates than k has all of them, and its neighbors k all the same.
         """
         alike: dict[int, list[JointRow]] = {}
         for row in rows:
@@ -529,28 +531,28 @@ class Joint:
     def _of(self, rows: Sequence[JointRow], k: int, whole: JointWhole, done: float) -> tuple[Tensor, dict[str, float]]:
         """Of rows that are all answered from k documents."""
         with nullcontext() if self._process is None else self._process.autocast():
-            found = candidates_of(self._clara, rows, self._documents, self._options.selection == "learnt")
-            chosen = select(found.scores, k, self.tau(done), found.mask, self._clara.config.mask, self.softness(done))
+            result = candidates_of(self._clara, rows, self._documents, self._options.selection == "learned")
+            chosen = select(result.scores, k, self.tau(done), result.mask, self._clara.config.mask, self.softness(done))
             prompts = [answer(row.question, chosen.ids.shape[1]) for row in rows]
-            memory = chosen.apply(found.memory)
+            memory = chosen.apply(result.memory)
             answers = [row.answer for row in rows]
             loss = self._clara.cross_entropy(prompts, memory, answers, "row_sums").sum() / whole.tokens
             sums = {"cross_entropy": float(loss.detach())}
             if self._options.marginal:
-                marginal = self._marginal(rows, found, chosen, self.tau(done)) / whole.rows
+                marginal = self._marginal(rows, result, chosen, self.tau(done)) / whole.rows
                 loss, sums["marginal"] = loss + self._options.marginal * marginal, float(marginal.detach())
         if whole.judged:
-            sums["recall"] = float(recalls(chosen.ids, found.positive).nansum()) / whole.judged
+            sums["recall"] = float(recalls(chosen.ids, result.positive).nansum()) / whole.judged
         return loss, {"loss": float(loss.detach()), **sums}
 
-    def _marginal(self, rows: Sequence[JointRow], found: Candidates, chosen: Selection, tau: float) -> Tensor:
+    def _marginal(self, rows: Sequence[JointRow], result: Candidates, chosen: Selection, tau: float) -> Tensor:
         """Summed over rows; each chosen document answers alone."""
         ids = chosen.ids
-        each = found.memory.gather(1, ids[..., None, None].expand(-1, -1, *found.memory.shape[2:]))
+        each = result.memory.gather(1, ids[..., None, None].expand(-1, -1, *result.memory.shape[2:]))
         prompts = [answer(row.question, 1) for row in rows for _ in range(ids.shape[1])]
         answers = [row.answer for row in rows for _ in range(ids.shape[1])]
-        told = self._clara.cross_entropy(prompts, each.flatten(0, 1), answers, "row_sums")
-        return marginal_terms(found.scores.gather(1, ids) / tau, -told.view(ids.shape)).sum()
+        reported = self._clara.cross_entropy(prompts, each.flatten(0, 1), answers, "row_sums")
+        return marginal_terms(result.scores.gather(1, ids) / tau, -reported.view(ids.shape)).sum()
 
 
 class Supervised:
@@ -578,12 +580,12 @@ class Supervised:
     def part(self, rows: Sequence[JointRow], whole: int, done: float, step: int) -> tuple[Tensor, Sums]:
         """The loss of some rows: see `trainer.Objective`."""
         with nullcontext() if self._process is None else self._process.autocast():
-            found = candidates_of(self._clara, rows, self._documents)
-        scores = found.scores.masked_fill(~found.mask, -torch.inf)
-        loss = supervised_terms(scores, found.positive, self._tau).nansum() / whole
+            result = candidates_of(self._clara, rows, self._documents)
+        scores = result.scores.masked_fill(~result.mask, -torch.inf)
+        loss = supervised_terms(scores, result.positive, self._tau).nansum() / whole
         # Places without a candidate come last and are never positive.
         best = scores.detach().sort(dim=-1, descending=True, stable=True).indices[:, : self._k]
-        recall = float(recalls(best, found.positive).nansum()) / whole
+        recall = float(recalls(best, result.positive).nansum()) / whole
         return loss, {"loss": float(loss.detach()), "recall": recall}
 
 

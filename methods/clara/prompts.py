@@ -136,7 +136,7 @@ class Layout(Protocol):
         """A document or question as the compressor reads it."""
         ...
 
-    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
+    def prompt(self, query: Prompt, memory: str, between: str) -> str:
         """The text of a prompt, up to where the reply begins.
 
         Args:
@@ -166,8 +166,8 @@ def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
     return ChatLayout(tokenizer) if kind == "chat" else PlainLayout(tokenizer)
 
 
-def _background(asked: Prompt, memory: str, between: str) -> str:
-    return "\n\n".join(asked.texts) if asked.texts else f"{memory}{between}" * asked.documents
+def _background(query: Prompt, memory: str, between: str) -> str:
+    return "\n\n".join(query.texts) if query.texts else f"{memory}{between}" * query.documents
 
 
 def _end(tokenizer: Any) -> str:
@@ -188,8 +188,8 @@ class PlainLayout:
         """The text itself."""
         return text
 
-    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
-        system, user = messages(asked, _background(asked, memory, between))
+    def prompt(self, query: Prompt, memory: str, between: str) -> str:
+        system, user = messages(query, _background(query, memory, between))
         return f"{system}\n\n{user}\n\nReply:"
 
     def reply(self, text: str) -> str:
@@ -214,12 +214,12 @@ class PocketLayout:
         title, _, body = text.partition("\n")
         return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
-    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
-        blocks = [self.document(text) for text in asked.texts] or [memory] * asked.documents
+    def prompt(self, query: Prompt, memory: str, between: str) -> str:
+        blocks = [self.document(text) for text in query.texts] or [memory] * query.documents
         context = "".join(f"{pocket.marker(n)}{block}{pocket.GAP}" for n, block in enumerate(blocks, start=1))
-        if asked.kind == "answer":
-            return context + pocket.asking(asked.question)
-        return context + (pocket.QUESTION if asked.kind == "qa_pairs" else pocket.PARAPHRASE)
+        if query.kind == "answer":
+            return context + pocket.asking(query.question)
+        return context + (pocket.QUESTION if query.kind == "qa_pairs" else pocket.PARAPHRASE)
 
     def reply(self, text: str) -> str:
         # The prompt for pairs ends with the first pair's `Question:`, as the model's prompts end with a colon.
@@ -246,15 +246,15 @@ class ChatLayout:
         # Not all special tokens have one of the tokenizer's named parts.
         special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
         ids = self._tokenizer(tail, add_special_tokens=False)["input_ids"] if tail else []
-        found = next((one for one in ids if one in special), None)
-        return "" if found is None else str(self._tokenizer.convert_ids_to_tokens(found))
+        result = next((identifier for identifier in ids if identifier in special), None)
+        return "" if result is None else str(self._tokenizer.convert_ids_to_tokens(result))
 
     def document(self, text: str) -> str:
         """The text itself."""
         return text
 
-    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
-        system, user = messages(asked, _background(asked, memory, between))
+    def prompt(self, query: Prompt, memory: str, between: str) -> str:
+        system, user = messages(query, _background(query, memory, between))
         turn = {"role": "user", "content": user}
         try:
             text = self._written([{"role": "system", "content": system}, turn], True)

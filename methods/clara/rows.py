@@ -121,7 +121,7 @@ def pooled(
     wanted = dict.fromkeys(positives)
     chosen = list(dict.fromkeys([*positives, *others]))[:size]
     Draws("clara candidates", seed, identifier).shuffle(chosen)
-    return tuple(chosen), tuple(place for place, text in enumerate(chosen) if text in wanted)
+    return tuple(chosen), tuple(position for position, text in enumerate(chosen) if text in wanted)
 
 
 # -- from the rows of a loader --
@@ -162,9 +162,9 @@ def joint_row(row: Row, size: int = CANDIDATES, *, seed: int = 0) -> JointRow:
     if row.kind != "answer":
         raise _other_stage(row, "joint training")
     question, golds = row.pairs[0]
-    positives = [row.docs[place] for place in row.positives or () if 0 <= place < len(row.docs)]
-    documents, places = pooled(row.id, positives, row.docs, size, seed=seed)
-    return JointRow(row.id, question, documents, row.target or golds[0], places, golds)
+    positives = [row.docs[position] for position in row.positives or () if 0 <= position < len(row.docs)]
+    documents, positions = pooled(row.id, positives, row.docs, size, seed=seed)
+    return JointRow(row.id, question, documents, row.target or golds[0], positions, golds)
 
 
 def _other_stage(row: Row, stage: str) -> UserError:

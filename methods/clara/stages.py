@@ -111,21 +111,21 @@ def prepare(
         taught = in_lessons(lessons(config, rows), config.data.unheard, config.seed)
         kept = fitting_lessons(taught, clara.generator, config.skip_long)
         return Prepared(Compression(clara, options, process), kept, options.train, _asked(taught) - _asked(kept))
-    asked = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.unheard, config.seed)
+    queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.unheard, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
-    every = len(asked)
+    every = len(queries)
     if stage == "joint":
-        asked = fitting_rows(asked, clara.generator, config.joint.k or clara.config.k, config.skip_long)
-    frozen = _frozen(clara, asked, stage_options, folder, progress, process)
+        queries = fitting_rows(queries, clara.generator, config.joint.k or clara.config.k, config.skip_long)
+    frozen = _frozen(clara, queries, stage_options, folder, progress, process)
     if stage == "joint":
         objective = Joint(clara, config.joint, frozen, process)
-        return Prepared(objective, asked, config.joint.train, every - len(asked))
+        return Prepared(objective, queries, config.joint.train, every - len(queries))
     tau = config.supervised.tau or clara.config.tau
-    return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), asked, config.supervised.train)
+    return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), queries, config.supervised.train)
 
 
 def _asked(lessons: Sequence[Lesson]) -> int:
-    return sum(len(one.exchanges) for one in lessons)
+    return sum(len(lesson.exchanges) for lesson in lessons)
 
 
 def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
@@ -137,8 +137,8 @@ def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
     if stage in ("scp", "instruction"):
         clara.adapters.copy("compressor", "reasoner")
     if stage == "joint":
-        given = {"k": config.joint.k, "tau": config.joint.tau}
-        clara.config = clara.config.model_copy(update={name: one for name, one in given.items() if one is not None})
+        options = {"k": config.joint.k, "tau": config.joint.tau}
+        clara.config = clara.config.model_copy(update={name: item for name, item in options.items() if item is not None})
 
 
 def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
@@ -217,11 +217,11 @@ def losses(clara: Clara, lessons: Sequence[Lesson], batch_size: int) -> dict[str
     entropy = mse = tokens = documents = 0.0
     for start in range(0, len(lessons), batch_size):
         some = lessons[start : start + batch_size]
-        encoded: Encoded = clara.encode([text for one in some for text in one.documents])
-        memory = encoded.memory.split([len(one.documents) for one in some])
-        asked = [(one, own) for lesson, own in zip(some, memory, strict=True) for one in lesson.exchanges]
-        prompts, targets = [one.prompt for one, _ in asked], [one.target for one, _ in asked]
-        entropy += float(clara.cross_entropy(prompts, [own for _, own in asked], targets, "row_sums").sum())
+        encoded: Encoded = clara.encode([text for item in some for text in item.documents])
+        memory = encoded.memory.split([len(item.documents) for item in some])
+        queries = [(exchange, own) for lesson, own in zip(some, memory, strict=True) for exchange in lesson.exchanges]
+        prompts, targets = [item.prompt for item, _ in queries], [item.target for item, _ in queries]
+        entropy += float(clara.cross_entropy(prompts, [own for _, own in queries], targets, "row_sums").sum())
         tokens += sum(len(clara.generator.target_ids(target)) for target in targets)
         mse += float(clara.alignment(encoded)) * len(encoded.memory)
         documents += len(encoded.memory)
@@ -232,16 +232,16 @@ def answered(clara: Clara, questions: Sequence[JointRow], options: ValidateOptio
     """Share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
     documents = dict.fromkeys(text for row in questions for text in row.documents)
     memory = clara.encode(list(documents)).memory
-    places = {text: place for place, text in enumerate(documents)}
+    positions = {text: position for position, text in enumerate(documents)}
 
     def of(texts: Sequence[str]) -> Tensor:
-        return memory[[places[text] for text in texts]]
+        return memory[[positions[text] for text in texts]]
 
     figures: dict[str, float] = {}
     chosen = [list(range(len(row.documents))) for row in questions]
     if selects:
         chosen, figures = _selected(clara, questions, of, options.batch_size)
-    kept = [[row.documents[place] for place in best] for row, best in zip(questions, chosen, strict=True)]
+    kept = [[row.documents[position] for position in best] for row, best in zip(questions, chosen, strict=True)]
     prompts = [answer(row.question, len(texts)) for row, texts in zip(questions, kept, strict=True)]
     own = list(map(of, kept))
     entropy = {"answer_loss": _loss(clara, prompts, own, [row.answer for row in questions], options.batch_size)}
@@ -253,9 +253,9 @@ def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor], ans
     total = 0.0
     for start in range(0, len(prompts), batch_size):
         end = start + batch_size
-        told = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
-        total += float(told.sum())
-    return total / sum(len(clara.generator.target_ids(one)) for one in answers)
+        reported = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
+        total += float(reported.sum())
+    return total / sum(len(clara.generator.target_ids(item)) for item in answers)
 
 
 def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
@@ -281,13 +281,13 @@ def covered(
 def _selected(clara: Clara, questions: Sequence[JointRow], of: Any, batch_size: int) -> tuple[list[list[int]], dict[str, float]]:
     """The k best documents of each question, and recall over questions that have a positive."""
     chosen: list[list[int]] = []
-    found: dict[int, list[float]] = {k: [] for k in RECALLS}
+    results: dict[int, list[float]] = {k: [] for k in RECALLS}
     for start in range(0, len(questions), batch_size):
         rows = questions[start : start + batch_size]
         scored = candidates_of(clara, rows, of, learns=False)
         order = scored.scores.masked_fill(~scored.mask, -torch.inf).sort(dim=-1, descending=True, stable=True).indices
         for k in RECALLS:
-            found[k] += recalls(order[:, :k], scored.positive).tolist()
+            results[k] += recalls(order[:, :k], scored.positive).tolist()
         chosen += [best[: min(clara.config.k, len(row.documents))] for best, row in zip(order.tolist(), rows, strict=True)]
-    judged = {k: [one for one in values if not math.isnan(one)] for k, values in found.items()}
+    judged = {k: [value for value in values if not math.isnan(value)] for k, values in results.items()}
     return chosen, {f"recall@{k}": math.fsum(values) / len(values) for k, values in judged.items() if values}

@@ -134,11 +134,11 @@ class MemoryStore:
         Raises:
             KeyError: One is not in the store.
         """
-        found = [self._index.find(identifier) for identifier in identifiers]
-        for identifier, row in zip(identifiers, found, strict=True):
+        results = [self._index.find(identifier) for identifier in identifiers]
+        for identifier, row in zip(identifiers, results, strict=True):
             if row is None:
                 raise KeyError(identifier)
-        return np.array(found, dtype=np.int64)
+        return np.array(results, dtype=np.int64)
 
     def memory(self, rows: Rows | Sequence[int]) -> Tensor:
         """Memory of some documents: a float32 tensor of shape (rows, M, h) on the CPU."""
@@ -157,12 +157,12 @@ class MemoryStore:
         """
         wanted = _flat(query, self.identity.width)
         length = float(np.sqrt((wanted * wanted).sum()))
-        found = np.empty(len(rows))
+        result = np.empty(len(rows))
         for start in range(0, len(rows), self._block):
             some = rows[start : start + self._block]
             products = (self._doubles(self._raw[some]) * wanted).sum(axis=1)
-            found[start : start + self._block] = products / _apart(self._norms[some] * length)
-        return np.clip(found, -1.0, 1.0)
+            result[start : start + self._block] = products / _apart(self._norms[some] * length)
+        return np.clip(result, -1.0, 1.0)
 
     def nearest(self, queries: Sequence[Tensor] | Tensor | Numbers, k: int, device: str = "cpu") -> list[tuple[Rows, Scores]]:
         """The k documents of highest cosine for each query, best first; equal ones in the order of the store.
@@ -174,14 +174,14 @@ class MemoryStore:
         """
         import torch
 
-        given = np.stack([_flat(one, self.identity.width) for one in queries]) if len(queries) else np.empty((0, 1))
+        options = np.stack([_flat(query, self.identity.width) for query in queries]) if len(queries) else np.empty((0, 1))
         k = min(k, len(self))
-        if not len(given) or k <= 0:
-            return [(np.empty(0, np.int64), np.empty(0)) for _ in given]
-        unit = torch.from_numpy(given / _apart(np.sqrt((given * given).sum(axis=1, keepdims=True)))).to(device)
+        if not len(options) or k <= 0:
+            return [(np.empty(0, np.int64), np.empty(0)) for _ in options]
+        unit = torch.from_numpy(options / _apart(np.sqrt((options * options).sum(axis=1, keepdims=True)))).to(device)
         # Twice the bound on the rounding of a sum of M·h products: what may change places stays in.
         slack = 4 * (self.identity.width + 2) * EPSILON
-        top = torch.full((len(given), k), -torch.inf, dtype=torch.float64, device=device)
+        top = torch.full((len(options), k), -torch.inf, dtype=torch.float64, device=device)
         close: list[tuple[NDArray, NDArray, NDArray]] = []
         for start in range(0, len(self), self._block):
             block = self._numbers(self._raw[start : start + self._block]).to(device).double()
@@ -193,7 +193,7 @@ class MemoryStore:
             close.append((which.cpu().numpy(), row.cpu().numpy() + start, products[which, row].cpu().numpy()))
         which, rows, products = (np.concatenate(parts) for parts in zip(*close, strict=True))
         kept = products >= (top[:, -1].cpu().numpy() - slack)[which]
-        return [self._best(query, rows[kept & (which == place)], k) for place, query in enumerate(given)]
+        return [self._best(query, rows[kept & (which == position)], k) for position, query in enumerate(options)]
 
     def _best(self, query: NDArray, rows: Rows, k: int) -> tuple[Rows, Scores]:
         scores = self.scores(query, rows)
@@ -318,17 +318,17 @@ Compress = Callable[[Sequence[str]], Compressed]
 Told = Callable[[Written], None]
 
 
-def in_memory(corpus: Corpus, identity: Identity, compress: Compress, told: Told | None = None) -> MemoryStore:
+def in_memory(corpus: Corpus, identity: Identity, compress: Compress, reported: Told | None = None) -> MemoryStore:
     """A store that is kept nowhere."""
     raws, norms = [np.empty((0, identity.width), np.int16)], [np.empty(0)]
-    for raw, lengths in _chunks(corpus, identity, compress, 0, told):
+    for raw, lengths in _chunks(corpus, identity, compress, 0, reported):
         raws.append(raw)
         norms.append(lengths)
     index = IdIndex.of(keys_of(corpus.ids), corpus.ids.__getitem__)
     return MemoryStore(identity, np.concatenate(raws), np.concatenate(norms), corpus.ids, index)
 
 
-def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, told: Told | None = None) -> MemoryStore:
+def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: Told | None = None) -> MemoryStore:
     """Compress a corpus into a folder, or go on with what lies there; a finished store is opened.
 
     Of several processes that ask at once one compresses, the others wait.
@@ -348,28 +348,28 @@ def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, 
     with FileLock(str(folder) + ".lock"):
         if not (folder / CARD).exists():
             _require_same(folder / "begun.json", identity)
-            _append(folder, corpus, identity, compress, told)
+            _append(folder, corpus, identity, compress, reported)
             _finish(folder, corpus, identity)
     if read_card(folder) != identity:
         raise _other(folder)
     return MemoryStore.open(folder)
 
 
-def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, told: Told | None) -> None:
+def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: Told | None) -> None:
     """Append what is missing; how far an earlier call came is told by the lengths of both files."""
     with open(folder / "memory.bin", "ab") as memory, open(folder / "norms.bin", "ab") as norms:
         there = min(memory.tell() // identity.bytes_per_document, norms.tell() // 8)
         start = len(corpus) if there == len(corpus) else there // CHUNK * CHUNK
         memory.truncate(start * identity.bytes_per_document)
         norms.truncate(start * 8)
-        for raw, lengths in _chunks(corpus, identity, compress, start, told):
+        for raw, lengths in _chunks(corpus, identity, compress, start, reported):
             for file, values in ((memory, raw), (norms, lengths)):
                 file.write(values.tobytes())
                 file.flush()
 
 
 def _chunks(
-    corpus: Corpus, identity: Identity, compress: Compress, start: int, told: Told | None
+    corpus: Corpus, identity: Identity, compress: Compress, start: int, reported: Told | None
 ) -> Iterator[tuple[NDArray[np.int16], Scores]]:
     """Chunk after chunk: its numbers as they are kept, and the lengths of its rows."""
     import torch
@@ -383,9 +383,9 @@ def _chunks(
         tokens += made.tokens
         doubles = kept.double().numpy()
         yield kept.view(torch.int16).numpy(), np.sqrt((doubles * doubles).sum(axis=1))
-        if told is not None:
+        if reported is not None:
             done = min(first + CHUNK, len(corpus))
-            told(Written(done, len(corpus), done - start, tokens, time.perf_counter() - began))
+            reported(Written(done, len(corpus), done - start, tokens, time.perf_counter() - began))
 
 
 def _finish(folder: Path, corpus: Corpus, identity: Identity) -> None:

@@ -25,7 +25,7 @@ from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from methods.clara.config import TYPES, Type
 from methods.clara.rows import Pair, ScpRow
 from methods.clara.synthesis_prompts import (
@@ -180,18 +180,18 @@ def advanced(loop: Loop, replies: Sequence[BaseModel | None], rounds: int = ROUN
         return replace(loop, step="check", pending=(Pair("", reply.paraphrase),))
     if isinstance(reply, Supplement) and reply.count == 0:
         return replace(loop, status="covered")
-    found = reply.questions if isinstance(reply, Questions | Supplement) else []
-    new, repeated = _new(found[:most], loop.pairs)
-    loop = loop.counted(questions=len(new), repeated=repeated, beyond_the_most=len(found[most:]))
+    result = reply.questions if isinstance(reply, Questions | Supplement) else []
+    new, repeated = _new(result[:most], loop.pairs)
+    loop = loop.counted(questions=len(new), repeated=repeated, beyond_the_most=len(result[most:]))
     if not new:
         return _next_round(loop, rounds)
     return replace(loop, step="answer", pending=tuple(Pair(question, "") for question in new))
 
 
 def _answered(loop: Loop, replies: Sequence[BaseModel | None], rounds: int) -> Loop:
-    found = [(pair.question, reply.answer) for pair, reply in _with(loop, replies) if isinstance(reply, Answer)]
-    kept = tuple(Pair(*pair) for pair in found if normalise(pair[1]) != normalise(ABSENT))
-    loop = loop.counted(unanswered=len(replies) - len(found), not_contained=len(found) - len(kept))
+    results = [(pair.question, reply.answer) for pair, reply in _with(loop, replies) if isinstance(reply, Answer)]
+    kept = tuple(Pair(*pair) for pair in results if normalize(pair[1]) != normalize(ABSENT))
+    loop = loop.counted(unanswered=len(replies) - len(results), not_contained=len(results) - len(kept))
     return replace(loop, step="check", pending=kept) if kept else _next_round(loop, rounds)
 
 
@@ -222,10 +222,10 @@ def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], in
 
     One that was refused may be asked again: its answer may have been at fault.
     """
-    seen = {normalise(pair.question) for pair in pairs} | {""}
+    seen = {normalize(pair.question) for pair in pairs} | {""}
     new = []
     for question in questions:
-        plain = normalise(question)
+        plain = normalize(question)
         if plain not in seen:
             seen.add(plain)
             new.append(" ".join(question.split()))
@@ -266,12 +266,12 @@ class StateFile:
     def get(self, identifier: str, made_of: str) -> Any | None:
         """The state of an id; None where there is none, or it was made of something else."""
         with self._lock:
-            place = self._places.get(file_id(identifier))
-            if place is None:
+            position = self._places.get(file_id(identifier))
+            if position is None:
                 return None
             file = self._opened()
-            file.seek(place)
-            row = self._row(file.readline(), place)
+            file.seek(position)
+            row = self._row(file.readline(), position)
         return row["value"] if row["id"] == identifier and row["made_of"] == made_of else None
 
     def add(self, identifier: str, made_of: str, value: Any) -> None:
@@ -286,10 +286,10 @@ class StateFile:
         try:
             with self._lock:
                 file = self._opened()
-                place = file.seek(0, 2)
+                position = file.seek(0, 2)
                 file.write(line)
                 file.flush()
-                self._places[file_id(identifier)] = place
+                self._places[file_id(identifier)] = position
         except OSError as error:
             raise unwritable(error, self.path, what="the file of states") from error
 
@@ -307,26 +307,26 @@ class StateFile:
         return self._file
 
     def _scan(self) -> None:
-        place = 0
+        position = 0
         try:
             with self.path.open("r+b") as file:
                 for line in file:
                     if not line.endswith(b"\n"):
-                        file.truncate(place)
+                        file.truncate(position)
                         break
-                    self._places[file_id(self._row(line, place)["id"])] = place
-                    place += len(line)
+                    self._places[file_id(self._row(line, position)["id"])] = position
+                    position += len(line)
         except OSError as error:
             raise UserError(f"the states cannot be read: {error.strerror}", where=str(self.path)) from None
 
-    def _row(self, line: bytes, place: int) -> dict[str, Any]:
+    def _row(self, line: bytes, position: int) -> dict[str, Any]:
         try:
             row = json.loads(line)
             return {name: row[name] for name in ("id", "made_of", "value")}
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"this state cannot be read: {error}",
-                where=f"{self.path}, byte {place}",
+                where=f"{self.path}, byte {position}",
                 try_this="remove the line: what it held is made again",
             ) from None
 
@@ -377,13 +377,13 @@ class Passages(Sequence[Document]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> Document: ...
+    def __getitem__(self, position: int) -> Document: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Document]: ...
-    def __getitem__(self, place: int | slice) -> Document | Sequence[Document]:
-        if isinstance(place, slice):
-            return Passages(self._corpus, self._rows[place])
-        passage = self._corpus[self._rows[place]]
+    def __getitem__(self, position: slice) -> Sequence[Document]: ...
+    def __getitem__(self, position: int | slice) -> Document | Sequence[Document]:
+        if isinstance(position, slice):
+            return Passages(self._corpus, self._rows[position])
+        passage = self._corpus[self._rows[position]]
         return Document(passage.id, passage.full_text)
 
 
@@ -456,7 +456,7 @@ class Synthesis:
             KeyboardInterrupt: Likewise.
         """
         progress = progress or Silent()
-        progress.begin("synthesising", len(documents) * len(types))
+        progress.begin("synthesizing", len(documents) * len(types))
         self._stop.clear()
         jobs = ((document, kind) for document in documents for kind in types)
         with ThreadPoolExecutor(self.config.documents_at_once) as pool:
@@ -477,8 +477,8 @@ class Synthesis:
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in done:
-                pairs += len(one.result().pairs)
+            for item in done:
+                pairs += len(item.result().pairs)
             progress.advance(len(done))
             progress.log({"pairs": pairs, "put aside": self.put_aside.total()})
 
@@ -504,24 +504,24 @@ class Synthesis:
         A reply that cannot be read is asked for again as another draw; each round has draws of its own.
         """
         shape = REPLIES[calls[0].prompt]
-        found: list[BaseModel | None] = [None] * len(calls)
+        results: list[BaseModel | None] = [None] * len(calls)
         waiting, unreadable, by = list(range(len(calls))), 0, set[str]()
         for number in range(self.config.tries):
             replies = self.model.complete_structured(
-                [calls[place].messages for place in waiting], shape, repetition=loop.round * self.config.tries + number
+                [calls[position].messages for position in waiting], shape, repetition=loop.round * self.config.tries + number
             )
-            lost = [one.reply.failed for one in replies if one.reply.failed is not None and not one.reply.model]
+            lost = [reply.reply.failed for reply in replies if reply.reply.failed is not None and not reply.reply.model]
             if lost:
                 self.put_aside[_short(lost[0])] += 1
                 return None
-            for place, reply in zip(waiting, replies, strict=True):
-                found[place] = reply.value
-            by |= {one.reply.model for one in replies} - {""}
-            waiting = [place for place in waiting if found[place] is None]
+            for position, reply in zip(waiting, replies, strict=True):
+                results[position] = reply.value
+            by |= {reply.reply.model for reply in replies} - {""}
+            waiting = [position for position in waiting if results[position] is None]
             unreadable += len(waiting)
             if not waiting:
                 break
-        return _Replies(found, unreadable, by)
+        return _Replies(results, unreadable, by)
 
 
 def _name(document: Document, kind: Type) -> str:
@@ -603,29 +603,29 @@ Statistics = dict[Type, TypeStatistics]
 
 def of_rows(rows: Iterable[ScpRow]) -> Statistics:
     """Statistics of rows whose ids end in their type."""
-    found: Statistics = {}
+    result: Statistics = {}
     for row in rows:
-        kind: Type = next(one for one in TYPES if row.id.endswith(f"/{one}"))
-        found.setdefault(kind, TypeStatistics()).add(row)
-    return {kind: found[kind] for kind in TYPES if kind in found}
+        kind: Type = next(item for item in TYPES if row.id.endswith(f"/{item}"))
+        result.setdefault(kind, TypeStatistics()).add(row)
+    return {kind: result[kind] for kind in TYPES if kind in result}
 
 
 def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Statistics:
     """Statistics of what a synthesis made, and of what it dropped."""
-    found: Statistics = {kind: TypeStatistics() for kind in types}
+    result: Statistics = {kind: TypeStatistics() for kind in types}
     for document in documents:
         for row in synthesis.rows([document], types):
-            found[next(one for one in types if row.id.endswith(f"/{one}"))].add(row)
-        for kind, one in found.items():
+            result[next(item for item in types if row.id.endswith(f"/{item}"))].add(row)
+        for kind, item in result.items():
             loop = synthesis.loop(document, kind)
-            one.counts.update(loop.counts)
-            one.by = sorted({*one.by, *loop.by})
-            one.uncovered += loop.status == "uncovered"
-            one.unfinished += loop.status == "open"
-            one.covered_without_pairs += loop.status == "covered" and not loop.pairs
+            item.counts.update(loop.counts)
+            item.by = sorted({*item.by, *loop.by})
+            item.uncovered += loop.status == "uncovered"
+            item.unfinished += loop.status == "open"
+            item.covered_without_pairs += loop.status == "covered" and not loop.pairs
             if loop.status != "open":
-                one.rounds[loop.round] += 1
-    return found
+                item.rounds[loop.round] += 1
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -665,7 +665,7 @@ class Outlook:
 def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence[Type] = TYPES) -> Outlook:
     """What is still to be asked; a loop that has begun counts as if it had not. Asks nobody."""
     counter = TokenCounter(synthesis.config.tokenizer)
-    waiting = {kind: [one for one in documents if synthesis.loop(one, kind).status == "open"] for kind in types}
+    waiting = {kind: [document for document in documents if synthesis.loop(document, kind).status == "open"] for kind in types}
     calls = prompt = completion = 0.0
     fewest = most = 0
     for kind, some in waiting.items():
@@ -674,7 +674,7 @@ def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence
         calls += len(some) * (2 if kind == "paraphrase" else 2 + 2 * PAIRS[kind])
         sample = some[:SAMPLE]
         if sample:
-            sampled = sum(_prompt_tokens(kind, one.text, synthesis.prompts, counter) for one in sample)
+            sampled = sum(_prompt_tokens(kind, item.text, synthesis.prompts, counter) for item in sample)
             prompt += sampled * len(some) / len(sample)
         checks = 1 if kind == "paraphrase" else 1 + 2 * PAIRS[kind]
         completion += len(some) * (OUTPUT_WORDS[kind] * TOKENS_A_WORD + checks * ANSWER_TOKENS)

@@ -163,5 +163,5 @@ def shown_pairs(pairs: Sequence[Pair]) -> str:
 
 def read_pairs(shown: str) -> list[Pair]:
     """The pairs that `shown_pairs` showed."""
-    found = (re.fullmatch(r"\d+\. (.*?) -> (.*)", line) for line in shown.split("\n"))
-    return [Pair(match[1], match[2]) for match in found if match is not None]
+    results = (re.fullmatch(r"\d+\. (.*?) -> (.*)", line) for line in shown.split("\n"))
+    return [Pair(match[1], match[2]) for match in results if match is not None]

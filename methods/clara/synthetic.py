@@ -37,9 +37,9 @@ class Said(NamedTuple):
     fact: Fact | None
 
 
-def facts_of(said: Iterable[Said]) -> list[Fact]:
+def facts_of(responses: Iterable[Said]) -> list[Fact]:
     """The facts that sentences state, in order."""
-    return [one.fact for one in said if one.fact is not None]
+    return [item.fact for item in responses if item.fact is not None]
 
 
 # -- questions --
@@ -60,7 +60,7 @@ def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
 
 
 def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
-    """Questions that need two facts of the document each: neighbouring ones, and all that chain.
+    """Questions that need two facts of the document each: neighboring ones, and all that chain.
 
     Args:
         facts: What the document states.
@@ -68,16 +68,16 @@ def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
         draws: The source of chance.
     """
     plain = [fact for fact in facts if not fact.relation.many]
-    found: list[Pair] = []
-    for one, two in permutations(plain, 2):
-        if (chained := _chained(one, two, text, draws)) is not None:
-            found.append(chained)
+    results: list[Pair] = []
+    for item, two in permutations(plain, 2):
+        if (chained := _chained(item, two, text, draws)) is not None:
+            results.append(chained)
     makers: tuple[Callable[[Fact, Fact, str, Draws], Pair | None], ...] = (_described, _compared)
-    for one, two in pairwise(plain):
-        ways = [(maker, *order) for maker in makers for order in ((one, two), (two, one))]
+    for item, two in pairwise(plain):
+        ways = [(maker, *order) for maker in makers for order in ((item, two), (two, item))]
         made = [pair for maker, first, second in ways if (pair := maker(first, second, text, draws)) is not None]
-        found.append(draws.pick([*made, _both(one, two, text, draws)]))
-    return list({pair.question: pair for pair in found}.values())
+        results.append(draws.pick([*made, _both(item, two, text, draws)]))
+    return list({pair.question: pair for pair in results}.values())
 
 
 def stated(fact: Fact, text: str) -> str:
@@ -105,23 +105,23 @@ def _described(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | Non
     return Pair(draws.pick(second.relation.asks).format(h=phrase), stated(second, text))
 
 
-def _compared(one: Fact, two: Fact, text: str, draws: Draws) -> Pair | None:
+def _compared(item: Fact, two: Fact, text: str, draws: Draws) -> Pair | None:
     """Which of two entities has the smaller or larger value."""
-    if one.relation is not two.relation or one.head is two.head or not one.relation.compare:
+    if item.relation is not two.relation or item.head is two.head or not item.relation.compare:
         return None
-    if one.number == two.number:
+    if item.number == two.number:
         return None
-    side, which, _ = draws.pick(one.relation.compare)
-    chosen = (min if side == "smaller" else max)(one, two, key=_number)
-    return Pair(which.format(a=one.head.text, b=two.head.text), chosen.head.name)
+    side, which, _ = draws.pick(item.relation.compare)
+    chosen = (min if side == "smaller" else max)(item, two, key=_number)
+    return Pair(which.format(a=item.head.text, b=two.head.text), chosen.head.name)
 
 
-def _both(one: Fact, two: Fact, text: str, draws: Draws) -> Pair:
+def _both(item: Fact, two: Fact, text: str, draws: Draws) -> Pair:
     """Two facts in one sentence; the answers in that order."""
-    first, second = (draws.pick(paraphrases(fact)) for fact in (one, two))
+    first, second = (draws.pick(paraphrases(fact)) for fact in (item, two))
     if not second.startswith(two.head.text):
         second = second[0].lower() + second[1:]
-    return Pair(f"{first.rstrip('?')}, and {second}", f"{stated(one, text)} and {stated(two, text)}")
+    return Pair(f"{first.rstrip('?')}, and {second}", f"{stated(item, text)} and {stated(two, text)}")
 
 
 def _number(fact: Fact) -> int:
@@ -144,67 +144,67 @@ def retold(sentences: Sequence[Said], draws: Draws) -> list[str]:
         sentences: The document's.
         draws: The source of chance.
     """
-    told: list[str] = []
+    reported: list[str] = []
     for group in _runs(sentences):
-        told += _retold(group, draws)
-    return told
+        reported += _retold(group, draws)
+    return reported
 
 
 def _runs(sentences: Sequence[Said]) -> list[list[Said]]:
-    """Neighbouring sentences about one entity."""
+    """Neighboring sentences about one entity."""
     runs: list[list[Said]] = []
-    for one in sentences:
-        if runs and runs[-1][-1].subject is one.subject:
-            runs[-1].append(one)
+    for sentence in sentences:
+        if runs and runs[-1][-1].subject is sentence.subject:
+            runs[-1].append(sentence)
         else:
-            runs.append([one])
+            runs.append([sentence])
     return runs
 
 
 def _retold(group: Sequence[Said], draws: Draws) -> list[str]:
     entity = group[0].subject
     introduced = bool(entity.epithet) and entity.epithet in group[0].text
-    places = [place for place, one in enumerate(group) if one.fact is not None and not (introduced and place == 0)]
-    moved = [group[place] for place in places]
+    positions = [position for position, item in enumerate(group) if item.fact is not None and not (introduced and position == 0)]
+    moved = [group[position] for position in positions]
     draws.shuffle(moved)
-    order = dict(zip(places, moved, strict=True))
+    order = dict(zip(positions, moved, strict=True))
     plain, pronoun = named(entity.text), Mention(*entity.pronouns)
-    told = []
-    for place, one in enumerate(group):
-        one = order.get(place, one)
-        if one.fact is None:
-            told.append(one.text)
-        elif introduced and place == 0:
-            told.append(_introducing(one, one.fact, draws))
+    reported = []
+    for position, item in enumerate(group):
+        item = order.get(position, item)
+        if item.fact is None:
+            reported.append(item.text)
+        elif introduced and position == 0:
+            reported.append(_introducing(item, item.fact, draws))
         else:
-            later = place > 0 and draws.chance(PRONOUNS)
-            told.append(_reworded(one, one.fact, pronoun if later else plain, later, draws) or _named(one, plain))
-    return told
+            later = position > 0 and draws.chance(PRONOUNS)
+            reported.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _named(item, plain))
+    return reported
 
 
-def _introducing(one: Said, fact: Fact, draws: Draws) -> str:
+def _introducing(item: Said, fact: Fact, draws: Draws) -> str:
     """The first sentence about an entity with a second name, which has to be given there."""
-    entity = one.subject
+    entity = item.subject
     mention = Mention(f"{entity.text}, called {entity.epithet},", entity.text, entity.text + "'s")
-    fit = [way for way in _others(one, fact) if way.startswith("{h} ")]
-    return state(draws.pick(fit), mention, _tail(one, fact)) if fit else one.text
+    fit = [way for way in _others(item, fact) if way.startswith("{h} ")]
+    return state(draws.pick(fit), mention, _tail(item, fact)) if fit else item.text
 
 
-def _reworded(one: Said, fact: Fact, mention: Mention, by_pronoun: bool, draws: Draws) -> str | None:
-    ways = [way for way in _others(one, fact) if not by_pronoun or way in fact.relation.says_pronoun]
-    return state(draws.pick(ways), mention, _tail(one, fact)) if ways else None
+def _reworded(item: Said, fact: Fact, mention: Mention, by_pronoun: bool, draws: Draws) -> str | None:
+    ways = [way for way in _others(item, fact) if not by_pronoun or way in fact.relation.says_pronoun]
+    return state(draws.pick(ways), mention, _tail(item, fact)) if ways else None
 
 
-def _named(one: Said, mention: Mention) -> str:
+def _named(item: Said, mention: Mention) -> str:
     """A sentence that no other template can take, by the full name."""
-    assert one.fact is not None
-    ways = _others(one, one.fact) or list(one.fact.relation.says)
-    return state(ways[0], mention, _tail(one, one.fact))
+    assert item.fact is not None
+    ways = _others(item, item.fact) or list(item.fact.relation.says)
+    return state(ways[0], mention, _tail(item, item.fact))
 
 
-def _others(one: Said, fact: Fact) -> list[str]:
+def _others(item: Said, fact: Fact) -> list[str]:
     """The ways to state a fact that its sentence did not take."""
-    return [way for way in fact.relation.says if not _pattern(way, _tail(one, fact), fact.relation).fullmatch(one.text)]
+    return [way for way in fact.relation.says if not _pattern(way, _tail(item, fact), fact.relation).fullmatch(item.text)]
 
 
 def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
@@ -214,17 +214,17 @@ def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
     return re.compile(made.replace(r"\ a\ " + re.escape(tail), r"\ an?\ " + re.escape(tail)), re.IGNORECASE)
 
 
-def _tail(one: Said, fact: Fact) -> str:
+def _tail(item: Said, fact: Fact) -> str:
     """A fact's tail as its sentence has it."""
     if fact.tail is None:
         return fact.text
     forms = sorted({fact.tail.text, *fact.tail.aliases}, key=len, reverse=True)
-    low = one.text.casefold()
+    low = item.text.casefold()
     return next((form for form in forms if form.casefold() in low), fact.tail.text)
 
 
 # -- Rows of pretraining from worlds: questions about every document and a retelling of it, without any model --
-# They have the form and the types of what a language model synthesises (`synthesis`), and their truth is known.
+# They have the form and the types of what a language model synthesizes (`synthesis`), and their truth is known.
 
 
 _WORLDS = {"long": 2}
@@ -258,7 +258,7 @@ def documents(reference: DataReference, config: WorldsConfig) -> Iterator[WorldD
             yield WorldDocument(text.passage, _said(text, world))
 
 
-def rows_about(one: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> list[ScpRow]:
+def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> list[ScpRow]:
     """The rows about a document: one for each type that it gives anything for.
 
     Args:
@@ -266,14 +266,14 @@ def rows_about(one: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> li
         types: The types wanted.
         seed: Of how it is asked and retold.
     """
-    text, identifier = one.passage.full_text, one.passage.id
+    text, identifier = item.passage.full_text, item.passage.id
     rows = []
     for kind in types:
         draws = Draws("clara pretraining", kind, seed, identifier)
-        facts = facts_of(one.sentences)
+        facts = facts_of(item.sentences)
         if kind == "paraphrase":
-            told = " ".join(retold(one.sentences, draws))
-            rows.append(ScpRow("paraphrase", text, (), (told,), f"{identifier}/{kind}"))
+            reported = " ".join(retold(item.sentences, draws))
+            rows.append(ScpRow("paraphrase", text, (), (reported,), f"{identifier}/{kind}"))
             continue
         pairs = (simple_pairs if kind == "simple" else complex_pairs)(facts, text, draws)
         if pairs:
@@ -298,8 +298,8 @@ def world_rows(reference: DataReference, config: WorldsConfig, data: ScpDataConf
     every = list(documents(reference, config))
     if data.documents is not None and data.documents < len(every):
         chosen = set(Draws("clara documents", data.seed).sample(range(len(every)), data.documents))
-        every = [one for place, one in enumerate(every) if place in chosen]
-    return [row for one in every for row in rows_about(one, data.types, data.seed)]
+        every = [item for position, item in enumerate(every) if position in chosen]
+    return [row for item in every for row in rows_about(item, data.types, data.seed)]
 
 
 def _texts(world: World, long: bool, config: WorldsConfig) -> Iterator[Text]:

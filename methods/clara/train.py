@@ -76,8 +76,8 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
         return config
     from methods.clara.checkpoint import read_config, require_checkpoint
 
-    found, _ = read_config(require_checkpoint(config.start, where="start"))
-    return config.model_copy(update={"model": found})
+    result, _ = read_config(require_checkpoint(config.start, where="start"))
+    return config.model_copy(update={"model": result})
 
 
 def _begun(
@@ -95,9 +95,9 @@ def _begun(
     taught = lessons(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
     questions = [*held_out(config, stage, workshop.services, rows), *(row for row in aside if isinstance(row, JointRow))]
     selects = stage in ("supervised", "joint")
-    told = held_out_that_fit(taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens)
-    left_out = len(taught) + len(questions) - len(told[0]) - len(told[1])
-    validate = validator(clara, *told, config.validate_on, selects=selects)
+    reported = held_out_that_fit(taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens)
+    left_out = len(taught) + len(questions) - len(reported[0]) - len(reported[1])
+    validate = validator(clara, *reported, config.validate_on, selects=selects)
     trainer = StageTrainer(
         stage,
         clara.module,
@@ -142,7 +142,7 @@ tags:
 
 Base: `{base}`{revision}, which is frozen and not part of this folder. Training data of this stage: {data}. Seed {seed}.
 
-CLaRa compresses a document of at most {length} tokens into {memory} vectors, the last states of {memory} learnt memory
+CLaRa compresses a document of at most {length} tokens into {memory} vectors, the last states of {memory} learned memory
 tokens behind it. Questions become vectors of the same shape; the {k} nearest documents stand as vectors in the
 generator's prompt, and it answers from them.
 
@@ -214,7 +214,7 @@ def write_card(folder: Path, config: ClaraTrainingConfig, stage: Stage, figures:
         title=_TITLES[stage],
         base=model.base,
         revision=f" at {model.revision}" if model.revision else "",
-        data=", ".join(f"`{one}`" for one in config.references(stage)),
+        data=", ".join(f"`{reference}`" for reference in config.references(stage)),
         seed=config.seed,
         length=model.max_length,
         memory=model.memory_tokens,

@@ -13,7 +13,7 @@ from benchmarks.registry import resolve
 from methods.gpr.loss import LossConfig
 from methods.gpr.questions import QuestionsConfig, load_prompt
 from methods.gpr.sampling import SamplingConfig
-from methods.graphs.triples import LineariseConfig
+from methods.graphs.triples import LinearizeConfig
 from methods.models.chat import reach_model
 from methods.models.encoder import EncoderConfig
 from methods.models.weights import PRESETS as ENCODERS
@@ -27,7 +27,7 @@ class _Part(BaseModel):
 
 
 class TrainConfig(_Part):
-    """Optimisation."""
+    """Optimization."""
 
     epochs: int = Field(5, ge=1, description="times that each question is used; paper 5")
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW; paper 2e-5")
@@ -37,8 +37,8 @@ class TrainConfig(_Part):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
     micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")
-    rows_per_question: int = Field(1, ge=1, description="neighbours and negatives drawn for a question in each epoch")
-    redraw: bool = Field(True, description="draw neighbours and negatives anew in each epoch")
+    rows_per_question: int = Field(1, ge=1, description="neighbors and negatives drawn for a question in each epoch")
+    redraw: bool = Field(True, description="draw neighbors and negatives anew in each epoch")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
 
@@ -70,7 +70,7 @@ class GprTrainingConfig(TrainingConfig):
     triple_revision: str | None = Field(None, description="its revision")
     pooling: Pooling = Field("first", description="which token's vector is a text's: the first, or the mean of all")
     max_length: int = Field(64, ge=8, description="tokens of a question or triple")
-    linearise: LineariseConfig = LineariseConfig.model_validate({})
+    linearize: LinearizeConfig = LinearizeConfig.model_validate({})
     questions: QuestionsConfig = QuestionsConfig.model_validate({})
     sampling: SamplingConfig = SamplingConfig.model_validate({})
     loss: LossConfig = LossConfig.model_validate({})
@@ -90,7 +90,7 @@ class GprTrainingConfig(TrainingConfig):
         return self._encoder(self.triple_base, self.triple_revision)
 
     def _encoder(self, base: str, revision: str | None) -> EncoderConfig:
-        given = {
+        options = {
             "model": ENCODERS.get(base, {}).get("model", base),
             "revision": revision,
             "max_length": self.max_length,
@@ -98,7 +98,7 @@ class GprTrainingConfig(TrainingConfig):
             "query_prompt": "",
             "passage_prompt": "",
         }
-        return EncoderConfig.model_validate(given)
+        return EncoderConfig.model_validate(options)
 
     def preflight(self) -> None:
         """Check references, encoders and what the generator of questions needs."""
@@ -112,7 +112,7 @@ class GprTrainingConfig(TrainingConfig):
             load_prompt(questions.prompt)
         if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
             raise UserError("there is no such file of questions", where=f"questions.path: {questions.path}")
-        others = [one for one in self.graph if resolve(one)[0].name != "worlds"]
+        others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(
                 f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",

@@ -1,4 +1,4 @@
-"""Rows of training: a question, its triple, a neighbour and a negative, as numbers, drawn anew in each epoch."""
+"""Rows of training: a question, its triple, a neighbor and a negative, as numbers, drawn anew in each epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.gpr.config import GprTrainingConfig, ValidateConfig
 from methods.gpr.questions import QuestionSet
 from methods.gpr.sampling import TripleIndex
-from methods.graphs.triples import PretrainingGraph, linearised
+from methods.graphs.triples import PretrainingGraph, linearized
 
 Numbers = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ class Rows:
 
     question: Numbers
     anchor: Numbers
-    neighbour: Numbers
+    neighbor: Numbers
     negative: Numbers
 
     def __len__(self) -> int:
@@ -33,7 +33,7 @@ class Rows:
 
     def take(self, which: Numbers | slice) -> Rows:
         """Some of them."""
-        return Rows(self.question[which], self.anchor[which], self.neighbour[which], self.negative[which])
+        return Rows(self.question[which], self.anchor[which], self.neighbor[which], self.negative[which])
 
     def parts(self, size: int) -> list[Rows]:
         """So many at a time, those of one triple and of triples beside it together: they share texts."""
@@ -47,14 +47,14 @@ class Texts(NamedTuple):
     Attributes:
         questions, triples: Each text once.
         question: Places in `questions`, shape (rows,).
-        anchor, neighbour, negative: Places in `triples`, each of shape (rows,).
+        anchor, neighbor, negative: Places in `triples`, each of shape (rows,).
     """
 
     questions: list[str]
     triples: list[str]
     question: Numbers
     anchor: Numbers
-    neighbour: Numbers
+    neighbor: Numbers
     negative: Numbers
 
 
@@ -67,17 +67,17 @@ class Material:
         config: All options.
 
     Raises:
-        UserError: No triple that is asked about has a neighbour, or one has no negative.
+        UserError: No triple that is asked about has a neighbor, or one has no negative.
     """
 
     def __init__(self, graph: PretrainingGraph, questions: QuestionSet, config: GprTrainingConfig) -> None:
         self.questions, self._config = questions, config
-        self._triples = pa.array(linearised(graph.triples, config=config.linearise), pa.large_string())
+        self._triples = pa.array(linearized(graph.triples, config=config.linearize), pa.large_string())
         self._index = TripleIndex(graph.heads, graph.relations, graph.tails, graph.triples)
-        counts = self._index.neighbour_counts(questions.triples, config.sampling.nb_exclude_same_hr)
+        counts = self._index.neighbor_counts(questions.triples, config.sampling.nb_exclude_same_hr)
         usable = np.flatnonzero(counts)
         self.dropped = len(questions) - len(usable)
-        """Questions whose triple has no neighbour."""
+        """Questions whose triple has no neighbor."""
         watched = _watched(questions.triples[usable], config.validate_on, config.seed)
         self._trained = np.repeat(usable[~watched], config.train.rows_per_question)
         self._held_out = usable[watched][: config.validate_on.most]
@@ -104,23 +104,23 @@ class Material:
         if not len(questions):
             return Rows(*(np.empty(0, np.int64) for _ in range(4)))
         drawn = self._index.draw(epoch, seed, self._config.sampling, self.questions.triples[questions])
-        return Rows(questions[drawn.rows], drawn.anchor, drawn.neighbour, drawn.negative)
+        return Rows(questions[drawn.rows], drawn.anchor, drawn.neighbor, drawn.negative)
 
     def texts(self, rows: Rows) -> Texts:
         """What some rows say, each text once."""
-        asked, question = _once([self.questions.texts[place] for place in rows.question.tolist()])
-        columns = np.concatenate([rows.anchor, rows.neighbour, rows.negative])
+        query, question = _once([self.questions.texts[position] for position in rows.question.tolist()])
+        columns = np.concatenate([rows.anchor, rows.neighbor, rows.negative])
         distinct, inverse = np.unique(columns, return_inverse=True)
         # Relations of which only the last part is written may make two triples read alike.
-        triples, places = _once(self._triples.take(pa.array(distinct)).to_pylist())
-        return Texts(asked, triples, question, *places[inverse].reshape(3, len(rows)))
+        triples, positions = _once(self._triples.take(pa.array(distinct)).to_pylist())
+        return Texts(query, triples, question, *positions[inverse].reshape(3, len(rows)))
 
 
 def _once(texts: list[str]) -> tuple[list[str], Numbers]:
     """The distinct ones of some texts, and the place of each among them."""
-    places: dict[str, int] = {}
-    found = np.array([places.setdefault(text, len(places)) for text in texts], np.int64)
-    return list(places), found
+    positions: dict[str, int] = {}
+    result = np.array([positions.setdefault(text, len(positions)) for text in texts], np.int64)
+    return list(positions), result
 
 
 def _watched(triples: Numbers, config: ValidateConfig, seed: int) -> NDArray[np.bool_]:

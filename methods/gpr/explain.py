@@ -16,7 +16,7 @@ from methods.api import Ranking, Services
 from methods.gpr.config import GprTrainingConfig
 from methods.gpr.retriever import Gpr, GprConfig
 from methods.graphs.picture import LABEL, MOST, SIZE, escaped, layout
-from methods.graphs.triples import LineariseConfig, linearise, relation_text
+from methods.graphs.triples import LinearizeConfig, linearize, relation_text
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.registry import Explanation, MethodConfig, Table, numbers, register_explainer, shortened
 from methods.retrieval.triples import SearchScope, TripleRetriever, require_checkpoint, triple_corpus
@@ -83,7 +83,7 @@ def svg(drawing: Drawing, most: int = MOST) -> str | None:
     names = drawing.names[:most]
     if not names:
         return None
-    places = dict(zip(names, layout(len(names)), strict=True))
+    positions = dict(zip(names, layout(len(names)), strict=True))
     left_out = len(drawing.names) - len(names)
     legend = [*_LEGEND, f"{left_out} further entities not drawn"] if left_out else _LEGEND
     lines = [f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{line}</text>' for number, line in enumerate(legend)]
@@ -93,24 +93,24 @@ def svg(drawing: Drawing, most: int = MOST) -> str | None:
         f"<style>{_STYLE}</style>",
         '<defs><marker id="end" markerWidth="7" markerHeight="6" refX="6" refY="3" orient="auto">'
         '<path d="M0,0 L7,3 L0,6 z" fill="#777"/></marker></defs>',
-        *_edges(drawing, places),
-        *(_node(name, places[name], drawing) for name in names),
+        *_edges(drawing, positions),
+        *(_node(name, positions[name], drawing) for name in names),
         *lines,
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _edges(drawing: Drawing, places: Places) -> list[str]:
+def _edges(drawing: Drawing, positions: Places) -> list[str]:
     """An arrow per triple; those between the same two entities lie beside each other."""
     first = set(drawing.first)
     drawn: dict[frozenset[str], int] = {}
     lines = []
     for triple in drawing.triples:
         head, relation, tail = triple
-        if head in places and tail in places:
+        if head in positions and tail in positions:
             pair = frozenset((head, tail))
-            path, (x, y) = _path(places[head], places[tail], drawn.get(pair, 0), turned=head > tail)
+            path, (x, y) = _path(positions[head], positions[tail], drawn.get(pair, 0), turned=head > tail)
             drawn[pair] = drawn.get(pair, 0) + 1
             kind = "edge first" if triple in first else "edge"
             label = escaped(shortened(relation_text(relation), LABEL))
@@ -146,8 +146,8 @@ def _path(start: tuple[float, float], end: tuple[float, float], earlier: int, *,
     return path, (middle[0], middle[1] - 3)
 
 
-def _node(name: str, place: tuple[float, float], drawing: Drawing) -> str:
-    x, y = place
+def _node(name: str, position: tuple[float, float], drawing: Drawing) -> str:
+    x, y = position
     kind = "node" + (" answer" if name in drawing.answers else "") + (" topic" if name in drawing.topics else "")
     return (
         f'<g><circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS:.0f}"><title>{escaped(name)}</title></circle>'
@@ -224,7 +224,7 @@ def explain(question: Question, corpus: Corpus, config: GprExplainConfig, servic
     if question.candidates is None and config.scope == "question":
         raise UserError("this question brings no graph of its own", where=question.id, try_this="--set scope=global")
     trained, untrained = (_ranked(retriever, question, triples) for retriever in (_trained(config, services), _untrained(config, services)))
-    written = config.training.linearise
+    written = config.training.linearize
     answers = [name for name in dict.fromkeys(question.answers) if trained.rank(name) is not None]
     tables = (_side_by_side(question, trained, untrained, config.k, written), _answers(answers, trained, untrained))
     drawing = Drawing(trained.triples[: config.k], untrained.triples[: config.k], answers, question.topic_entities)
@@ -238,12 +238,12 @@ def _trained(config: GprExplainConfig, services: Services) -> TripleRetriever:
 def _untrained(config: GprExplainConfig, services: Services) -> TripleRetriever:
     """The towers as the training began with them."""
     training = config.training
-    asked, told = training.question_encoder, training.triple_encoder
-    encoder: EncoderConfig = told
-    if (asked.model, asked.revision) != (told.model, told.revision):
-        encoder = told.model_copy(update={"query_model": asked.model, "query_revision": asked.revision})
+    query, reported = training.question_encoder, training.triple_encoder
+    encoder: EncoderConfig = reported
+    if (query.model, query.revision) != (reported.model, reported.revision):
+        encoder = reported.model_copy(update={"query_model": query.model, "query_revision": query.revision})
     loaded = Encoder(encoder, services.device, services.folder("embeddings"))
-    return TripleRetriever(loaded, training.linearise, config.scope)
+    return TripleRetriever(loaded, training.linearize, config.scope)
 
 
 def _ranked(retriever: TripleRetriever, question: Question, corpus: TripleCorpus) -> Found:
@@ -252,7 +252,7 @@ def _ranked(retriever: TripleRetriever, question: Question, corpus: TripleCorpus
     return Found.of(ranking, corpus)
 
 
-def _side_by_side(question: Question, trained: Found, untrained: Found, k: int, written: LineariseConfig) -> Table:
+def _side_by_side(question: Question, trained: Found, untrained: Found, k: int, written: LinearizeConfig) -> Table:
     rows = [
         (rank + 1, *_cells(untrained, rank, question, written), *_cells(trained, rank, question, written))
         for rank in range(min(k, len(trained.triples)))
@@ -265,14 +265,14 @@ def _side_by_side(question: Question, trained: Found, untrained: Found, k: int, 
     )
 
 
-def _cells(found: Found, rank: int, question: Question, written: LineariseConfig) -> tuple[str, str, str]:
-    triple = found.triples[rank]
+def _cells(result: Found, rank: int, question: Question, written: LinearizeConfig) -> tuple[str, str, str]:
+    triple = result.triples[rank]
     marks = [
         *(["answer"] if {triple[0], triple[2]} & set(question.answers) else []),
-        *(["reference"] if found.ids[rank] in question.evidence else []),
+        *(["reference"] if result.ids[rank] in question.evidence else []),
     ]
-    text = shortened(linearise(triple, written.rel, written.underscores), 90)
-    return text, numbers([found.scores[rank]])[0], ", ".join(marks)
+    text = shortened(linearize(triple, written.rel, written.underscores), 90)
+    return text, numbers([result.scores[rank]])[0], ", ".join(marks)
 
 
 def _answers(answers: Sequence[str], trained: Found, untrained: Found) -> Table:
@@ -286,15 +286,15 @@ def _answers(answers: Sequence[str], trained: Found, untrained: Found) -> Table:
 
 
 def _summary(question: Question, trained: Found, untrained: Found, answers: Sequence[str], k: int) -> str:
-    asked = f"“{shortened(question.text)}”"
+    query = f"“{shortened(question.text)}”"
     if question.answers:
-        asked += " – " + shortened("; ".join(question.answers))
+        query += " – " + shortened("; ".join(question.answers))
     if not trained.triples:
-        return f"{asked}. Its graph is empty: there is nothing to rank."
+        return f"{query}. Its graph is empty: there is nothing to rank."
     if not answers:
-        return f"{asked}. None of its answers is in the graph of {len(trained.triples)} triples."
-    here, there = (sum((found.rank(name) or k + 1) <= k for name in answers) for found in (trained, untrained))
+        return f"{query}. None of its answers is in the graph of {len(trained.triples)} triples."
+    here, there = (sum((result.rank(name) or k + 1) <= k for name in answers) for result in (trained, untrained))
     return (
-        f"{asked}. Of {len(answers)} answers in a graph of {len(trained.triples)} triples GPR's first {k} name {here}, "
+        f"{query}. Of {len(answers)} answers in a graph of {len(trained.triples)} triples GPR's first {k} name {here}, "
         f"those of the untrained towers {there}."
     )

@@ -1,4 +1,4 @@
-"""The loss of pretraining: a question's triple before its neighbours, and those before what has nothing to do with it.
+"""The loss of pretraining: a question's triple before its neighbors, and those before what has nothing to do with it.
 
     M(p, n, q, g) = max(0, g + cos(n, q) − cos(p, q))
     L = M(τ, τ_nb, q, g1) + M(τ_nb, τ_neg, q, g2), its mean over the rows of a batch
@@ -21,36 +21,36 @@ class LossConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    g1: float = Field(0.5, ge=0, description="how much nearer a triple is to be than its neighbour; paper 0.5")
-    g2: float = Field(0.5, ge=0, description="how much nearer a neighbour is to be than a negative; paper 0.5")
-    neighbours: bool = Field(True, description="false (ablation): the loss is M(τ, τ_neg, q, g1)")
+    g1: float = Field(0.5, ge=0, description="how much nearer a triple is to be than its neighbor; paper 0.5")
+    g2: float = Field(0.5, ge=0, description="how much nearer a neighbor is to be than a negative; paper 0.5")
+    neighbors: bool = Field(True, description="false (ablation): the loss is M(τ, τ_neg, q, g1)")
     negatives: bool = Field(True, description="false (ablation): the loss is M(τ, τ_nb, q, g1)")
 
     @model_validator(mode="after")
     def _contrasts(self) -> LossConfig:
-        if not (self.neighbours or self.negatives):
-            raise ValueError("without neighbours and negatives there is nothing to tell apart")
+        if not (self.neighbors or self.negatives):
+            raise ValueError("without neighbors and negatives there is nothing to tell apart")
         return self
 
 
 class Cosines(NamedTuple):
-    """Of each row's question with its triple, a neighbour of that and a negative: tensors of shape (rows,)."""
+    """Of each row's question with its triple, a neighbor of that and a negative: tensors of shape (rows,)."""
 
     anchor: Tensor
-    neighbour: Tensor
+    neighbor: Tensor
     negative: Tensor
 
     def ordered(self) -> Tensor:
         """Which rows stand in the order that is wanted."""
-        return (self.anchor > self.neighbour) & (self.neighbour > self.negative)
+        return (self.anchor > self.neighbor) & (self.neighbor > self.negative)
 
 
-def cosines(question: Tensor, anchor: Tensor, neighbour: Tensor, negative: Tensor) -> Cosines:
+def cosines(question: Tensor, anchor: Tensor, neighbor: Tensor, negative: Tensor) -> Cosines:
     """Cosines of vectors of any length, each of shape (rows, dimension), in their own precision."""
     from torch.nn.functional import normalize
 
-    asked = normalize(question, dim=-1)
-    return Cosines(*((asked * normalize(one, dim=-1)).sum(-1) for one in (anchor, neighbour, negative)))
+    query = normalize(question, dim=-1)
+    return Cosines(*((query * normalize(item, dim=-1)).sum(-1) for item in (anchor, neighbor, negative)))
 
 
 def margin(nearer: Tensor, farther: Tensor, gap: float) -> Tensor:
@@ -58,9 +58,9 @@ def margin(nearer: Tensor, farther: Tensor, gap: float) -> Tensor:
     return (gap + farther - nearer).clamp_min(0)
 
 
-def row_losses(found: Cosines, config: LossConfig) -> Tensor:
+def row_losses(result: Cosines, config: LossConfig) -> Tensor:
     """L of each row: shape (rows,)."""
-    if not config.neighbours:
-        return margin(found.anchor, found.negative, config.g1)
-    loss = margin(found.anchor, found.neighbour, config.g1)
-    return loss + margin(found.neighbour, found.negative, config.g2) if config.negatives else loss
+    if not config.neighbors:
+        return margin(result.anchor, result.negative, config.g1)
+    loss = margin(result.anchor, result.neighbor, config.g1)
+    return loss + margin(result.neighbor, result.negative, config.g2) if config.negatives else loss

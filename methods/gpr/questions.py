@@ -215,7 +215,11 @@ def kept_questions(path: Path, generator: str) -> dict[Key, str]:
     if not path.exists():
         return {}
     _mend(path)
-    return {(one.masked.id, one.masked.side): one.question for one in read_questions(path) if one.generator == generator}
+    return {
+        (question.masked.id, question.masked.side): question.question
+        for question in read_questions(path)
+        if question.generator == generator
+    }
 
 
 def _mend(path: Path) -> None:
@@ -267,7 +271,7 @@ class CachedQuestions:
     """
 
     def __init__(self, path: Path) -> None:
-        self._questions = {(one.masked.id, one.masked.side): one.question for one in read_questions(path)}
+        self._questions = {(question.masked.id, question.masked.side): question.question for question in read_questions(path)}
         if not self._questions:
             raise UserError("the file holds no question", where=str(path), try_this="another file, or generator")
         self.counts: Counter[str] = Counter()
@@ -275,7 +279,7 @@ class CachedQuestions:
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
         """The question of each, or None where the file has none that can be used."""
-        return [checked(self._questions.get((one.id, one.side)), one, self.counts, "not in the file") for one in batch]
+        return [checked(self._questions.get((item.id, item.side)), item, self.counts, "not in the file") for item in batch]
 
 
 # -- Questions by a chat model: our own prompt, its replies read, and asked again where they cannot be used --
@@ -319,25 +323,25 @@ class LLMQuestions:
         Raises:
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
-        found: list[str | None] = [None] * len(batch)
-        reasons = {place: why for place, one in enumerate(batch) if (why := unaskable(one)) is not None}
-        waiting = [place for place in range(len(batch)) if place not in reasons]
+        results: list[str | None] = [None] * len(batch)
+        reasons = {position: why for position, item in enumerate(batch) if (why := unaskable(item)) is not None}
+        waiting = [position for position in range(len(batch)) if position not in reasons]
         for number in range(TRIES):
             if not waiting:
                 break
             self.counts[RETRIED] += len(waiting) if number else 0
-            asked = [self._messages(batch[place]) for place in waiting]
-            replies = self._model.complete(asked, repetition=number)
-            for place, reply in zip(waiting, replies, strict=True):
-                found[place], reason = read(reply, batch[place])
+            queries = [self._messages(batch[position]) for position in waiting]
+            replies = self._model.complete(queries, repetition=number)
+            for position, reply in zip(waiting, replies, strict=True):
+                results[position], reason = read(reply, batch[position])
                 if reason is None:
-                    reasons.pop(place, None)
+                    reasons.pop(position, None)
                 else:
-                    reasons[place] = reason
-            waiting = [place for place in waiting if place in reasons]
+                    reasons[position] = reason
+            waiting = [position for position in waiting if position in reasons]
         self.counts.update(DROPPED + reason for reason in reasons.values())
         self.counts[ACCEPTED] += len(batch) - len(reasons)
-        return found
+        return results
 
     def _messages(self, masked: MaskedTriple) -> list[dict[str, str]]:
         return self._prompt.messages(triple=str(masked), side=masked.side, answer=masked.hidden)
@@ -411,7 +415,7 @@ class TemplateQuestions:
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
         """A question for each, or None where the relation has no words or names an end."""
-        return [checked(filled(one), one, self.counts, "the relation has no words") for one in batch]
+        return [checked(filled(item), item, self.counts, "the relation has no words") for item in batch]
 
 
 def filled(masked: MaskedTriple) -> str | None:
@@ -463,7 +467,7 @@ class WorldsQuestions:
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
         """A question for each, or None where the relation is not one of training worlds."""
-        return [self._one(one) for one in batch]
+        return [self._one(item) for item in batch]
 
     def _one(self, masked: MaskedTriple) -> str | None:
         relation = _known().get(masked.relation)
@@ -494,7 +498,7 @@ def _from_statements(relation: Relation, side: Side) -> list[str]:
 
 def _fits(statement: str, side: Side) -> bool:
     slot = "{t}" if side == "tail" else "{o}"
-    return not any(one in statement for one in _MODIFIED if one.endswith(slot))
+    return not any(item in statement for item in _MODIFIED if item.endswith(slot))
 
 
 def _asked(statement: str, relation: Relation, side: Side) -> str:
@@ -524,8 +528,8 @@ def _from_descriptions(relation: Relation, side: Side) -> list[str]:
     word = "who" if relation.tail == "person" else "what"
     texts = [f"{word} is {text.format(h='{x}')}?" for text in relation.phrases]
     # "What is the capital of …?" is a question of the benchmark as it stands.
-    asked = {text.casefold() for text in _from_questions(relation, side)}
-    return [text for text in texts if text.casefold() not in asked]
+    queries = {text.casefold() for text in _from_questions(relation, side)}
+    return [text for text in texts if text.casefold() not in queries]
 
 
 def _from_questions(relation: Relation, side: Side) -> list[str]:
@@ -648,13 +652,13 @@ def questions_of(
     texts: list[str] = []
     taken = 0
     progress.begin("questions", len(rows) * len(config.sides))
-    for places, batch in _batches(graph, rows, config.sides):
-        found, from_file = _questions(batch, kept, generator, path)
+    for positions, batch in _batches(graph, rows, config.sides):
+        results, from_file = _questions(batch, kept, generator, path)
         taken += from_file
-        for place, one, question in zip(places, batch, found, strict=True):
+        for position, item, question in zip(positions, batch, results, strict=True):
             if question is not None:
-                triples.append(place)
-                sides.append(SIDES.index(one.side))
+                triples.append(position)
+                sides.append(SIDES.index(item.side))
                 texts.append(question)
         progress.advance(len(batch))
     counted = Counter(generator.counts) - before
@@ -668,17 +672,17 @@ def _questions(
     batch: Sequence[MaskedTriple], kept: Mapping[Key, str], generator: QuestionGenerator, path: Path | None
 ) -> tuple[list[str | None], int]:
     """The questions of a batch, new ones appended to the file, and how many were kept there."""
-    found = [kept.get((one.id, one.side)) for one in batch]
-    missing = [number for number, question in enumerate(found) if question is None]
+    results = [kept.get((item.id, item.side)) for item in batch]
+    missing = [number for number, question in enumerate(results) if question is None]
     made = generator.generate([batch[number] for number in missing]) if missing else []
     new = []
     for number, question in zip(missing, made, strict=True):
         if question is not None:
-            found[number] = question
+            results[number] = question
             new.append(Written(batch[number], question, generator.name))
     if path is not None and new:
         append_questions(path, new)
-    return found, len(batch) - len(missing)
+    return results, len(batch) - len(missing)
 
 
 def _asked_about(graph: PretrainingGraph, config: QuestionsConfig, seed: int) -> NDArray[np.int64]:
@@ -693,8 +697,8 @@ def _batches(graph: PretrainingGraph, rows: NDArray[np.int64], sides: tuple[Side
     step = max(1, BATCH // len(sides))
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
-        places = np.repeat(part, len(sides)).tolist()
-        yield places, [MaskedTriple(triple, side) for triple in graph.triples.take(part) for side in sides]
+        positions = np.repeat(part, len(sides)).tolist()
+        yield positions, [MaskedTriple(triple, side) for triple in graph.triples.take(part) for side in sides]
 
 
 def _nothing(graph: PretrainingGraph, generator: str, counts: Mapping[str, int]) -> UserError:

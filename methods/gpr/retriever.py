@@ -8,33 +8,33 @@ from pydantic import Field
 
 from methods.api import Services
 from methods.gpr.train import QUESTION, TRIPLE
-from methods.graphs.triples import LineariseConfig
+from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearise_of, require_checkpoint
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint
 
 
 class GprConfig(TripleSearchConfig):
     """Options of GPR; pooling and length are those that the checkpoint was saved with."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train gpr` made")
-    linearise: LineariseConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
+    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
 
     @property
     def encoder(self) -> EncoderConfig:
         """The two towers as one encoder: questions are its queries, triples its passages."""
         folder = Path(self.model)
-        given = {
+        options = {
             "model": str(folder / TRIPLE),
             "query_model": str(folder / QUESTION),
             "query_prompt": "",
             "passage_prompt": "",
-            "normalise": self.similarity == "cosine",
+            "normalize": self.similarity == "cosine",
             "batch_size": self.batch_size,
             "dtype": self.dtype,
         }
-        return EncoderConfig.model_validate(given)
+        return EncoderConfig.model_validate(options)
 
     def preflight(self) -> None:
         """Check that the model is a checkpoint of GPR."""
@@ -44,7 +44,7 @@ class GprConfig(TripleSearchConfig):
 @register(
     "gpr",
     kind="retriever",
-    summary="two towers pretrained on a graph: a question's triple before its neighbours, and those before the rest",
+    summary="two towers pretrained on a graph: a question's triple before its neighbors, and those before the rest",
     config=GprConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     extra="models",
@@ -60,4 +60,4 @@ class Gpr(TripleRetriever):
 
     def __init__(self, config: GprConfig, services: Services) -> None:
         encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearise or linearise_of(config.model), config.scope)
+        super().__init__(encoder, config.linearize or linearize_of(config.model), config.scope)

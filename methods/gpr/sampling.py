@@ -1,6 +1,6 @@
-"""What a triple is contrasted with: a neighbour, which shares an entity with it, and a negative, which shares none.
+"""What a triple is contrasted with: a neighbor, which shares an entity with it, and a negative, which shares none.
 
-Everything is drawn for all rows at once (paper, equations 1 to 3). Neighbours are drawn exactly, without trying: the
+Everything is drawn for all rows at once (paper, equations 1 to 3). Neighbors are drawn exactly, without trying: the
 triples of every entity lie side by side, in orders in which what must be left out is one gap. Negatives are drawn again
 until they fit; where hardly any triple fits, the pool is narrowed first, so that the end is always reached.
 """
@@ -69,12 +69,12 @@ class _Search:
 
     def _shared(self, these: Places, those: Ints) -> NDArray[np.bool_]:
         """Whether two triples have something in common, pair by pair."""
-        found = np.zeros(len(these), bool)
+        result = np.zeros(len(these), bool)
         for mine in (self._heads[these], self._tails[these]):
-            found |= (mine == self._heads[those]) | (mine == self._tails[those])
+            result |= (mine == self._heads[those]) | (mine == self._tails[those])
         if self._relations is not None:
-            found |= self._relations[these] == self._relations[those]
-        return found
+            result |= self._relations[these] == self._relations[those]
+        return result
 
     def _narrowed(self, rows: Places, pool: Ints) -> Iterator[tuple[Places, Ints]]:
         """Rows by what excludes most of the pool for them, each group with what it leaves."""
@@ -102,32 +102,32 @@ Numbers = NDArray[np.int64]
 
 
 class SamplingConfig(BaseModel):
-    """How neighbours and negatives are drawn; the defaults are the paper's."""
+    """How neighbors and negatives are drawn; the defaults are the paper's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nb_exclude_same_hr: bool = Field(
-        default=False, description="no neighbour has the triple's head and relation, as it may be as right; paper: it may have"
+        default=False, description="no neighbor has the triple's head and relation, as it may be as right; paper: it may have"
     )
     side_balanced: bool = Field(
-        default=False, description="a coin decides whether head or tail is shared; paper: uniform over all neighbours"
+        default=False, description="a coin decides whether head or tail is shared; paper: uniform over all neighbors"
     )
     neg_rel_disjoint: bool = Field(default=False, description="a negative has another relation too; paper: other entities")
 
 
 class Drawn(NamedTuple):
-    """Rows of training; `neighbour`, `anchor` and `negative` are places of triples.
+    """Rows of training; `neighbor`, `anchor` and `negative` are places of triples.
 
     Attributes:
         anchor: The triple that is asked about.
-        neighbour: A triple that shares an entity with it.
+        neighbor: A triple that shares an entity with it.
         negative: A triple that shares none.
-        rows: Where each anchor stands among those that were asked for; those without a neighbour are missing.
+        rows: Where each anchor stands among those that were asked for; those without a neighbor are missing.
         dropped: How many are missing.
     """
 
     anchor: Numbers
-    neighbour: Numbers
+    neighbor: Numbers
     negative: Numbers
     rows: Numbers
     dropped: int
@@ -137,7 +137,7 @@ class TripleIndex:
     """Triples by the entities that they touch.
 
     A triple that stands several times in the arrays counts once, as its first copy; one that joins an entity to itself
-    touches it once; one that shares both its entities with another is its neighbour once.
+    touches it once; one that shares both its entities with another is its neighbor once.
 
     Args:
         heads, relations, tails: Numbers of entities and of relations, one per triple.
@@ -157,8 +157,8 @@ class TripleIndex:
         if not len(heads):
             raise UserError("the graph holds no triple", where="graph", try_this="name data whose graphs hold triples")
         self._first, self._which = _copies(heads, relations, tails)
-        given = (heads, relations, tails)
-        self.heads, self.relations, self.tails = (np.asarray(one)[self._first].astype(np.int32) for one in given)
+        options = (heads, relations, tails)
+        self.heads, self.relations, self.tails = (np.asarray(item)[self._first].astype(np.int32) for item in options)
         self._triples = triples
         once = np.flatnonzero(self.heads != self.tails)
         count = len(self.heads)
@@ -172,13 +172,13 @@ class TripleIndex:
         self._by_other = _Order.of(entity, other, triple)
         self._by_role = _Order.of(entity, role, triple)
 
-    def neighbour_counts(self, anchors: NDArray[np.integer], exclude_same_hr: bool = False) -> Numbers:
-        """How many different neighbours each of some triples has."""
+    def neighbor_counts(self, anchors: NDArray[np.integer], exclude_same_hr: bool = False) -> Numbers:
+        """How many different neighbors each of some triples has."""
         head, tail = self._sides(self._which[anchors], SamplingConfig(nb_exclude_same_hr=exclude_same_hr))
         return (head.sizes + tail.sizes).astype(np.int64)
 
     def draw(self, epoch: int, seed: int, options: SamplingConfig | None = None, anchors: NDArray[np.integer] | None = None) -> Drawn:
-        """Draw a neighbour and a negative for every anchor, anew in each epoch.
+        """Draw a neighbor and a negative for every anchor, anew in each epoch.
 
         Args:
             epoch: The pass over the data.
@@ -187,27 +187,27 @@ class TripleIndex:
             anchors: Places of triples, each as often as there are questions about it; None: every triple once.
 
         Raises:
-            UserError: No anchor has a neighbour, or one has no negative.
+            UserError: No anchor has a neighbor, or one has no negative.
         """
         options = options or SamplingConfig()
-        asked = np.arange(len(self._which)) if anchors is None else np.asarray(anchors, np.int64)
+        queries = np.arange(len(self._which)) if anchors is None else np.asarray(anchors, np.int64)
         rng = np.random.default_rng([seed, epoch])
-        head, tail = self._sides(self._which[asked], options)
+        head, tail = self._sides(self._which[queries], options)
         rows = np.flatnonzero(head.sizes + tail.sizes)
-        if len(asked) and not len(rows):
+        if len(queries) and not len(rows):
             raise UserError(
-                "no triple of the graph shares an entity with another that may be its neighbour",
+                "no triple of the graph shares an entity with another that may be its neighbor",
                 where="graph",
                 try_this="a larger or denser graph, or sampling.nb_exclude_same_hr: false",
             )
-        kept = self._which[asked[rows]]
-        neighbour = _either(head.of(rows), tail.of(rows), options.side_balanced, rng)
+        kept = self._which[queries[rows]]
+        neighbor = _either(head.of(rows), tail.of(rows), options.side_balanced, rng)
         columns = (self.heads, self.tails, self.relations if options.neg_rel_disjoint else None)
         negative, without = negatives(*columns, kept, rng)
         if without is not None:
             raise self._without_negative(int(kept[without]), options)
-        places = (asked[rows], self._first[neighbour], self._first[negative])
-        return Drawn(*places, rows, len(asked) - len(rows))
+        positions = (queries[rows], self._first[neighbor], self._first[negative])
+        return Drawn(*positions, rows, len(queries) - len(rows))
 
     def _sides(self, anchors: Numbers, options: SamplingConfig) -> tuple[_Gapped, _Gapped]:
         """What can be drawn at the head and at the tail of triples.
@@ -222,8 +222,8 @@ class TripleIndex:
         return head, tail.emptied(loops)
 
     def _without_negative(self, anchor: int, options: SamplingConfig) -> UserError:
-        place = int(self._first[anchor])
-        named = " ".join(self._triples[place]) if self._triples is not None else f"number {place}"
+        position = int(self._first[anchor])
+        named = " ".join(self._triples[position]) if self._triples is not None else f"number {position}"
         shared = "an entity or the relation" if options.neg_rel_disjoint else "an entity"
         return UserError(
             f"there is no negative for the triple {named}: all {len(self.heads):,} triples share {shared} with it",
@@ -242,15 +242,15 @@ class _Gapped(NamedTuple):
     widths: NDArray[np.integer]
 
     def of(self, rows: Numbers) -> _Gapped:
-        return _Gapped(self.triples, *(one[rows] for one in self[1:]))
+        return _Gapped(self.triples, *(item[rows] for item in self[1:]))
 
     def emptied(self, which: NDArray[np.bool_]) -> _Gapped:
         return self._replace(sizes=np.where(which, 0, self.sizes))
 
-    def at(self, places: Numbers, rows: NDArray[np.bool_]) -> NDArray[np.int32]:
+    def at(self, positions: Numbers, rows: NDArray[np.bool_]) -> NDArray[np.int32]:
         """The triples at places 0 … size - 1 of the stretches of some anchors, gaps not counted."""
-        found = self.starts[rows] + places[rows]
-        return self.triples[found + self.widths[rows] * (found >= self.gaps[rows])]
+        result = self.starts[rows] + positions[rows]
+        return self.triples[result + self.widths[rows] * (result >= self.gaps[rows])]
 
 
 class _Order(NamedTuple):
@@ -274,10 +274,10 @@ class _Order(NamedTuple):
         order = np.lexsort((second, entity))
         new_entity = _changes(entity[order])
         new_run = new_entity | _changes(second[order])
-        place = np.empty(len(order), np.int32)
-        place[order] = np.arange(len(order))
-        runs = [column[place] for column in (*_stretches(new_run), *_stretches(new_entity))]
-        return cls(triple[order].astype(np.int32), place, *runs)
+        position = np.empty(len(order), np.int32)
+        position[order] = np.arange(len(order))
+        runs = [column[position] for column in (*_stretches(new_run), *_stretches(new_entity))]
+        return cls(triple[order].astype(np.int32), position, *runs)
 
     def without(self, entries: Numbers, *, run: bool) -> _Gapped:
         """The stretches of the entities of entries, without their runs or without the entries alone."""
@@ -291,14 +291,14 @@ def _either(head: _Gapped, tail: _Gapped, balanced: bool, rng: np.random.Generat
     if balanced:
         coin = rng.integers(0, 2, len(head.sizes)).astype(bool)
         at_head = np.where(tail.sizes == 0, True, coin & (head.sizes > 0))
-        places = rng.integers(0, np.where(at_head, head.sizes, tail.sizes))
+        positions = rng.integers(0, np.where(at_head, head.sizes, tail.sizes))
     else:
-        places = rng.integers(0, head.sizes + tail.sizes)
-        at_head = places < head.sizes
-        places -= np.where(at_head, 0, head.sizes)
-    found = np.empty(len(places), np.int32)
-    found[at_head], found[~at_head] = head.at(places, at_head), tail.at(places, ~at_head)
-    return found
+        positions = rng.integers(0, head.sizes + tail.sizes)
+        at_head = positions < head.sizes
+        positions -= np.where(at_head, 0, head.sizes)
+    result = np.empty(len(positions), np.int32)
+    result[at_head], result[~at_head] = head.at(positions, at_head), tail.at(positions, ~at_head)
+    return result
 
 
 def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:

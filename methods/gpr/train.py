@@ -18,7 +18,7 @@ from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.data import Material, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
 from methods.gpr.questions import QuestionGenerator, QuestionSet, generator_of, questions_of
-from methods.graphs.triples import PretrainingGraph, linearise, linearised, load_graph
+from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
 from methods.models.encoder import Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
@@ -82,17 +82,17 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
         "margins": f"{loss.g1:g}, {loss.g2:g}",
         "rows per batch": train.batch_size,
         "pooling": config.pooling,
-        **{f"without {name} (ablation)": "yes" for name in ("neighbours", "negatives") if not getattr(loss, name)},
+        **{f"without {name} (ablation)": "yes" for name in ("neighbors", "negatives") if not getattr(loss, name)},
         **{name: f"{value:.6g}" for name, value in figures.items()},
     }
     bases = dict.fromkeys((config.base, config.triple_base or config.base))
     text = _CARD.format(
-        base=" and ".join(f"`{one}`" for one in bases),
-        graph=", ".join(f"`{one}`" for one in config.graph),
+        base=" and ".join(f"`{item}`" for item in bases),
+        graph=", ".join(f"`{item}`" for item in config.graph),
         seed=config.seed,
         test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
         generator=generator,
-        example=linearise(EXAMPLE, config.linearise.rel, config.linearise.underscores),
+        example=linearize(EXAMPLE, config.linearize.rel, config.linearize.underscores),
         rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
         length=config.max_length,
     )
@@ -135,7 +135,7 @@ class Towers:
         """
         chosen = device_of(device)
         encoders = (config.question_encoder, config.triple_encoder)
-        question, triple = (sentence_transformer(one, one.model, one.revision, chosen) for one in encoders)
+        question, triple = (sentence_transformer(encoder, encoder.model, encoder.revision, chosen) for encoder in encoders)
         return cls(question, triple, accelerator)
 
     def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Tensor:
@@ -159,10 +159,10 @@ class Towers:
 
     def encoded(self, side: Side, texts: Sequence[str]) -> Vectors:
         """Unit vectors without gradients, of the tower as it is: shape (texts, dimension)."""
-        found: NDArray[np.float32] = self.modules[side].encode(
+        results: NDArray[np.float32] = self.modules[side].encode(
             list(texts), batch_size=ENCODED, normalize_embeddings=True, show_progress_bar=False
         )
-        return found
+        return results
 
     def save(self, question: Path, triple: Path) -> None:
         """Write each tower as a `SentenceTransformer` folder."""
@@ -214,9 +214,9 @@ class GprTrainer:
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one batch; each process adds that of its own parts."""
-        epoch, place = divmod(step, self._epoch)
+        epoch, position = divmod(step, self._epoch)
         size, accelerator = self.config.train.batch_size, self.towers.accelerator
-        batch = self.material.rows(epoch).take(slice(place * size, (place + 1) * size))
+        batch = self.material.rows(epoch).take(slice(position * size, (position + 1) * size))
         parts = batch.parts(self.config.train.micro_batch)
         first, ranks = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
         total = np.zeros(2)
@@ -231,27 +231,27 @@ class GprTrainer:
 
     def _part(self, texts: Texts, seed: tuple[int, ...], rows: int) -> tuple[float, float]:
         """Add the gradient of some rows of so many; returns the sum of their losses, and how many are in order."""
-        found = cosines_of(self.towers, texts, seed)
-        loss = row_losses(found, self.config.loss).sum()
+        result = cosines_of(self.towers, texts, seed)
+        loss = row_losses(result, self.config.loss).sum()
         scaled = loss / rows
         if self.towers.accelerator is None:
             scaled.backward()
         else:
             self.towers.accelerator.backward(scaled)
-        return float(loss.detach()), float(found.ordered().sum())
+        return float(loss.detach()), float(result.ordered().sum())
 
 
 def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
     """The cosines of some rows, with gradients; every distinct text is encoded once."""
     import torch
 
-    asked = towers.vectors("question", texts.questions, seed)
+    query = towers.vectors("question", texts.questions, seed)
     triples = towers.vectors("triple", texts.triples, seed)
 
-    def at(vectors: Tensor, places: NDArray[np.int64]) -> Tensor:
-        return vectors[torch.from_numpy(places).to(vectors.device)]
+    def at(vectors: Tensor, positions: NDArray[np.int64]) -> Tensor:
+        return vectors[torch.from_numpy(positions).to(vectors.device)]
 
-    return cosines(at(asked, texts.question), at(triples, texts.anchor), at(triples, texts.neighbour), at(triples, texts.negative))
+    return cosines(at(query, texts.question), at(triples, texts.anchor), at(triples, texts.neighbor), at(triples, texts.negative))
 
 
 # -- What two towers in training are worth: on rows that are not trained on, and on questions over graphs not seen --
@@ -264,8 +264,8 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
         UserError: No question of the validation data has an answer in its graph.
     """
     rows = material.held_out()
-    graphs = [_Graphs(load(one, _options(one, config)), config) for one in config.validation]
-    if graphs and not any(one.asked for one in graphs):
+    graphs = [_Graphs(load(item, _options(item, config)), config) for item in config.validation]
+    if graphs and not any(graph.asked for graph in graphs):
         raise UserError(
             "no validation question has an answer in its graph, so there is no recall",
             where="validation",
@@ -277,7 +277,7 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
     def validate() -> Mapping[str, float]:
         figures = _of_rows(config, towers, material) if len(rows) else {}
         if graphs:
-            recalls = [recall for one in graphs for recall in one.recalls(towers)]
+            recalls = [recall for graph in graphs for recall in graph.recalls(towers)]
             figures[f"validation_answer_recall@{config.validate_on.k}"] = float(np.mean(recalls))
         return figures
 
@@ -293,10 +293,10 @@ def _of_rows(config: GprTrainingConfig, towers: Towers, material: Material) -> d
     import torch
 
     texts = material.texts(material.held_out())
-    asked, triples = towers.encoded("question", texts.questions), towers.encoded("triple", texts.triples)
-    columns = (texts.anchor, texts.neighbour, texts.negative)
-    found = Cosines(*(torch.from_numpy((asked[texts.question] * triples[one]).sum(1)) for one in columns))
-    return {"validation_loss": float(row_losses(found, config.loss).mean()), "validation_ordered": float(found.ordered().float().mean())}
+    query, triples = towers.encoded("question", texts.questions), towers.encoded("triple", texts.triples)
+    columns = (texts.anchor, texts.neighbor, texts.negative)
+    result = Cosines(*(torch.from_numpy((query[texts.question] * triples[column]).sum(1)) for column in columns))
+    return {"validation_loss": float(row_losses(result, config.loss).mean()), "validation_ordered": float(result.ordered().float().mean())}
 
 
 class _Graphs:
@@ -314,11 +314,11 @@ class _Graphs:
                 where="validation",
                 try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph",
             )
-        self._corpus, self._k, self._linearise = corpus, config.validate_on.k, config.linearise
+        self._corpus, self._k, self._linearize = corpus, config.validate_on.k, config.linearize
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
         questions = benchmark.questions[: config.validate_on.questions]
-        found = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
-        self.asked = [one for one in found if one[2]]
+        results = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
+        self.asked = [item for item in results if item[2]]
 
     def _rows(self, question: Question) -> Rows:
         if question.candidates is None:
@@ -339,17 +339,17 @@ class _Graphs:
         if not self.asked:
             return []
         needed = np.unique(np.concatenate([rows for _, rows, _ in self.asked]))
-        triples = towers.encoded("triple", linearised(self._corpus.triples, needed, self._linearise))
+        triples = towers.encoded("triple", linearized(self._corpus.triples, needed, self._linearize))
         questions = towers.encoded("question", [text for text, _, _ in self.asked])
         recalls = []
-        for asked, (_, rows, answers) in zip(questions, self.asked, strict=True):
-            best = best_rows(_products(triples, asked, np.searchsorted(needed, rows)), self._k)
+        for query, (_, rows, answers) in zip(questions, self.asked, strict=True):
+            best = best_rows(_products(triples, query, np.searchsorted(needed, rows)), self._k)
             recalls.append(len(answers & self._entities(rows[best])) / len(answers))
         return recalls
 
 
-def _products(triples: NDArray[np.float32], asked: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-    return triples[rows] @ asked
+def _products(triples: NDArray[np.float32], queries: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+    return triples[rows] @ queries
 
 
 STAGE = "towers"
@@ -357,7 +357,7 @@ STAGE = "towers"
 
 @register_training(
     "gpr",
-    summary="two towers pretrained on a graph: triples near the questions about them, neighbours next, others far",
+    summary="two towers pretrained on a graph: triples near the questions about them, neighbors next, others far",
     stages=(STAGE,),
     config=GprTrainingConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
@@ -384,7 +384,7 @@ class GprTraining:
         config = self.config
         graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
         process = accelerator(config.train.precision, workshop.services.device)
-        models = [(one.model, one.revision) for one in (config.question_encoder, config.triple_encoder)]
+        models = [(item.model, item.revision) for item in (config.question_encoder, config.triple_encoder)]
         yield from train_stage(
             STAGE,
             config,
@@ -417,7 +417,7 @@ class GprTraining:
             "triples": float(len(graph)),
             "questions": float(len(questions)),
             "rows": float(len(material)),
-            "questions_without_neighbour": float(material.dropped),
+            "questions_without_neighbor": float(material.dropped),
         }
         return Begun(trainer.loop, save, figures)
 
@@ -432,4 +432,4 @@ def _files(config: GprTrainingConfig) -> list[str]:
     """Hashes of the files that options name."""
     questions = config.questions
     named = [questions.path if questions.generator == "cache" else None, questions.prompt]
-    return [file_sha256(Path(one).expanduser()) for one in named if one is not None]
+    return [file_sha256(Path(item).expanduser()) for item in named if item is not None]

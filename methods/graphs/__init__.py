@@ -1,7 +1,7 @@
-"""Knowledge graphs of documents: extracted from chunks, searched from the entities of an answer, cut to neighbourhoods.
+"""Knowledge graphs of documents: extracted from chunks, searched from the entities of an answer, cut to neighborhoods.
 
 In the order of the work: `chunking` → `extraction` by a model (`synthetic` reads worlds without one) →
-`knowledge_graph` → `neighbourhood` (where the search begins, the cuts) by `pagerank` → `augmented_queries`, which keeps
-each result in a folder and takes up what lies there. `picture` draws a neighbourhood. `triples`: graphs that datasets
+`knowledge_graph` → `neighborhood` (where the search begins, the cuts) by `pagerank` → `augmented_queries`, which keeps
+each result in a folder and takes up what lies there. `picture` draws a neighborhood. `triples`: graphs that datasets
 bring, as text and united.
 """

@@ -1,4 +1,4 @@
-"""Augmented queries: questions that are easily confused with a given one, written from its neighbourhood.
+"""Augmented queries: questions that are easily confused with a given one, written from its neighborhood.
 
 They are never trained on; they are searched with, and what they find besides the evidence makes hard negatives.
 """
@@ -21,7 +21,7 @@ from methods.api import Services
 from methods.graphs.chunking import Chunk
 from methods.graphs.extraction import FAILED, Extractor, chat_model, load_prompt, strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node, SimilarityConfig, TextEncoder, clean_name, read_json, with_similarity_edges
-from methods.graphs.neighbourhood import SIZES, GraphNamer, Namer, Neighbourhood, NeighbourhoodConfig, neighbourhoods
+from methods.graphs.neighborhood import SIZES, GraphNamer, Namer, Neighborhood, NeighborhoodConfig, neighborhoods
 from methods.models.chat import ChatModel, Reply
 from methods.models.endpoint import ChatConfig
 from methods.training.stages import write_json
@@ -63,7 +63,7 @@ class QueryRequest:
 
     Attributes:
         question: With its gold; its first answer is the one that queries share.
-        entities: The cut neighbourhood, best first.
+        entities: The cut neighborhood, best first.
         seeds: Names of the entities that the answer names.
     """
 
@@ -129,13 +129,13 @@ class LLMQueries:
 
     def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
         conversations = [self._prompt.messages(given=given(request), most=str(self._most)) for request in requests]
-        found = [self._read(reply) for reply in self._model.complete(conversations)]
-        again = [number for number, one in enumerate(found) if one.failed]
+        results = [self._read(reply) for reply in self._model.complete(conversations)]
+        again = [number for number, item in enumerate(results) if item.failed]
         if again:
             replies = self._model.complete([conversations[number] for number in again], repetition=1)
             for number, reply in zip(again, replies, strict=True):
-                found[number] = self._read(reply)
-        return found
+                results[number] = self._read(reply)
+        return results
 
     def _read(self, reply: Reply) -> AugmentedQueries:
         model = reply.model or self._model.config.model
@@ -147,7 +147,7 @@ class LLMQueries:
 
 
 class TemplateQueries:
-    """Fills sentence patterns of all four kinds in turn with what is said of the neighbouring entities.
+    """Fills sentence patterns of all four kinds in turn with what is said of the neighboring entities.
 
     What names the question or its answer is left out as long as something else is left.
 
@@ -243,7 +243,7 @@ def _told(request: QueryRequest) -> list[tuple[str, str]]:
 
 
 def _another(names: Sequence[str], name: str, turn: int) -> str:
-    others = [one for one in names if one != name]
+    others = [item for item in names if item != name]
     return others[turn % len(others)] if others else name
 
 
@@ -313,66 +313,68 @@ def graph_of(
     return graph
 
 
-def neighbourhoods_of(
+def neighborhoods_of(
     graph: KnowledgeGraph,
     questions: Sequence[Question],
-    config: NeighbourhoodConfig,
+    config: NeighborhoodConfig,
     folder: Path,
     namer: Namer | None = None,
     encoder: TextEncoder | None = None,
-) -> list[Neighbourhood]:
-    """The neighbourhoods of questions about one document, from the folder or made and kept there.
+) -> list[Neighborhood]:
+    """The neighborhoods of questions about one document, from the folder or made and kept there.
 
     One whose names could not be had, because a call failed, is not kept.
     """
     namer = namer or GraphNamer()
     base = fingerprint(graph.made_of or _graph_hash(graph), config.model_dump(mode="json"), namer.fingerprint)
-    keys = [fingerprint(base, one.id, one.text, list(one.answers[:1])) for one in questions]
-    paths = [file_of(folder, "subgraphs", one.id) for one in questions]
-    found = {n: kept for n, key in enumerate(keys) if (kept := _kept(paths[n], key, Neighbourhood)) is not None}
-    missing = [number for number in range(len(questions)) if number not in found]
-    made = neighbourhoods(graph, [questions[number] for number in missing], config, namer, encoder) if missing else []
+    keys = [fingerprint(base, question.id, question.text, list(question.answers[:1])) for question in questions]
+    paths = [file_of(folder, "subgraphs", question.id) for question in questions]
+    results = {n: kept for n, key in enumerate(keys) if (kept := _kept(paths[n], key, Neighborhood)) is not None}
+    missing = [number for number in range(len(questions)) if number not in results]
+    made = neighborhoods(graph, [questions[number] for number in missing], config, namer, encoder) if missing else []
     for number, around in zip(missing, made, strict=True):
-        found[number] = around
+        results[number] = around
         if around.seeds.failed is None:
             _keep(paths[number], keys[number], around)
-    return [found[number] for number in range(len(questions))]
+    return [results[number] for number in range(len(questions))]
 
 
 def queries_of(
-    graph: KnowledgeGraph, questions: Sequence[Question], around: Sequence[Neighbourhood], generator: QueryGenerator, folder: Path
+    graph: KnowledgeGraph, questions: Sequence[Question], around: Sequence[Neighborhood], generator: QueryGenerator, folder: Path
 ) -> list[dict[str, AugmentedQueries]]:
     """The augmented queries of questions about one document by size, from the folder or made and kept there.
 
     Args:
         graph: The document's graph.
         questions: The questions.
-        around: Their neighbourhoods, in the same order.
+        around: Their neighborhoods, in the same order.
         generator: Writes queries.
         folder: The folder of work.
 
     Returns:
         Per question `large` and `small`; empty for a question that is left out.
     """
-    found: list[dict[str, AugmentedQueries]] = [{} for _ in questions]
+    results: list[dict[str, AugmentedQueries]] = [{} for _ in questions]
     missing: list[tuple[int, str, QueryRequest]] = []
     keys: list[str] = []
-    for number, (question, one) in enumerate(zip(questions, around, strict=True)):
-        requests = {size: QueryRequest(question, tuple(one.size(size).nodes(graph)), one.seeds.names) for size in SIZES if not one.skipped}
-        told = [[asdict(node) for node in request.entities] for request in requests.values()]
-        keys.append(fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), told))
+    for number, (question, item) in enumerate(zip(questions, around, strict=True)):
+        requests = {
+            size: QueryRequest(question, tuple(item.size(size).nodes(graph)), item.seeds.names) for size in SIZES if not item.skipped
+        }
+        reported = [[asdict(node) for node in request.entities] for request in requests.values()]
+        keys.append(fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), reported))
         kept = _kept(file_of(folder, "queries", question.id), keys[-1], dict[str, AugmentedQueries])
         if kept is not None:
-            found[number] = kept
+            results[number] = kept
         else:
             missing += [(number, size, request) for size, request in requests.items()]
     made = generator.generate([request for _, _, request in missing]) if missing else []
     for (number, size, _), queries in zip(missing, made, strict=True):
-        found[number][size] = queries
+        results[number][size] = queries
     for number in dict.fromkeys(number for number, _, _ in missing):
-        if all(one.lasting for one in found[number].values()):
-            _keep(file_of(folder, "queries", questions[number].id), keys[number], found[number])
-    return found
+        if all(item.lasting for item in results[number].values()):
+            _keep(file_of(folder, "queries", questions[number].id), keys[number], results[number])
+    return results
 
 
 class _Kept(BaseModel):
@@ -386,7 +388,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
     """What a file holds, None where there is none or it was made from something else."""
     if not path.exists():
         return None
-    kept = read_json(path, _Kept, "an artefact of a training")
+    kept = read_json(path, _Kept, "an artifact of a training")
     if kept.made_of != made_of:
         return None
     try:
@@ -398,7 +400,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
 
 
 def _keep(path: Path, made_of: str, value: Any) -> None:
-    plain = {size: asdict(one) for size, one in value.items()} if isinstance(value, dict) else asdict(value)
+    plain = {size: asdict(item) for size, item in value.items()} if isinstance(value, dict) else asdict(value)
     write_json(path, {"made_of": made_of, "value": plain}, nan=False)
 
 

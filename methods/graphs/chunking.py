@@ -47,8 +47,8 @@ class ChunkConfig(BaseModel):
 
 
 CHUNKS = {
-    role: ChunkConfig.model_validate(given)
-    for role, given in (("kg", {}), ("score", {}), ("eval", {"unit": "word"}), ("sentence", {"unit": "sentence", "size": 1, "overlap": 0}))
+    role: ChunkConfig.model_validate(value)
+    for role, value in (("kg", {}), ("score", {}), ("eval", {"unit": "word"}), ("sentence", {"unit": "sentence", "size": 1, "overlap": 0}))
 }
 """The chunkings of ARK by role; `sentence` is what the released code scores instead of `score`."""
 

@@ -170,8 +170,8 @@ def strings_in(reply: str) -> list[str] | None:
         The strings as they stand, items of other types left out; None where there is no list.
     """
     for candidate in (reply, *_FENCE.findall(reply), _from_first_bracket(reply)):
-        if candidate and (found := _strings(_loads(candidate))) is not None:
-            return found
+        if candidate and (result := _strings(_loads(candidate))) is not None:
+            return result
     return None
 
 
@@ -206,5 +206,5 @@ def _strings(value: Any) -> list[str] | None:
 
 
 def _from_first_bracket(text: str) -> str:
-    found = re.search(r"[{\[]", text)
-    return text[found.start() :] if found else ""
+    result = re.search(r"[{\[]", text)
+    return text[result.start() :] if result else ""

@@ -135,10 +135,10 @@ class _MalformedError(Exception):
 
 
 def _record(tag: str, fields: list[str], repaired: Counter[str]) -> EntityRecord | RelationRecord:
-    found = len(fields) + 1
-    if found < _FIELDS[tag]:
+    result = len(fields) + 1
+    if result < _FIELDS[tag]:
         raise _MalformedError(f"{tag} with too few fields")
-    if found > _FIELDS[tag]:
+    if result > _FIELDS[tag]:
         raise _MalformedError(f"{tag} with too many fields")
     name = clean_name(fields[0])
     if tag == "entity":
@@ -243,7 +243,7 @@ class KnowledgeGraph:
     @cached_property
     def places(self) -> dict[str, int]:
         """Index of each node by name."""
-        return {node.name: place for place, node in enumerate(self.nodes)}
+        return {node.name: position for position, node in enumerate(self.nodes)}
 
     def adjacency(self, *, weighted: bool = False) -> Any:
         """The symmetric adjacency matrix.
@@ -256,8 +256,8 @@ class KnowledgeGraph:
         """
         from scipy.sparse import coo_array
 
-        places, size = self.places, len(self.nodes)
-        ends = np.array([(places[e.source], places[e.target]) for e in self.edges], np.int32).reshape(-1, 2)
+        positions, size = self.places, len(self.nodes)
+        ends = np.array([(positions[e.source], positions[e.target]) for e in self.edges], np.int32).reshape(-1, 2)
         data = np.array([edge.weight if weighted else 1.0 for edge in self.edges])
         rows, columns = np.concatenate([ends, ends[:, ::-1]]).T
         matrix = coo_array((np.tile(data, 2), (rows, columns)), shape=(size, size)).tocsr()
@@ -271,8 +271,8 @@ class KnowledgeGraph:
             pairs: Indices of two different nodes and their cosine.
         """
         edges = {(edge.source, edge.target): edge for edge in self.edges}
-        for one, other, similarity in pairs:
-            key = _ends(self.nodes[one].name, self.nodes[other].name)
+        for item, other, similarity in pairs:
+            key = _ends(self.nodes[item].name, self.nodes[other].name)
             edges[key] = replace(edges.get(key, Edge(*key)), similarity=float(similarity))
         return replace(self, edges=tuple(edges[key] for key in sorted(edges)))
 
@@ -429,12 +429,14 @@ def read_json(path: Path, model: type[Any], what: str) -> Any:
     except OSError as error:
         raise UserError(f"the file cannot be read: {error}", where=str(path)) from None
     except ValidationError as error:
-        place, fault = told_of(error)
-        raise UserError(f"this file is not {what}: {fault}", where=f"{path}: {place}" if place else str(path), try_this=_ANEW) from None
+        position, fault = told_of(error)
+        raise UserError(
+            f"this file is not {what}: {fault}", where=f"{path}: {position}" if position else str(path), try_this=_ANEW
+        ) from None
 
 
-def _ends(one: str, other: str) -> tuple[str, str]:
-    return (one, other) if one <= other else (other, one)
+def _ends(item: str, other: str) -> tuple[str, str]:
+    return (item, other) if item <= other else (other, item)
 
 
 def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
@@ -502,5 +504,5 @@ def similar_pairs(
             alike &= something[top : top + block, None] & something[left : left + block]
             rows, columns = np.nonzero(np.triu(alike, 1) if left == top else alike)
             # Rounding may put a cosine a little beyond 1.
-            found = np.clip(cosines[rows, columns], -1, 1)
-            yield from zip((rows + top).tolist(), (columns + left).tolist(), found.tolist(), strict=True)
+            result = np.clip(cosines[rows, columns], -1, 1)
+            yield from zip((rows + top).tolist(), (columns + left).tolist(), result.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Personalised PageRank from many restart distributions at once, by power iteration, sparse × dense.
+"""Personalized PageRank from many restart distributions at once, by power iteration, sparse × dense.
 
 For a restart distribution χ (a column that sums to 1) the scores are the fixed point of `x = t χ + (1 − t) W x`, with
 `W = Aᵀ D⁻¹` column-stochastic and t the share of the mass that starts anew in every step. In closed form they are
@@ -70,7 +70,7 @@ def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> W
 
 
 def _near_each_other(adjacency: Any) -> NDArray[np.intp]:
-    """The nodes in an order that keeps neighbours together, so that what an edge reads was read a moment before."""
+    """The nodes in an order that keeps neighbors together, so that what an edge reads was read a moment before."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -86,7 +86,7 @@ COLUMNS = 24
 
 
 class PageRankConfig(BaseModel):
-    """Options of personalised PageRank."""
+    """Options of personalized PageRank."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,10 +105,10 @@ class PageRankConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _preset(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and given.get("preset") in TELEPORT and "teleport" not in given:
-            return {**given, "teleport": TELEPORT[given["preset"]]}
-        return given
+    def _preset(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("preset") in TELEPORT and "teleport" not in value:
+            return {**value, "teleport": TELEPORT[value["preset"]]}
+        return value
 
     @model_validator(mode="after")
     def _is_the_released(self) -> Self:
@@ -132,7 +132,7 @@ class Ranks:
     changes: Floats
 
 
-def personalised_pagerank(
+def personalized_pagerank(
     adjacency: Any,
     restarts: Floats,
     *,
@@ -243,7 +243,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
     chi = np.zeros((len(graph.nodes), len(seeds)))
     for column, names in enumerate(seeds):
         chi[[graph.places[name] for name in names], column] = 1.0
-    return personalised_pagerank(
+    return personalized_pagerank(
         graph.adjacency(weighted=config.weighted),
         chi,
         teleport=config.teleport,
@@ -267,8 +267,8 @@ def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # it says itself that this tolerance is too loose for the graph
-                found = networkx.pagerank(nodes, alpha=0.85, personalization=dict.fromkeys(names, 1.0), tol=1e-4, weight=None)
+                result = networkx.pagerank(nodes, alpha=0.85, personalization=dict.fromkeys(names, 1.0), tol=1e-4, weight=None)
         except networkx.PowerIterationFailedConvergence as error:
             raise Broke(f"networkx did not converge: {error}", where="released_exact", try_this="released_exact: false") from None
-        columns.append([found[node.name] for node in graph.nodes])
+        columns.append([result[node.name] for node in graph.nodes])
     return np.array(columns).T

@@ -1,4 +1,4 @@
-"""A neighbourhood drawn: entities in circles around the best, their relations, the seeds, and where it was cut."""
+"""A neighborhood drawn: entities in circles around the best, their relations, the seeds, and where it was cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from methods.graphs.knowledge_graph import KnowledgeGraph
-from methods.graphs.neighbourhood import Neighbourhood
+from methods.graphs.neighborhood import Neighborhood
 from methods.registry import shortened
 
 SIZE = 760
@@ -28,27 +28,27 @@ _STYLE = (
 )
 
 
-def svg(graph: KnowledgeGraph, around: Neighbourhood, most: int = MOST) -> str:
-    """Draw a neighbourhood.
+def svg(graph: KnowledgeGraph, around: Neighborhood, most: int = MOST) -> str:
+    """Draw a neighborhood.
 
-    The best entity is in the middle, worse ones further out, so that the same neighbourhood always looks the same.
+    The best entity is in the middle, worse ones further out, so that the same neighborhood always looks the same.
 
     Args:
         graph: The document's graph.
-        around: The neighbourhood.
+        around: The neighborhood.
         most: Entities drawn at most.
 
     Returns:
         An SVG that stands alone; names in it are escaped.
     """
     names = list(around.entities[:most])
-    places = dict(zip(names, layout(len(names)), strict=True))
+    positions = dict(zip(names, layout(len(names)), strict=True))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE + 44}" role="img">',
         "<title>Entities around the answer</title>",
         f"<style>{_STYLE}</style>",
-        *_edges(graph, places),
-        *(_node(name, places[name], around, rank) for rank, name in enumerate(names)),
+        *_edges(graph, positions),
+        *(_node(name, positions[name], around, rank) for rank, name in enumerate(names)),
         *_legend(around, len(names)),
         "</svg>",
     ]
@@ -57,35 +57,35 @@ def svg(graph: KnowledgeGraph, around: Neighbourhood, most: int = MOST) -> str:
 
 def layout(count: int) -> list[tuple[float, float]]:
     """Places of so many entities, best first: rings around the middle of the picture."""
-    places: list[tuple[float, float]] = []
+    positions: list[tuple[float, float]] = []
     ring = 0
-    while len(places) < count:
-        left = count - len(places)
+    while len(positions) < count:
+        left = count - len(positions)
         last = ring == len(RINGS) - 1
         here = left if last else min(left, RINGS[ring])
         radius = ring * (SIZE / 2 - 50) / (len(RINGS) - 1)
         for number in range(here):
             angle = 2 * math.pi * (number / here) + 0.4 * ring - math.pi / 2
-            places.append((SIZE / 2 + radius * math.cos(angle), SIZE / 2 + radius * math.sin(angle)))
+            positions.append((SIZE / 2 + radius * math.cos(angle), SIZE / 2 + radius * math.sin(angle)))
         ring += 1
-    return places
+    return positions
 
 
-def _edges(graph: KnowledgeGraph, places: dict[str, tuple[float, float]]) -> list[str]:
+def _edges(graph: KnowledgeGraph, positions: dict[str, tuple[float, float]]) -> list[str]:
     lines = []
     for edge in graph.edges:
-        if edge.source in places and edge.target in places:
-            (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+        if edge.source in positions and edge.target in positions:
+            (x1, y1), (x2, y2) = positions[edge.source], positions[edge.target]
             kind = "edge" if "extracted" in edge.kinds else "edge similarity"
-            said = "; ".join(edge.descriptions) or f"similar: {edge.similarity or 0:.2f}"
+            response = "; ".join(edge.descriptions) or f"similar: {edge.similarity or 0:.2f}"
             lines.append(
-                f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"><title>{escaped(said)}</title></line>'
+                f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"><title>{escaped(response)}</title></line>'
             )
     return lines
 
 
-def _node(name: str, place: tuple[float, float], around: Neighbourhood, rank: int) -> str:
-    x, y = place
+def _node(name: str, position: tuple[float, float], around: Neighborhood, rank: int) -> str:
+    x, y = position
     inside = "small" if name in around.small.entities else "large" if name in around.large.entities else "outside"
     kind = f"node {inside}" + (" seed" if name in around.seeds.names else "")
     radius = 14 - min(rank, 30) * 0.25
@@ -97,10 +97,10 @@ def _node(name: str, place: tuple[float, float], around: Neighbourhood, rank: in
     )
 
 
-def _legend(around: Neighbourhood, drawn: int) -> Sequence[str]:
+def _legend(around: Neighborhood, drawn: int) -> Sequence[str]:
     falls = [
-        f"{size}: cut behind rank {one.cut}" + (f" (score falls to {math.exp(-one.fall):.0%})" if one.fall else "")
-        for size, one in (("small, dark", around.small), ("large, light", around.large))
+        f"{size}: cut behind rank {item.cut}" + (f" (score falls to {math.exp(-item.fall):.0%})" if item.fall else "")
+        for size, item in (("small, dark", around.small), ("large, light", around.large))
     ]
     more = f"; {len(around.entities) - drawn} more not drawn" if len(around.entities) > drawn else ""
     lines = ["; ".join(falls), f"ringed: seeds; white: beyond the cuts; dashed: similarity alone{more}"]

@@ -58,11 +58,11 @@ class WorldsExtractor:
 
     def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
         kinds = _kinds(sentence for chunk in chunks for sentence in sentences(chunk.text))
-        told, lost = _read(chunks, kinds)
-        names = _Names(told, kinds)
+        reported, lost = _read(chunks, kinds)
+        names = _Names(reported, kinds)
         builder = GraphBuilder()
         by_chunk: dict[int, list[_Told]] = defaultdict(list)
-        for fact in told:
+        for fact in reported:
             by_chunk[fact.chunk].append(fact)
         for chunk, facts in by_chunk.items():
             builder.add(chunk, _records(facts, names))
@@ -74,9 +74,9 @@ class WorldsExtractor:
 class _Names:
     """The fullest name of each entity that a document tells of."""
 
-    def __init__(self, told: Iterable[_Told], kinds: Mapping[str, Counter[str]]) -> None:
+    def __init__(self, reported: Iterable[_Told], kinds: Mapping[str, Counter[str]]) -> None:
         self._kinds = kinds
-        mentioned = Counter(name for fact in told for name in _entities(fact))
+        mentioned = Counter(name for fact in reported for name in _entities(fact))
         self._articles = {_bare(name) for name in mentioned if name.startswith("the ")}
         self._by_word: dict[str, set[str]] = defaultdict(set)
         for name in {_bare(name) for name in mentioned}:
@@ -90,7 +90,7 @@ class _Names:
         bare = _bare(name)
         words = bare.split(" ")
         if len(words) == 1 or words[0].endswith("."):
-            candidates = [one for one in self._by_word[words[-1]] if self._means(words, one, kind)]
+            candidates = [item for item in self._by_word[words[-1]] if self._means(words, item, kind)]
             bare = candidates[0] if len(candidates) == 1 else bare
         return f"The {bare}" if kind == "work" and name.startswith("The ") else bare
 
@@ -110,21 +110,21 @@ class _Names:
 
 def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
     """For each name the kinds that sentences with a single reading take it for."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    results: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence in texts:
-        readings = [one for one in _readings(_CALLED.sub(r"\g<name>", sentence)) if one[0].states]
-        if len({(one[0].relation.head, one[0].relation.tail) for one in readings}) == 1:
+        readings = [reading for reading in _readings(_CALLED.sub(r"\g<name>", sentence)) if reading[0].states]
+        if len({(reading[0].relation.head, reading[0].relation.tail) for reading in readings}) == 1:
             pattern, head, tail = readings[0]
             if not _PRONOUN.fullmatch(head):
-                found[_bare(head)][pattern.relation.head] += 1
+                results[_bare(head)][pattern.relation.head] += 1
             if pattern.relation.to_entity:
-                found[_bare(tail)][pattern.relation.tail] += 1
-    return found
+                results[_bare(tail)][pattern.relation.tail] += 1
+    return results
 
 
 def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Told], int]:
     """What is told, chunk by chunk, and how much of it about somebody that no name was given for."""
-    told: list[_Told] = []
+    reported: list[_Told] = []
     epithets: dict[str, str] = {}
     subject: str | None = None
     lost = 0
@@ -137,14 +137,14 @@ def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[l
             readings = _readings(sentence)
             if not readings:
                 continue
-            pattern, head, tail = max(readings, key=lambda one: _agreement(one, kinds))
+            pattern, head, tail = max(readings, key=lambda item: _agreement(item, kinds))
             if not _PRONOUN.fullmatch(head):
                 subject = epithets.get(head.lower(), head)
             if pattern.states and subject is None:
                 lost += 1
             elif pattern.states and subject is not None:
-                told.append(_Told(chunk.index, pattern, subject, tail))
-    return told, lost
+                reported.append(_Told(chunk.index, pattern, subject, tail))
+    return reported, lost
 
 
 def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[str]]) -> tuple[int, int, int]:
@@ -157,13 +157,13 @@ def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[s
 
 def _readings(sentence: str) -> list[tuple[_Pattern, str, str]]:
     """Every pattern that a sentence fits, with its head and tail."""
-    found = []
+    results = []
     for pattern in _patterns():
         if pattern.literal in sentence and (match := pattern.sentence.fullmatch(sentence)):
             groups = match.groupdict()
             head = groups["head"].removesuffix("'s")
-            found.append((pattern, head, groups.get("tail") or ""))
-    return found
+            results.append((pattern, head, groups.get("tail") or ""))
+    return results
 
 
 @cache
@@ -180,7 +180,7 @@ def _pattern(relation: Relation, template: str, states: bool) -> _Pattern:
     slots = {**_SLOTS, "t": f"(?P<tail>{_tail(relation)})"}
     parts = re.split(r"\{([hopt])\}", template)
     parts[0] = parts[0][:1].upper() + parts[0][1:]
-    source = "".join(slots[part] if place % 2 else re.escape(part) for place, part in enumerate(parts))
+    source = "".join(slots[part] if position % 2 else re.escape(part) for position, part in enumerate(parts))
     source = source.replace(r"\ a\ (?P<tail>", r"\ an?\ (?P<tail>")
     # "a" may have become "an", so that it does not belong to what must stand there.
     literal = max((part.removesuffix(" a ") for part in parts[::2]), key=len)

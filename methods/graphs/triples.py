@@ -33,7 +33,7 @@ RelationText = Literal["last", "full"]
 Underscores = Literal["keep", "space"]
 
 
-class LineariseConfig(BaseModel):
+class LinearizeConfig(BaseModel):
     """How triples are written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,25 +47,25 @@ def relation_text(relation: str, rel: RelationText = "last", underscores: Unders
 
     Args:
         relation: As the graph names it (`location.country.languages_spoken`).
-        rel, underscores: As in `LineariseConfig`.
+        rel, underscores: As in `LinearizeConfig`.
     """
     parts = [part for part in relation.split(".") if part.strip()]
     text = parts[-1] if rel == "last" and parts else relation
     return " ".join(text.replace("_", " ").split()) if underscores == "space" else text
 
 
-def linearise(triple: Triple, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
+def linearize(triple: Triple, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
     """The text of one triple.
 
     Args:
         triple: Head, relation, tail.
-        rel, underscores: As in `LineariseConfig`.
+        rel, underscores: As in `LinearizeConfig`.
     """
     head, relation, tail = triple
     return f"{head} {relation_text(relation, rel, underscores)} {tail}"
 
 
-def linearised(triples: Triples, rows: NDArray[np.integer] | None = None, config: LineariseConfig | None = None) -> list[str]:
+def linearized(triples: Triples, rows: NDArray[np.integer] | None = None, config: LinearizeConfig | None = None) -> list[str]:
     """The texts of many triples at once; every relation is worked out a single time.
 
     Args:
@@ -74,9 +74,9 @@ def linearised(triples: Triples, rows: NDArray[np.integer] | None = None, config
         config: How they are written.
 
     Returns:
-        One text per row, what `linearise` gives.
+        One text per row, what `linearize` gives.
     """
-    config = config or LineariseConfig()
+    config = config or LinearizeConfig()
     table = triples.table if rows is None else triples.table[rows]
     relations = _renamed(triples.relations.to_pylist(), config)
     columns = ((triples.entities, "head"), (relations, "relation"), (triples.entities, "tail"))
@@ -86,8 +86,8 @@ def linearised(triples: Triples, rows: NDArray[np.integer] | None = None, config
     return joined.to_pylist()
 
 
-def _renamed(relations: Sequence[str], config: LineariseConfig) -> pa.Array:
-    return pa.array([relation_text(one, config.rel, config.underscores) for one in relations], pa.string())
+def _renamed(relations: Sequence[str], config: LinearizeConfig) -> pa.Array:
+    return pa.array([relation_text(relation, config.rel, config.underscores) for relation in relations], pa.string())
 
 
 # -- The graph that a retriever is pretrained on: every triple of the graphs of some datasets, each once --
@@ -143,8 +143,8 @@ class PretrainingGraph:
 
 def unnamed(names: pa.Array) -> NDArray[np.bool_]:
     """Which names are ids that stand for no name (`m.0abc`, `g.11x`)."""
-    found = pc.match_substring_regex(names, UNNAMED)
-    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+    result = pc.match_substring_regex(names, UNNAMED)
+    return np.asarray(result.to_numpy(zero_copy_only=False), bool)
 
 
 def load_graph(
@@ -161,18 +161,18 @@ def load_graph(
         UserError: A reference has no triples, is a test split, or holds worlds that must not be trained on; or there
             is no triple in any of them.
     """
-    given = options or {}
+    value = options or {}
     wanted = list(references)
     if not wanted:
         raise UserError("no graph is named to pretrain on", where="graph", try_this="webqsp:train+validation")
-    test = tuple(one for one in wanted if _is_test(one))
+    test = tuple(item for item in wanted if _is_test(item))
     if test and not allow_test:
         raise UserError(
             f"{test[0]} holds test graphs, which must not be pretrained on",
             where="graph",
             try_this="train and validation splits, or allow_test: true, which every result then says",
         )
-    benchmarks = [registry.load(one, given.get(registry.resolve(one)[0].name, {})) for one in wanted]
+    benchmarks = [registry.load(item, value.get(registry.resolve(item)[0].name, {})) for item in wanted]
     corpora = [_triples_of(benchmark) for benchmark in benchmarks]
     return graph_of(benchmarks, corpora, test)
 

@@ -62,7 +62,7 @@ def shared_prefixes(sequences: Sequence[Sequence[int]], limits: Sequence[int], s
         Disjoint groups; a sequence that shares nothing is in none of them.
     """
     heads = [tuple(sequence[: max(0, limit)]) for sequence, limit in zip(sequences, limits, strict=True)]
-    order = sorted((place for place in range(len(heads)) if heads[place]), key=heads.__getitem__)
+    order = sorted((position for position in range(len(heads)) if heads[position]), key=heads.__getitem__)
     if len(order) < 2:
         return []
     # A node of the tree: its depth in tokens, its first sequence, and the best that its finished children reach.
@@ -173,7 +173,7 @@ def windowed(model: Any) -> bool:
 
 # -- Log-probabilities of targets under a causal language model, batched, with shared prefixes computed once --
 # Where prompts share a beginning, its keys and values are computed once and lent to every sequence of the group. A row
-# is then laid out as `padding | prefix | rest | padding`: its tokens are neighbours, so sliding windows, which count
+# is then laid out as `padding | prefix | rest | padding`: its tokens are neighbors, so sliding windows, which count
 # columns, see what they would see without padding; positions are passed, so padding is invisible to the others too.
 
 
@@ -219,20 +219,20 @@ class CausalLogprobs:
         import torch
 
         with torch.inference_mode():
-            for places in by_length([group.prefix for group in groups], self.budget):
-                self._groups([groups[place] for place in places], scores)
+            for positions in by_length([group.prefix for group in groups], self.budget):
+                self._groups([groups[position] for position in positions], scores)
             grouped = {member for group in groups for member in group.members}
-            self._alone([place for place in range(len(rows)) if place not in grouped], scores)
+            self._alone([position for position in range(len(rows)) if position not in grouped], scores)
         return scores.lists()
 
-    def _alone(self, places: Sequence[int], scores: _Scores) -> None:
+    def _alone(self, positions: Sequence[int], scores: _Scores) -> None:
         """Sequences that share nothing."""
-        if not places:
+        if not positions:
             return
-        most = rows_for([scores.count(place) for place in places], self.vocabulary, self.device)
-        for batch in by_length([len(scores.rows[place]) for place in places], self.budget, most):
-            batch_places = [places[number] for number in batch]
-            ids, mask = self._tensors([scores.rows[place] for place in batch_places], self.config.padding)
+        most = rows_for([scores.count(position) for position in positions], self.vocabulary, self.device)
+        for batch in by_length([len(scores.rows[position]) for position in positions], self.budget, most):
+            batch_places = [positions[number] for number in batch]
+            ids, mask = self._tensors([scores.rows[position] for position in batch_places], self.config.padding)
             starts = (mask.argmax(dim=1)).tolist()
             self._forward(batch_places, starts, ids, mask, _positions(mask), None, scores)
 
@@ -245,31 +245,31 @@ class CausalLogprobs:
         zero = torch.zeros(1, dtype=torch.long, device=self.device)
         with logits_only_at(self.model, zero, zero):
             lent = self.model(**self._arguments(ids, mask, _positions(mask)), use_cache=True).past_key_values
-        places = [(place, number) for number, group in enumerate(groups) for place in group.members]
-        rests = [scores.rows[place][groups[number].prefix :] for place, number in places]
-        most = rows_for([scores.count(place) for place, _ in places], self.vocabulary, self.device)
+        indices = [(member, number) for number, group in enumerate(groups) for member in group.members]
+        rests = [scores.rows[position][groups[number].prefix :] for position, number in indices]
+        most = rows_for([scores.count(position) for position, _ in indices], self.vocabulary, self.device)
         for batch in by_length([len(rest) for rest in rests], self.budget, most, fixed=ids.shape[1]):
-            owners = torch.tensor([places[number][1] for number in batch], device=self.device)
+            owners = torch.tensor([indices[number][1] for number in batch], device=self.device)
             own_ids, own_mask = self._tensors([rests[number] for number in batch], "right")
             whole = torch.cat([mask[owners], own_mask], dim=1)
             positions = _positions(whole)[:, ids.shape[1] :]
             cache = rows_of(lent, owners)
-            batch_places = [places[number][0] for number in batch]
-            starts = [-groups[places[number][1]].prefix for number in batch]
+            batch_places = [indices[number][0] for number in batch]
+            starts = [-groups[indices[number][1]].prefix for number in batch]
             self._forward(batch_places, starts, own_ids, whole, positions, cache, scores)
 
     def _forward(
-        self, places: Sequence[int], starts: Sequence[int], ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, scores: _Scores
+        self, indices: Sequence[int], starts: Sequence[int], ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, scores: _Scores
     ) -> None:
         """One pass over a batch; `starts` are the columns of the sequences' first tokens (negative: in the cache)."""
         import torch
 
-        rows, columns, targets = scores.wanted(places, starts)
+        rows, columns, targets = scores.wanted(indices, starts)
         at = torch.tensor([rows, columns, targets], device=self.device)
         with logits_only_at(self.model, at[0], at[1]):
             arguments = self._arguments(ids, mask, positions)
             logits = self.model(**arguments, past_key_values=cache, use_cache=cache is not None).logits
-        scores.put(places, log_probabilities(logits, at[2]).tolist())
+        scores.put(indices, log_probabilities(logits, at[2]).tolist())
 
     def _tensors(self, rows: Sequence[Sequence[int]], side: str) -> tuple[Tensor, Tensor]:
         import torch
@@ -296,17 +296,17 @@ class _Scores:
         self.items, self.rows, self._wanted = items, rows, wanted
         self._found: list[list[float]] = [[] for _ in items]
 
-    def count(self, place: int) -> int:
+    def count(self, position: int) -> int:
         """Log-probabilities wanted of an input row."""
-        return sum(len(self.items[number][1]) for number in self._wanted[place])
+        return sum(len(self.items[number][1]) for number in self._wanted[position])
 
-    def wanted(self, places: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    def wanted(self, positions: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
         """Row and column in the batch of every wanted log-probability, and the id whose it is."""
         rows: list[int] = []
         columns: list[int] = []
         targets: list[int] = []
-        for row, (place, start) in enumerate(zip(places, starts, strict=True)):
-            for number in self._wanted[place]:
+        for row, (position, start) in enumerate(zip(positions, starts, strict=True)):
+            for number in self._wanted[position]:
                 prompt, target = self.items[number]
                 first = start + len(prompt) - 1
                 rows.extend([row] * len(target))
@@ -314,10 +314,10 @@ class _Scores:
                 targets.extend(target)
         return rows, columns, targets
 
-    def put(self, places: Sequence[int], values: list[float]) -> None:
+    def put(self, positions: Sequence[int], values: list[float]) -> None:
         start = 0
-        for place in places:
-            for number in self._wanted[place]:
+        for position in positions:
+            for number in self._wanted[position]:
                 end = start + len(self.items[number][1])
                 self._found[number] = values[start:end]
                 start = end
@@ -328,7 +328,7 @@ class _Scores:
 
 # -- Sampling whose outcome belongs to a prompt and its seed, not to the batch it was generated in --
 # Adding Gumbel noise to log-probabilities and taking the largest draws from the distribution. Each row's noise comes
-# from a generator of its own on the CPU, so neighbours, batch size and device do not change what is drawn.
+# from a generator of its own on the CPU, so neighbors, batch size and device do not change what is drawn.
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,10 +564,10 @@ class CausalModel:
         own = list(seeds) if seeds is not None else sampling.seeds(prompts) if sampling else []
         # Like lengths together waste no computation on padding; the longest first shows at once if memory is short.
         done: dict[int, Generation] = {}
-        for places in by_length([len(ids) for ids in encoded], UNBOUNDED, self.config.batch_size):
-            draws = sampler(sampling, [own[place] for place in places]) if sampling else None
-            done.update(zip(places, self._generate([encoded[place] for place in places], draws), strict=True))
-        return [done[place] for place in range(len(encoded))]
+        for positions in by_length([len(ids) for ids in encoded], UNBOUNDED, self.config.batch_size):
+            draws = sampler(sampling, [own[position] for position in positions]) if sampling else None
+            done.update(zip(positions, self._generate([encoded[position] for position in positions], draws), strict=True))
+        return [done[position] for position in range(len(encoded))]
 
     def _generate(self, batch: Sequence[list[int]], draws: Any) -> list[Generation]:
         import torch
@@ -608,7 +608,7 @@ class CausalModel:
 
     def _generation(self, prompt_tokens: int, written: list[int], seconds: float) -> Generation:
         # After its end a row is filled up while others go on.
-        end = next((place for place, token in enumerate(written) if token in self._ends), None)
+        end = next((position for position, token in enumerate(written) if token in self._ends), None)
         kept = written if end is None else written[:end]
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
         return Generation(text, prompt_tokens, len(kept) + (end is not None), seconds, end is not None)

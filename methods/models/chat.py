@@ -72,14 +72,14 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 # -- Replies that must be JSON of a given shape: how they are asked for, and how they are read --
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
-# tolerantly (fences, prose around, trailing commas, truncated ends, misspelt field names), but values are never
+# tolerantly (fences, prose around, trailing commas, truncated ends, misspelled field names), but values are never
 # guessed: what does not fit the pydantic model is a failure that says why.
 
 
 WAYS = ("json_schema", "json_object", "prompt")
 """In order of preference."""
 LIKENESS = 85.0
-"""Least similarity (0 to 100) of a misspelt field name to the one it is taken for."""
+"""Least similarity (0 to 100) of a misspelled field name to the one it is taken for."""
 _REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -156,16 +156,16 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
     for candidate in [*fences, text[start:] if start >= 0 else ""]:
         if "{" not in candidate:
             continue
-        found = json_repair.loads(candidate)
+        result = json_repair.loads(candidate)
         # Several objects in a row come as a list; the last is what a model that thought aloud settled on.
-        for value in reversed(found) if isinstance(found, list) else [found]:
+        for value in reversed(result) if isinstance(result, list) else [result]:
             if not isinstance(value, dict) or not value:
                 continue
             try:
                 return Parsed(model.model_validate(_named(value, model)), repaired=True)
             except ValidationError as error:
-                place, wrong = told_of(error)
-                failed = f"the reply's JSON does not fit: {place}: {wrong}" if place else wrong
+                position, wrong = told_of(error)
+                failed = f"the reply's JSON does not fit: {position}: {wrong}" if position else wrong
     return Parsed(None, failed)
 
 
@@ -190,9 +190,9 @@ def _closest(key: str, missing: Mapping[str, str]) -> str:
     try:
         from rapidfuzz import fuzz, process
     except ImportError as error:
-        raise MissingPackage("rapidfuzz", "llm", "reading a reply with misspelt field names") from error
-    found = process.extractOne(plain, list(missing), scorer=fuzz.ratio, score_cutoff=LIKENESS)
-    return missing[found[0]] if found else key
+        raise MissingPackage("rapidfuzz", "llm", "reading a reply with misspelled field names") from error
+    result = process.extractOne(plain, list(missing), scorer=fuzz.ratio, score_cutoff=LIKENESS)
+    return missing[result[0]] if result else key
 
 
 def _plain(name: str) -> str:
@@ -203,7 +203,7 @@ def _plain(name: str) -> str:
 
 
 SCRIPTED = "scripted/"
-"""How the names of models begin that a script plays; what they answered is labelled by it."""
+"""How the names of models begin that a script plays; what they answered is labeled by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,17 +152,17 @@ class CrossEncoderModel:
         """
         unique = list(dict.fromkeys(passages))
         encoded = self._pairs.encoded(self._pairs.cut(query), unique)
-        order = sorted(range(len(unique)), key=lambda place: (-len(encoded[place]["input_ids"]), unique[place]))
-        found: dict[str, float] = {}
+        order = sorted(range(len(unique)), key=lambda position: (-len(encoded[position]["input_ids"]), unique[position]))
+        results: dict[str, float] = {}
         start = 0
         while start < len(order):
             # The longest comes first, so it decides how many fit.
             size = max(1, self.config.token_budget // len(encoded[order[start]]["input_ids"]))
-            places = order[start : start + size]
-            logits = self._logits([encoded[place] for place in places])
-            found.update(zip((unique[place] for place in places), logits.tolist(), strict=True))
+            positions = order[start : start + size]
+            logits = self._logits([encoded[position] for position in positions])
+            results.update(zip((unique[position] for position in positions), logits.tolist(), strict=True))
             start += size
-        scores = np.array([found[passage] for passage in passages], dtype=np.float64)
+        scores = np.array([results[passage] for passage in passages], dtype=np.float64)
         if not np.isfinite(scores).all():
             raise UserError(
                 f"the cross-encoder {self.config.model!r} gives scores that are not numbers in {self.config.dtype}",

@@ -70,11 +70,11 @@ class EmbeddingCache:
             index.execute("CREATE TABLE IF NOT EXISTS size (dimension INTEGER, rows INTEGER)")
             if index.execute("SELECT count(*) FROM size").fetchone()[0] == 0:
                 index.execute("INSERT INTO size VALUES (?, 0)", (dimension,))
-            found = index.execute("SELECT dimension FROM size").fetchone()[0]
+            result = index.execute("SELECT dimension FROM size").fetchone()[0]
             index.execute("COMMIT")
-        if found != dimension:
+        if result != dimension:
             raise UserError(
-                f"the cache holds vectors of {found} components where the model gives {dimension}",
+                f"the cache holds vectors of {result} components where the model gives {dimension}",
                 where=str(self.folder),
                 try_this="delete this folder: it will be built again",
             )
@@ -95,9 +95,9 @@ class EmbeddingCache:
         hashes = [text_hash(text) for text in texts]
         with self._index() as index:
             rows = self._rows(index, hashes)
-        places = np.array([rows.get(key, -1) for key in hashes], dtype=np.int64)
-        found = places >= 0
-        return found, self._read(places[found])
+        positions = np.array([rows.get(key, -1) for key in hashes], dtype=np.int64)
+        result = positions >= 0
+        return result, self._read(positions[result])
 
     def put(self, texts: Sequence[str], vectors: Vectors) -> None:
         """Keep vectors; durable when this returns. Texts that are there already keep the vector they have.
@@ -108,15 +108,15 @@ class EmbeddingCache:
         """
         if vectors.shape != (len(texts), self.dimension):
             raise ValueError(f"{len(texts)} texts need vectors of shape {(len(texts), self.dimension)}")
-        places = {text_hash(text): place for place, text in enumerate(texts)}
+        positions = {text_hash(text): position for position, text in enumerate(texts)}
         with self._index() as index:
             # The lock makes the next free row ours; whatever a killed writer left beyond it is overwritten.
             index.execute("BEGIN IMMEDIATE")
-            there = self._rows(index, list(places))
-            new = [key for key in places if key not in there]
+            there = self._rows(index, list(positions))
+            new = [key for key in positions if key not in there]
             first = int(index.execute("SELECT rows FROM size").fetchone()[0])
             if new:
-                block = np.ascontiguousarray(vectors[[places[key] for key in new]], dtype="<f4")
+                block = np.ascontiguousarray(vectors[[positions[key] for key in new]], dtype="<f4")
                 self._write(first, block.tobytes())
                 index.executemany("INSERT INTO rows VALUES (?, ?)", zip(new, count(first), strict=False))
                 index.execute("UPDATE size SET rows = ?", (first + len(new),))
@@ -133,16 +133,16 @@ class EmbeddingCache:
             Shape (texts, dimension).
         """
         first: dict[str, int] = {}
-        for place, text in enumerate(texts):
-            first.setdefault(text, place)
+        for position, text in enumerate(texts):
+            first.setdefault(text, position)
         wanted = list(first)
-        found, known = self.get(wanted)
+        match, known = self.get(wanted)
         result = np.empty((len(wanted), self.dimension), dtype=np.float32)
-        result[found] = known
-        new = np.flatnonzero(~found)
+        result[match] = known
+        new = np.flatnonzero(~match)
         if len(new):
-            result[new] = encode([first[wanted[place]] for place in new])
-            self.put([wanted[place] for place in new], result[new])
+            result[new] = encode([first[wanted[position]] for position in new])
+            self.put([wanted[position] for position in new], result[new])
         if len(wanted) == len(texts):
             return result
         rows = {text: row for row, text in enumerate(wanted)}
@@ -169,9 +169,9 @@ class EmbeddingCache:
     def _rows(index: sqlite3.Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
         rows: dict[bytes, int] = {}
         for start in range(0, len(hashes), ASKED_AT_ONCE):
-            asked = hashes[start : start + ASKED_AT_ONCE]
-            marks = ",".join("?" * len(asked))
-            rows.update(index.execute(f"SELECT hash, row FROM rows WHERE hash IN ({marks})", asked))
+            queries = hashes[start : start + ASKED_AT_ONCE]
+            marks = ",".join("?" * len(queries))
+            rows.update(index.execute(f"SELECT hash, row FROM rows WHERE hash IN ({marks})", queries))
         return rows
 
     def _write(self, first: int, raw: bytes) -> None:
@@ -333,16 +333,16 @@ class ExactSearch:
         blocks = self._blocks()
         slack = 2 * self._error(exact, wanted)
         top = torch.full((len(queries), k), -torch.inf, device=self.device)
-        found: list[tuple[NDArray, NDArray, NDArray]] = []
+        results: list[tuple[NDArray, NDArray, NDArray]] = []
         start = 0
         for block in blocks:
             block = block.to(self.device)
             scores = (wanted @ block.T).float()
             top = torch.cat([top, scores.topk(min(k, scores.shape[1]), dim=1).values], dim=1).topk(k, dim=1).values
             which, row = (scores >= top[:, -1:] - slack).nonzero(as_tuple=True)
-            found.append((which.cpu().numpy(), row.cpu().numpy() + start, scores[which, row].cpu().numpy()))
+            results.append((which.cpu().numpy(), row.cpu().numpy() + start, scores[which, row].cpu().numpy()))
             start += len(block)
-        which, rows, scored = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        which, rows, scored = (np.concatenate(parts) for parts in zip(*results, strict=True))
         # Early blocks were cut at a threshold that later blocks raised.
         kept = scored >= (top[:, -1] - slack[:, 0]).cpu().numpy()[which]
         which, rows = which[kept], rows[kept]
@@ -493,8 +493,8 @@ class ApproximateSearch:
         elif hasattr(index, "nprobe"):
             index.nprobe = max(1, min(index.nlist, max(16, index.nlist // 32)))
         # One by one: threads share a batch in FAISS, and a ranking must not depend on its company.
-        found: Sequence[Rows] = [index.search(np.ascontiguousarray(query[None]), wanted)[1][0] for query in queries]
-        return [np.sort(rows[rows >= 0]).astype(np.int64) for rows in found]
+        results: Sequence[Rows] = [index.search(np.ascontiguousarray(query[None]), wanted)[1][0] for query in queries]
+        return [np.sort(rows[rows >= 0]).astype(np.int64) for rows in results]
 
 
 def _faiss() -> Any:

@@ -19,7 +19,7 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.models.embeddings import EmbeddingCache
 from methods.models.weights import MINILM, PRESETS, check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
 
-# -- The towers of DPR: BERT's first token, not normalised; title and text are the two segments of a passage --
+# -- The towers of DPR: BERT's first token, not normalized; title and text are the two segments of a passage --
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
 #
@@ -71,16 +71,19 @@ class DprTower:
         """
         import torch
 
-        order = sorted(range(len(texts)), key=lambda place: (-len(texts[place]), place))
+        order = sorted(range(len(texts)), key=lambda position: (-len(texts[position]), position))
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
-            inputs = [(titles[place], texts[place]) if titles is not None and titles[place] else (texts[place], None) for place in places]
+            positions = order[start : start + batch_size]
+            inputs = [
+                (titles[position], texts[position]) if titles is not None and titles[position] else (texts[position], None)
+                for position in positions
+            ]
             # A batch of pairs and a batch of single texts are different calls, so each input is cut on its own.
             encoded = [self._tokenizer(*pair, truncation=True, max_length=self._max_length) for pair in inputs]
             batch = self._tokenizer.pad(encoded, return_tensors="pt").to(self.device)
             with torch.inference_mode():
-                vectors[places] = self._model(**batch).pooler_output.float().cpu().numpy()
+                vectors[positions] = self._model(**batch).pooler_output.float().cpu().numpy()
         return vectors
 
 
@@ -110,7 +113,7 @@ class EncoderConfig(BaseModel):
         None, description="how token vectors become one: the first, their mean, the last; null: the model's own"
     )
     end_token: str | None = Field(None, description="the token that every input must end with; checked when loading")
-    normalise: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
+    normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
     dimension: int | None = Field(None, ge=1, description="keep only the first components, for models trained for it; null: all")
     max_length: int | None = Field(None, ge=8, description="longest text in the model's tokens; null: the model's own")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
@@ -247,9 +250,9 @@ class Encoder:
             texts = [f"{title}\n{text}" if title else text for title, text in zip(titles, texts, strict=True)]
             titles = None
 
-        def encode(places: Sequence[int]) -> Vectors:
-            chosen = None if titles is None else [titles[place] for place in places]
-            return self._vectors(self._passages, [texts[place] for place in places], chosen, self.config.batch_size)
+        def encode(positions: Sequence[int]) -> Vectors:
+            chosen = None if titles is None else [titles[position] for position in positions]
+            return self._vectors(self._passages, [texts[position] for position in positions], chosen, self.config.batch_size)
 
         if self._cache is None or not cached:
             return encode(range(len(texts)))
@@ -273,7 +276,7 @@ class Encoder:
         if not len(texts):
             return np.empty((0, self.dimension), dtype=np.float32)
         vectors = tower.encode(texts, titles, batch_size)[:, : self.dimension]
-        if self.config.normalise:
+        if self.config.normalize:
             # In float32, whatever the weights are: in bfloat16 a length is off by up to 0.4 %.
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return np.ascontiguousarray(vectors, dtype=np.float32)

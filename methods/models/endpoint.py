@@ -357,8 +357,8 @@ class Endpoint:
         if status in (408, 429) or status >= 500:
             after = retry_after(error.response.headers)  # type: ignore[attr-defined]
             if after is not None and after > self.config.longest_wait_s:
-                asked = f"{reason} (it asks to wait {after:.0f} s; longest_wait_s is {self.config.longest_wait_s:g})"
-                return Fault(asked, "fail", busy=True, status=status)
+                query = f"{reason} (it asks to wait {after:.0f} s; longest_wait_s is {self.config.longest_wait_s:g})"
+                return Fault(query, "fail", busy=True, status=status)
             return Fault(reason, "retry", busy=status in (429, 503), status=status, after=after)
         return Fault(reason, "fail", status=status)
 
@@ -386,8 +386,8 @@ class Endpoint:
         elif fault.misdirected:
             hint = "correct `base_url`; it usually ends in /v1"
         elif fault.advice == "stop":
-            place = f"in {self.config.key_variable}" if self.config.key_variable else "(key_variable is null)"
-            hint = f"check the key {place} and what it may use"
+            position = f"in {self.config.key_variable}" if self.config.key_variable else "(key_variable is null)"
+            hint = f"check the key {position} and what it may use"
         elif "max_completion_tokens" in fault.reason:
             hint = "limit_name: max_completion_tokens"
         elif "model" in fault.reason:
@@ -525,4 +525,4 @@ class TokenCounter:
         """Tokens of texts."""
         if self._tokenizer is None:
             return [-(-len(text) // CHARACTERS_PER_TOKEN) for text in texts]
-        return [len(one.ids) for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        return [len(item.ids) for item in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]

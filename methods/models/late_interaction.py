@@ -89,13 +89,13 @@ class LateInteraction:
         """The library gives a model without a projection a random one; its scores would be noise."""
         from transformers.utils import cached_file
 
-        found = {
+        results = {
             name: cached_file(locate(self.config.model), name, revision=self.config.revision, _raise_exceptions_for_missing_entries=False)
             for name in ("modules.json", "config.json")
         }
-        if found["modules.json"] is not None:
+        if results["modules.json"] is not None:
             return
-        path = found["config.json"]
+        path = results["config.json"]
         kinds = json.loads(Path(path).read_text(encoding="utf-8")).get("architectures") or [] if path else []
         if path and not any(kind == "HF_ColBERT" or kind.endswith("ForRetrieval") for kind in kinds):
             raise UserError(
@@ -121,10 +121,10 @@ class LateInteraction:
 def max_sim(query: TokenVectors, passages: Sequence[TokenVectors]) -> NDArray[np.float64]:
     """The score of each passage: shape (passages,). A passage without tokens scores −∞."""
     scores = np.full(len(passages), -np.inf)
-    filled = [place for place, passage in enumerate(passages) if len(passage)]
+    filled = [position for position, passage in enumerate(passages) if len(passage)]
     if filled and len(query):
-        tokens = np.concatenate([passages[place] for place in filled])
-        starts = np.cumsum([0, *(len(passages[place]) for place in filled)])[:-1]
+        tokens = np.concatenate([passages[position] for position in filled])
+        starts = np.cumsum([0, *(len(passages[position]) for position in filled)])[:-1]
         scores[filled] = np.maximum.reduceat(query @ tokens.T, starts, axis=1).sum(axis=0, dtype=np.float64)
     return scores
 
@@ -207,22 +207,22 @@ class M3Encoder:
 
         folder = locate(self.config.model)
         for suffix in (".safetensors", ".pt"):
-            found = cached_file(folder, name + suffix, revision=self.config.revision, _raise_exceptions_for_missing_entries=False)
-            if found is None:
+            result = cached_file(folder, name + suffix, revision=self.config.revision, _raise_exceptions_for_missing_entries=False)
+            if result is None:
                 continue
             if suffix == ".pt":
                 try:
-                    state = torch.load(found, map_location="cpu", weights_only=True)
+                    state = torch.load(result, map_location="cpu", weights_only=True)
                 except pickle.UnpicklingError as error:
                     raise UserError(
                         f"{name}.pt holds more than tensors, and unpickling it could run code",
-                        where=str(found),
+                        where=str(result),
                         try_this="convert it to safetensors where you trust it",
                     ) from error
             else:
                 from safetensors.torch import load_file
 
-                state = load_file(found)
+                state = load_file(result)
             head = torch.nn.Linear(state["weight"].shape[1], state["weight"].shape[0], bias="bias" in state)
             head.load_state_dict(state)
             return head
@@ -237,22 +237,22 @@ class M3Encoder:
         import torch
 
         encoded = [self._tokenizer(text, truncation=True, max_length=self.config.max_length) for text in texts]
-        order = sorted(range(len(texts)), key=lambda place: (-len(encoded[place]["input_ids"]), place))
+        order = sorted(range(len(texts)), key=lambda position: (-len(encoded[position]["input_ids"]), position))
         done: dict[int, M3Vectors] = {}
         for start in range(0, len(order), self.config.batch_size):
-            places = order[start : start + self.config.batch_size]
-            batch = self._tokenizer.pad([encoded[place] for place in places], return_tensors="pt").to(self.device)
+            positions = order[start : start + self.config.batch_size]
+            batch = self._tokenizer.pad([encoded[position] for position in positions], return_tensors="pt").to(self.device)
             with torch.inference_mode():
                 hidden = self._model(**batch).last_hidden_state
                 weights = torch.relu(self._sparse(hidden)).squeeze(-1).float().cpu().numpy()
                 multi = torch.nn.functional.normalize(self._multi(hidden[:, 1:]).float(), dim=-1).cpu().numpy()
                 dense = torch.nn.functional.normalize(hidden[:, 0].float(), dim=-1).cpu().numpy()
             ids, lengths = batch["input_ids"].cpu().numpy(), batch["attention_mask"].sum(dim=1).tolist()
-            for row, (place, length) in enumerate(zip(places, lengths, strict=True)):
+            for row, (position, length) in enumerate(zip(positions, lengths, strict=True)):
                 # Padded on the right: the first `length` positions are the text.
                 tokens, most = self._lexical(ids[row, :length], weights[row, :length])
-                done[place] = M3Vectors(dense[row].copy(), tokens, most, multi[row, : length - 1].copy())
-        return [done[place] for place in range(len(texts))]
+                done[position] = M3Vectors(dense[row].copy(), tokens, most, multi[row, : length - 1].copy())
+        return [done[position] for position in range(len(texts))]
 
     def _lexical(self, ids: NDArray[np.int64], weights: NDArray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Each id once with the largest of its weights."""

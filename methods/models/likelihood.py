@@ -3,7 +3,7 @@
     scorer = LikelihoodScorer(CausalModel(CausalConfig(model="...")))
     scorer.score([ScoredText("Question: Who wrote it?\nAnswer:", " Ann Lee")])[0].mean
 
-Prompt and target are tokenised apart and joined as ids; the target is tokenised once, as a continuation, so write the
+Prompt and target are tokenized apart and joined as ids; the target is tokenized once, as a continuation, so write the
 space that stands before it. Results do not depend on batch, order or padding.
 """
 
@@ -43,16 +43,16 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
     Returns:
         Batches of places in `lengths`; each place is in exactly one batch.
     """
-    order = sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+    order = sorted(range(len(lengths)), key=lambda position: (-lengths[position], position))
     batches: list[list[int]] = []
     room = 0
-    for place in order:
+    for position in order:
         if room == 0:
             batches.append([])
             # The first of a batch is its longest, so it decides how many fit.
-            room = max(1, budget // max(1, fixed + lengths[place]))
+            room = max(1, budget // max(1, fixed + lengths[position]))
             room = room if rows is None else min(room, rows)
-        batches[-1].append(place)
+        batches[-1].append(position)
         room -= 1
     return batches
 
@@ -61,7 +61,7 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
 
 
 ANCHORS = (":", "\n", "a")
-"""What a target is tokenised behind; the first that keeps its own tokens decides."""
+"""What a target is tokenized behind; the first that keeps its own tokens decides."""
 
 Span = tuple[int, int]
 """Characters of a prompt, from the first to the one after the last."""
@@ -83,9 +83,9 @@ class TextEncoder:
             tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.continues = continues
         plain, special = self._ids(["a"])[0], list(tokenizer("a")["input_ids"])
-        place = next((n for n in range(len(special)) if special[n : n + len(plain)] == plain), 0)
-        self.before: list[int] = special[:place]
-        self.after: list[int] = [] if continues else special[place + len(plain) :]
+        position = next((n for n in range(len(special)) if special[n : n + len(plain)] == plain), 0)
+        self.before: list[int] = special[:position]
+        self.after: list[int] = [] if continues else special[position + len(plain) :]
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
@@ -102,7 +102,7 @@ class TextEncoder:
         return ([] if begun else self.before) + ids + ([] if ended else self.after)
 
     def target(self, text: str) -> list[int]:
-        """Ids of a target: with its leading white space, as it is tokenised behind other text.
+        """Ids of a target: with its leading white space, as it is tokenized behind other text.
 
         Raises:
             ValueError: The target is empty, or this tokenizer never keeps it apart from what is before it.
@@ -115,7 +115,7 @@ class TextEncoder:
             before, both = self._ids([anchor, anchor + text])
             if both[: len(before)] == before and len(both) > len(before):
                 return both[len(before) :]
-        raise ValueError(f"the target {text[:40]!r} cannot be tokenised apart from the text before it")
+        raise ValueError(f"the target {text[:40]!r} cannot be tokenized apart from the text before it")
 
     def decode(self, target: Sequence[int]) -> str:
         """The text of a target's ids, its leading white space included."""
@@ -298,8 +298,8 @@ class ScoringTemplate:
             raise ValueError(f"the template must hold $chunk once, and holds it {len(self._chunks())} times")
 
     def _chunks(self) -> list[Span]:
-        found = Template.pattern.finditer(self.text)
-        return [m.span() for m in found if "chunk" in (m.group("named"), m.group("braced"))]
+        results = Template.pattern.finditer(self.text)
+        return [m.span() for m in results if "chunk" in (m.group("named"), m.group("braced"))]
 
     def filled(self, chunk: str, fields: Mapping[str, str], model: ScoringModel) -> tuple[str, Span]:
         """The prompt, and where the chunk is in it.
@@ -320,10 +320,10 @@ class ScoringTemplate:
         prompt = model.render(system, user)
         # Templates strip white space around a message.
         kept = user.strip()
-        place = prompt.rfind(kept)
-        if place < 0:
+        position = prompt.rfind(kept)
+        if position < 0:
             raise ValueError("the chat template changes the message, so the chunk cannot be found in it")
-        return prompt, _span(head, chunk, place - (len(user) - len(user.lstrip())))
+        return prompt, _span(head, chunk, position - (len(user) - len(user.lstrip())))
 
 
 def _span(head: str, chunk: str, shift: int) -> Span:
@@ -453,7 +453,7 @@ class LabelScores:
 
     Attributes:
         raw: Log-likelihoods as the model gives them, per label.
-        probabilities: The same, normalised over the labels: they sum to 1.
+        probabilities: The same, normalized over the labels: they sum to 1.
     """
 
     labels: tuple[str, ...]
@@ -479,8 +479,8 @@ def label_likelihoods(
         scorer: The model.
         prompts: Texts that a label follows.
         labels: With their leading space, all different.
-        by: What is normalised over the labels: "total", a label's probability (short labels are favoured as the model
-            favours them), or "mean", its probability per token.
+        by: What is normalized over the labels: "total", a label's probability (short labels are favored as the model
+            favors them), or "mean", its probability per token.
         chunks: Characters of each prompt that may be cut.
 
     Raises:
@@ -491,11 +491,11 @@ def label_likelihoods(
     spans = [None] * len(prompts) if chunks is None else list(chunks)
     pairs = [ScoredText(prompt, label, span) for prompt, span in zip(prompts, spans, strict=True) for label in labels]
     scores = scorer.score(pairs)
-    found = []
+    results = []
     for start in range(0, len(scores), len(labels)):
         raw = tuple(scores[start : start + len(labels)])
-        found.append(LabelScores(tuple(labels), raw, softmax([getattr(likelihood, by) for likelihood in raw])))
-    return found
+        results.append(LabelScores(tuple(labels), raw, softmax([getattr(likelihood, by) for likelihood in raw])))
+    return results
 
 
 def softmax(values: Sequence[float]) -> tuple[float, ...]:

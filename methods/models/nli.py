@@ -76,15 +76,15 @@ class NliModel:
         if len(premises) != len(hypotheses):
             raise ValueError(f"{len(premises)} premises and {len(hypotheses)} hypotheses")
         encoded = [self._encode(premise, claim) for premise, claim in zip(premises, hypotheses, strict=True)]
-        order = sorted(range(len(encoded)), key=lambda place: (-len(encoded[place]["input_ids"]), place))
+        order = sorted(range(len(encoded)), key=lambda position: (-len(encoded[position]["input_ids"]), position))
         logits = np.empty((len(encoded), self._model.config.num_labels), dtype=np.float64)
         start = 0
         while start < len(order):
             size = max(1, self.config.token_budget // len(encoded[order[start]]["input_ids"]))
-            places = order[start : start + size]
-            batch = self._tokenizer.pad([encoded[place] for place in places], return_tensors="pt").to(self.device)
+            positions = order[start : start + size]
+            batch = self._tokenizer.pad([encoded[position] for position in positions], return_tensors="pt").to(self.device)
             with torch.inference_mode():
-                logits[places] = self._model(**batch).logits.float().cpu().numpy()
+                logits[positions] = self._model(**batch).logits.float().cpu().numpy()
             start += size
         odds = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
         shares = odds / odds.sum(axis=1, keepdims=True)

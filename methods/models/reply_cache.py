@@ -146,14 +146,14 @@ class ResponseCache:
     def get(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Kept replies by key; keys that are not kept are left out."""
         wanted = list(dict.fromkeys(keys))
-        found: dict[str, dict[str, Any]] = {}
+        results: dict[str, dict[str, Any]] = {}
         with self._open() as connection:
             for start in range(0, len(wanted), _LOOKUP):
                 chunk = wanted[start : start + _LOOKUP]
                 marks = ",".join("?" * len(chunk))
                 rows = connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", chunk)
-                found.update((key, json.loads(reply)) for key, reply in rows)
-        return found
+                results.update((key, json.loads(reply)) for key, reply in rows)
+        return results
 
     def put(self, call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
         """Keep a reply; returns the one that is kept, which is another process's where that was first."""

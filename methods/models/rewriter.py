@@ -96,10 +96,10 @@ def load_prompt(style: str, folder: str | None = None) -> Prompt:
     where = f"{style}.txt"
     for part in (prompt.system, prompt.user):
         template = Template(part)
-        found = set(template.get_identifiers()) if template.is_valid() else {"$"}
-        if found - set(PLACEHOLDERS):
+        result = set(template.get_identifiers()) if template.is_valid() else {"$"}
+        if result - set(PLACEHOLDERS):
             raise UserError(
-                f"the prompt holds the unknown placeholder {min(found - set(PLACEHOLDERS))!r}",
+                f"the prompt holds the unknown placeholder {min(result - set(PLACEHOLDERS))!r}",
                 where=where,
                 try_this=f"use {', '.join(f'${name}' for name in PLACEHOLDERS)}, and $$ for a dollar sign",
             )
@@ -191,7 +191,7 @@ class Validator(Protocol):
         """What it is; part of the rewriter's id."""
         ...
 
-    def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
+    def objections(self, sources: Sequence[str], reported: Sequence[str], style: str) -> list[str | None]:
         """For each pair a reason, `what: detail`, or None where there is nothing against it.
 
         Raises:
@@ -290,48 +290,48 @@ class LLMRewriter:
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
         prompt = load_prompt(style, self.config.prompts)
-        found = [Outcome(None)] * len(passages)
-        waiting = [_Try(place, passage) for place, passage in enumerate(passages)]
-        for one in [one for one in waiting if not one.passage.text.strip()]:
-            found[one.place] = Outcome(None, failed=("empty: the source has no text",))
-            waiting.remove(one)
+        result = [Outcome(None)] * len(passages)
+        waiting = [_Try(position, passage) for position, passage in enumerate(passages)]
+        for item in [item for item in waiting if not item.passage.text.strip()]:
+            result[item.place] = Outcome(None, failed=("empty: the source has no text",))
+            waiting.remove(item)
         for number in range(self.config.tries):
             if not waiting:
                 break
-            told = self._ask(waiting, prompt, number)
-            self._validate(waiting, told, style)
-            for one, (passage, by) in zip(waiting, told, strict=True):
-                found[one.place] = Outcome(passage, by if passage else "", tuple(one.failed))
-            waiting = [one for one, (passage, _) in zip(waiting, told, strict=True) if passage is None]
-        return found
+            reported = self._ask(waiting, prompt, number)
+            self._validate(waiting, reported, style)
+            for item, (passage, by) in zip(waiting, reported, strict=True):
+                result[item.place] = Outcome(passage, by if passage else "", tuple(item.failed))
+            waiting = [item for item, (passage, _) in zip(waiting, reported, strict=True) if passage is None]
+        return result
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
         """What asking once for every passage would take, without the validators; nothing is asked."""
         prompt = load_prompt(style, self.config.prompts)
-        asked = [_Try(place, one) for place, one in enumerate(passages) if one.text.strip()]
-        return self.model.estimate([self._messages(one, prompt, 0) for one in asked])
+        queries = [_Try(position, item) for position, item in enumerate(passages) if item.text.strip()]
+        return self.model.estimate([self._messages(item, prompt, 0) for item in queries])
 
     def _ask(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[tuple[Passage | None, str]]:
         """Ask once more for every passage; those that cannot be used leave a reason."""
-        told: list[tuple[Passage | None, str]] = []
-        for one, came in zip(waiting, self._replies(waiting, prompt, number), strict=True):
-            reason = came.failed or self._fault(one.passage, came.texts)
+        reported: list[tuple[Passage | None, str]] = []
+        for item, came in zip(waiting, self._replies(waiting, prompt, number), strict=True):
+            reason = came.failed or self._fault(item.passage, came.texts)
             if reason is not None:
-                one.failed.append(reason)
-            told.append((None if reason is not None else self._passage(one.passage, came.texts), came.by))
-        return told
+                item.failed.append(reason)
+            reported.append((None if reason is not None else self._passage(item.passage, came.texts), came.by))
+        return reported
 
     def _replies(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[_Came]:
-        asked = [self._messages(one, prompt, number) for one in waiting]
+        queries = [self._messages(item, prompt, number) for item in waiting]
         if self.config.output == "text":
-            replies = self.model.complete(asked, repetition=number)
-            return [self._plain(one.passage, reply) for one, reply in zip(waiting, replies, strict=True)]
-        found: dict[int, _Came] = {}
+            replies = self.model.complete(queries, repetition=number)
+            return [self._plain(item.passage, reply) for item, reply in zip(waiting, replies, strict=True)]
+        results: dict[int, _Came] = {}
         for shape in (Whole, Sentences):
-            places = [place for place, one in enumerate(waiting) if self._by_lines(one.passage) == (shape is Sentences)]
-            made = self.model.complete_structured([asked[place] for place in places], shape, repetition=number)
-            found |= {place: _read(one) for place, one in zip(places, made, strict=True)}
-        return [found[place] for place in range(len(waiting))]
+            positions = [position for position, item in enumerate(waiting) if self._by_lines(item.passage) == (shape is Sentences)]
+            made = self.model.complete_structured([queries[position] for position in positions], shape, repetition=number)
+            results |= {position: _read(item) for position, item in zip(positions, made, strict=True)}
+        return [results[position] for position in range(len(waiting))]
 
     def _plain(self, passage: Passage, reply: Reply) -> _Came:
         if reply.failed is not None:
@@ -339,9 +339,9 @@ class LLMRewriter:
         text = said(reply.text)
         return _Came(lines_of(text) if self._by_lines(passage) else [text], reply.model)
 
-    def _messages(self, one: _Try, prompt: Prompt, number: int) -> Messages:
-        passage = one.passage if self._by_lines(one.passage) else _whole(one.passage)
-        again = AGAIN.replace("$number", str(number + 1)).replace("$reason", one.failed[-1]) if one.failed else ""
+    def _messages(self, item: _Try, prompt: Prompt, number: int) -> Messages:
+        passage = item.passage if self._by_lines(item.passage) else _whole(item.passage)
+        again = AGAIN.replace("$number", str(number + 1)).replace("$reason", item.failed[-1]) if item.failed else ""
         text = shown(passage)
         form = form_of(passage, structured=self.config.output == "json")
         return prompt.messages(text, word_range(text, self.config.words), form, again)
@@ -372,17 +372,17 @@ class LLMRewriter:
         sentences = tuple(texts) if self._by_lines(source) else ()
         return Passage(identifier, source.title, text, sentences, source.document_id)
 
-    def _validate(self, waiting: Sequence[_Try], told: list[tuple[Passage | None, str]], style: str) -> None:
+    def _validate(self, waiting: Sequence[_Try], reported: list[tuple[Passage | None, str]], style: str) -> None:
         """Let the validators object; what they object to is no longer told."""
         for validator in self.validators:
-            places = [place for place, (passage, _) in enumerate(told) if passage is not None]
-            sources = [waiting[place].passage.text for place in places]
-            texts = [passage.text for passage, _ in told if passage is not None]
-            objections = validator.objections(sources, texts, style) if places else []
-            for place, objection in zip(places, objections, strict=True):
+            positions = [position for position, (passage, _) in enumerate(reported) if passage is not None]
+            sources = [waiting[position].passage.text for position in positions]
+            texts = [passage.text for passage, _ in reported if passage is not None]
+            objections = validator.objections(sources, texts, style) if positions else []
+            for position, objection in zip(positions, objections, strict=True):
                 if objection is not None:
-                    waiting[place].failed.append(objection)
-                    told[place] = (None, told[place][1])
+                    waiting[position].failed.append(objection)
+                    reported[position] = (None, reported[position][1])
 
 
 def _whole(passage: Passage) -> Passage:
@@ -390,10 +390,10 @@ def _whole(passage: Passage) -> Passage:
     return Passage(passage.id, passage.title, passage.text, (), passage.document_id)
 
 
-def _read(one: Structured[Any]) -> _Came:
-    value = one.value
+def _read(item: Structured[Any]) -> _Came:
+    value = item.value
     if value is None:
-        kind = "no reply" if one.reply.failed else "unreadable"
-        return _Came([], one.reply.model, f"{kind}: {one.failed}")
+        kind = "no reply" if item.reply.failed else "unreadable"
+        return _Came([], item.reply.model, f"{kind}: {item.failed}")
     texts = value.sentences if isinstance(value, Sentences) else [value.text]
-    return _Came([text.strip() for text in texts], one.reply.model)
+    return _Came([text.strip() for text in texts], item.reply.model)

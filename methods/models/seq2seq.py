@@ -122,13 +122,13 @@ class Seq2SeqModel:
         done: dict[int, Generation] = {}
         # Decoders are not padded: starts of like length go together.
         for length in sorted({len(ids) for ids in forced}):
-            chosen = [place for place in range(len(prompts)) if len(forced[place]) == length]
-            for batch in by_length([len(encoded[place]) for place in chosen], UNBOUNDED, self.config.batch_size):
-                places = [chosen[number] for number in batch]
-                draws = sampler(sampling, [own[place] for place in places]) if sampling else None
-                rows = self._generate([encoded[p] for p in places], [forced[p] for p in places], draws)
-                done.update(zip(places, rows, strict=True))
-        return [done[place] for place in range(len(prompts))]
+            chosen = [position for position in range(len(prompts)) if len(forced[position]) == length]
+            for batch in by_length([len(encoded[position]) for position in chosen], UNBOUNDED, self.config.batch_size):
+                positions = [chosen[number] for number in batch]
+                draws = sampler(sampling, [own[position] for position in positions]) if sampling else None
+                rows = self._generate([encoded[p] for p in positions], [forced[p] for p in positions], draws)
+                done.update(zip(positions, rows, strict=True))
+        return [done[position] for position in range(len(prompts))]
 
     def _generate(self, batch: Sequence[list[int]], forced: Sequence[list[int]], draws: Any) -> list[Generation]:
         import torch
@@ -153,13 +153,13 @@ class Seq2SeqModel:
                 logits_processor=draws,
             )[:, begun.shape[1] :].tolist()
         seconds = (time.perf_counter() - started) / len(batch)
-        found = []
+        results = []
         for prompt, row in zip(batch, written, strict=True):
-            end = next((place for place, token in enumerate(row) if token in self._ends), None)
+            end = next((position for position, token in enumerate(row) if token in self._ends), None)
             kept = row if end is None else row[:end]
             text = self.tokenizer.decode(kept, skip_special_tokens=True)
-            found.append(Generation(text, len(prompt), len(kept) + (end is not None), seconds))
-        return found
+            results.append(Generation(text, len(prompt), len(kept) + (end is not None), seconds))
+        return results
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
         """Log-probability of each token of each target, given its prompt: see `LikelihoodScorer`.
@@ -179,19 +179,19 @@ class Seq2SeqModel:
         numbers_of = list(wanted.values())
         prompts = [list(items[numbers[0]][0]) for numbers in numbers_of]
         budget = config.tokens(self.device)
-        found: list[list[float]] = [[] for _ in items]
+        results: list[list[float]] = [[] for _ in items]
         with torch.inference_mode():
             for batch in by_length([len(prompt) for prompt in prompts], budget):
-                ids, masks = padded([prompts[place] for place in batch], self._pad)
+                ids, masks = padded([prompts[position] for position in batch], self._pad)
                 mask = torch.tensor(masks, device=self.device)
                 encoder = self.model.get_encoder()
                 memory = encoder(input_ids=torch.tensor(ids, device=self.device), attention_mask=mask).last_hidden_state
-                rows = [(number, row) for row, place in enumerate(batch) for number in numbers_of[place]]
-                self._decode(rows, items, memory, mask, budget, found)
-        return found
+                rows = [(number, row) for row, position in enumerate(batch) for number in numbers_of[position]]
+                self._decode(rows, items, memory, mask, budget, results)
+        return results
 
     def _decode(
-        self, rows: Sequence[tuple[int, int]], items: Sequence[Item], memory: Tensor, mask: Tensor, budget: int, found: list[list[float]]
+        self, rows: Sequence[tuple[int, int]], items: Sequence[Item], memory: Tensor, mask: Tensor, budget: int, results: list[list[float]]
     ) -> None:
         """Decoder passes over pairs (number of an item, row of its prompt in `memory`)."""
         import torch
@@ -218,4 +218,4 @@ class Seq2SeqModel:
                 ).logits
             values = iter(log_probabilities(logits, wanted).tolist())
             for number in batch:
-                found[rows[number][0]] = [next(values) for _ in targets[number]]
+                results[rows[number][0]] = [next(values) for _ in targets[number]]

@@ -242,11 +242,11 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: conversations are nobody's business."""
 
 
-def _messages(given: Any) -> tuple[dict[str, str], ...]:
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+def _messages(options: Any) -> tuple[dict[str, str], ...]:
+    if not isinstance(options, Sequence) or isinstance(options, str) or not options:
         raise Refused(400, "messages must be a list of at least one message")
     messages = []
-    for message in given:
+    for message in options:
         if not isinstance(message, dict) or message.get("role") not in ("system", "developer", "user", "assistant"):
             raise Refused(400, "a message is an object with a role (system, user, assistant) and a content")
         content = message.get("content")
@@ -259,12 +259,12 @@ def _messages(given: Any) -> tuple[dict[str, str], ...]:
     return tuple(messages)
 
 
-def _prompt(given: Any) -> tuple[dict[str, str], ...]:
-    if isinstance(given, list) and len(given) == 1:
-        given = given[0]
-    if not isinstance(given, str):
+def _prompt(options: Any) -> tuple[dict[str, str], ...]:
+    if isinstance(options, list) and len(options) == 1:
+        options = options[0]
+    if not isinstance(options, str):
         raise Refused(400, "prompt must be one text")
-    return ({"role": "user", "content": given},)
+    return ({"role": "user", "content": options},)
 
 
 # -- A local language model as an OpenAI-compatible endpoint --
@@ -404,7 +404,7 @@ def _sampling(request: ChatRequest) -> tuple[Sampling | None, int | None]:
 def _stopped(written: Written, stop: Any) -> Written:
     """The reply up to the first stop text."""
     stops = [stop] if isinstance(stop, str) else list(stop or ())
-    places = [place for text in stops if text and (place := written.text.find(str(text))) >= 0]
-    if not places:
+    positions = [position for text in stops if text and (position := written.text.find(str(text))) >= 0]
+    if not positions:
         return written
-    return Written(written.text[: min(places)], written.prompt_tokens, written.completion_tokens, "stop")
+    return Written(written.text[: min(positions)], written.prompt_tokens, written.completion_tokens, "stop")

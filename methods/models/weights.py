@@ -35,13 +35,13 @@ def checkpoints_named(options: Any) -> list[str]:
     Returns:
         64 hex digits each, every checkpoint once, in order.
     """
-    found: dict[str, None] = {}
+    results: dict[str, None] = {}
     for text in _texts(options):
         for folder in _checkpoints_at(Path(text)):
             # A folder that cannot be hashed is none that could have been registered.
             with suppress(UserError):
-                found[folder_sha256(folder)] = None
-    return sorted(found)
+                results[folder_sha256(folder)] = None
+    return sorted(results)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -117,10 +117,10 @@ def weights_hash(model: str, revision: str | None = None) -> str:
     A folder is hashed by content, `minilm` by its package's files, a hub id by its name and revision. The hash of a
     checkpoint that ragmeter trained is the one in its `ragmeter.json`, so that runs are found by their checkpoint.
     """
-    found = locate(model)
-    folder = Path(found)
+    result = locate(model)
+    folder = Path(result)
     if not folder.is_dir():
-        return fingerprint("hub", found, revision or "main")
+        return fingerprint("hub", result, revision or "main")
     if (folder / CHECKPOINT_CARD).is_file():
         return folder_sha256(folder)
     files = sorted(
@@ -209,7 +209,7 @@ def device_of(wanted: str | None) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-# -- How each published encoder wants to be used: prompts, pooling, normalisation, lengths, dtype --
+# -- How each published encoder wants to be used: prompts, pooling, normalization, lengths, dtype --
 # A preset is a set of options of `encoder.EncoderConfig`: `{id: dense, config: {preset: bge-large-en-v1.5}}` in an
 # experiment, `EncoderConfig.preset("bge-large-en-v1.5")` in code. Pooling and prompts are stated even where a model's own
 # folder states them too: a fine-tuned or converted copy often lost them.
@@ -245,7 +245,7 @@ JINA_V3: dict[str, Any] = {
     "max_length": 8192,
 }
 E5: dict[str, Any] = {"query_prompt": "query: ", "passage_prompt": "passage: ", "pooling": "mean", "max_length": 512}
-DPR: dict[str, Any] = {"architecture": "dpr", "query_prompt": "", "passage_prompt": "", "normalise": False, "max_length": 256}
+DPR: dict[str, Any] = {"architecture": "dpr", "query_prompt": "", "passage_prompt": "", "normalize": False, "max_length": 256}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "minilm": {"model": "minilm"},
@@ -283,7 +283,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "query_prompt": "",
         "passage_prompt": "",
         "pooling": "mean",
-        "normalise": False,
+        "normalize": False,
         "max_length": 512,
     },
     "contriever-msmarco": {
@@ -291,7 +291,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "query_prompt": "",
         "passage_prompt": "",
         "pooling": "mean",
-        "normalise": False,
+        "normalize": False,
         "max_length": 512,
     },
     "e5-base-v2": {"model": "intfloat/e5-base-v2", **E5},

@@ -80,9 +80,9 @@ class ChatReader:
         Raises:
             UserError: No further call could succeed (key, model, endpoint).
         """
-        asked = [self._asked(query, context) for query, context in zip(queries, contexts, strict=True)]
-        replies = self._model.complete([messages for messages, _ in asked])
-        return [self._answer(reply, notes) for reply, (_, notes) in zip(replies, asked, strict=True)]
+        requests = [self._asked(query, context) for query, context in zip(queries, contexts, strict=True)]
+        replies = self._model.complete([messages for messages, _ in requests])
+        return [self._answer(reply, notes) for reply, (_, notes) in zip(replies, requests, strict=True)]
 
     def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
         """What reading these would take, without asking."""

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from benchmarks.schema import Passage, Query, sentence_id
-from benchmarks.text import normalise, sentences, tokens
+from benchmarks.text import normalize, sentences, tokens
 from methods.api import SUPPORT, Answer, Context, Services
 from methods.registry import MethodConfig, register
 
@@ -54,7 +54,7 @@ While Where However Although There And But Or If Since Also One Two Some Many Mo
 Following Until According Born Of To We I You
 """
 _OPENERS = frozenset(_OPENER_LIST.split())
-"""Words that are capitalised for standing first in a sentence."""
+"""Words that are capitalized for standing first in a sentence."""
 
 
 class Span(NamedTuple):
@@ -86,7 +86,7 @@ def options(question: str) -> tuple[str, str] | None:
     if " or " not in text:
         return None
     before, _, right = text.rpartition(" or ")
-    # The left option is what follows the last comma, or the capitalised words right before "or".
+    # The left option is what follows the last comma, or the capitalized words right before "or".
     comma = before.rstrip(",").rfind(", ")
     left = before[comma + 2 :] if comma >= 0 else ""
     if not left or not left[0].isupper() or len(left.split()) > 10:
@@ -107,10 +107,10 @@ def options(question: str) -> tuple[str, str] | None:
 
 def spans(sentence: str) -> list[Span]:
     """Every candidate in a sentence: dates, years, numbers, names and quoted phrases."""
-    found = [Span(match.group(), match.start(), "date") for match in _DATE.finditer(sentence)]
-    found += [Span(match.group(), match.start(), "year") for match in _YEAR.finditer(sentence)]
-    found += [Span(match.group().strip(), match.start(), "number") for match in _NUMBER.finditer(sentence)]
-    found += [Span(match.group(1), match.start(1), "name") for match in _QUOTED.finditer(sentence)]
+    results = [Span(match.group(), match.start(), "date") for match in _DATE.finditer(sentence)]
+    results += [Span(match.group(), match.start(), "year") for match in _YEAR.finditer(sentence)]
+    results += [Span(match.group().strip(), match.start(), "number") for match in _NUMBER.finditer(sentence)]
+    results += [Span(match.group(1), match.start(1), "name") for match in _QUOTED.finditer(sentence)]
     for match in _NAME.finditer(sentence):
         text, start = match.group(), match.start()
         while (words := text.split(maxsplit=1)) and words[0] in _OPENERS:
@@ -119,8 +119,8 @@ def spans(sentence: str) -> list[Span]:
             text = rest
         text = text.rstrip(" ,")
         if len(text) > 1 and not re.fullmatch(rf"(?:{_LINK}\s*)+", text):
-            found.append(Span(text, start, "name"))
-    return found
+            results.append(Span(text, start, "name"))
+    return results
 
 
 def years(text: str) -> list[int]:
@@ -213,24 +213,24 @@ def terms(text: str) -> list[str]:
 
 def rank_sentences(question: str, passages: Sequence[Passage]) -> list[_Sentence]:
     """The sentences of a context by BM25 against the question, best first, equal ones in reading order."""
-    found = []
+    results = []
     for passage in passages:
         title = frozenset(terms(passage.title))
         for index, text in enumerate(passage.sentences or sentences(passage.text)):
             if text.strip():
-                found.append(_Sentence(passage, index, text, terms(text), title))
+                results.append(_Sentence(passage, index, text, terms(text), title))
     wanted = sorted(set(terms(question)))
-    holders = Counter(word for sentence in found for word in {*sentence.words, *sentence.title})
-    idf = {w: math.log(1 + (len(found) - holders[w] + 0.5) / (holders[w] + 0.5)) for w in wanted}
-    mean = sum(len(sentence.words) for sentence in found) / len(found) if found else 0.0
-    for sentence in found:
+    holders = Counter(word for sentence in results for word in {*sentence.words, *sentence.title})
+    idf = {w: math.log(1 + (len(results) - holders[w] + 0.5) / (holders[w] + 0.5)) for w in wanted}
+    mean = sum(len(sentence.words) for sentence in results) / len(results) if results else 0.0
+    for sentence in results:
         counts = Counter(sentence.words)
         saturation = K1 * (1 - B + B * len(sentence.words) / mean) if mean else K1
         for word in wanted:
             frequency = counts[word] + TITLE_WEIGHT * (word in sentence.title)
             if frequency:
                 sentence.score += idf[word] * frequency * (K1 + 1) / (frequency + saturation)
-    return sorted(found, key=lambda sentence: -sentence.score)
+    return sorted(results, key=lambda sentence: -sentence.score)
 
 
 def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passage]) -> str:
@@ -247,17 +247,17 @@ def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passa
 
 def best_span(question: str, fit: dict[Kind, float], ranked: Sequence[_Sentence]) -> str:
     """The span of a fitting kind that the best sentences say most for; "" where there is none."""
-    asked, asked_terms = set(tokens(question)), set(terms(question))
+    query, asked_terms = set(tokens(question)), set(terms(question))
     top = ranked[0].score or 1.0
     weights: dict[str, float] = {}
     wordings: dict[str, str] = {}
     for sentence in ranked[:SENTENCES]:
-        places = [m.start() for m in _WORD.finditer(sentence.text) if asked_terms.intersection(terms(m.group()))]
+        positions = [m.start() for m in _WORD.finditer(sentence.text) if asked_terms.intersection(terms(m.group()))]
         for span in spans(sentence.text):
             words = tokens(span.text)
-            if span.kind not in fit or not words or asked.issuperset(words):
+            if span.kind not in fit or not words or query.issuperset(words):
                 continue
-            nearness = 1 / (1 + min((abs(span.start - place) for place in places), default=200) / REACH)
+            nearness = 1 / (1 + min((abs(span.start - position) for position in positions), default=200) / REACH)
             key = " ".join(words)
             gain = (sentence.score / top) ** 2 * fit[span.kind] * (1 + nearness)
             weights[key] = weights.get(key, 0.0) + gain
@@ -269,14 +269,14 @@ def choose(question: str, offered: tuple[str, str], passages: Sequence[Passage])
     """The option that fits, the first one where nothing tells them apart."""
     stem = question.replace(offered[0], " ").replace(offered[1], " ")
     named = [_passages_about(option, passages) for option in offered]
-    dated = [years(found[0].text) if found else [] for found in named]
+    dated = [years(result[0].text) if result else [] for result in named]
     if all(dated) and (_EARLIER.search(question) or _LATER.search(question)):
         # A biography opens with birth and death, in this order.
         second = 1 if _DEATH.search(question) else 0
-        left, right = (found[min(second, len(found) - 1)] for found in dated)
+        left, right = (result[min(second, len(result) - 1)] for result in dated)
         return offered[left < right if _LATER.search(question) else left > right]
     wanted = set(terms(stem))
-    left, right = (max((len(wanted.intersection(terms(p.text))) for p in found), default=0) for found in named)
+    left, right = (max((len(wanted.intersection(terms(p.text))) for p in result), default=0) for result in named)
     return offered[left < right]
 
 
@@ -288,5 +288,5 @@ def _passages_about(option: str, passages: Sequence[Passage]) -> list[Passage]:
         title = set(tokens(_BRACKETS.sub("", passage.title)))
         if words and len(words & title) > 0.5 * len(words | title):
             titled.append(passage)
-    mention = normalise(option)
-    return titled or [passage for passage in passages if mention and mention in normalise(passage.text)]
+    mention = normalize(option)
+    return titled or [passage for passage in passages if mention and mention in normalize(passage.text)]

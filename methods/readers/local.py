@@ -79,8 +79,8 @@ class CausalReader:
         A context that lost its middle says so under `notes["truncated"]`.
         """
         fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
-        written = iter(self._model.generate([one[0] for one in fitted if one is not None], sampling=self._sampling))
-        return [Answer("", notes={FAILED: TOO_LONG}) if one is None else self._answer(next(written), one[1]) for one in fitted]
+        written = iter(self._model.generate([item[0] for item in fitted if item is not None], sampling=self._sampling))
+        return [Answer("", notes={FAILED: TOO_LONG}) if item is None else self._answer(next(written), item[1]) for item in fitted]
 
     def _answer(self, generation: Generation, notes: dict[str, object]) -> Answer:
         usage = Usage(prompt_tokens=generation.prompt_tokens, completion_tokens=generation.completion_tokens, model_calls=1)

@@ -321,7 +321,7 @@ class TripleText:
             return corpus.get(identifiers)
         write = FORMS[self.config.form]
         triples = corpus.triples.take(corpus.rows_of(identifiers))
-        passages = [Passage(one, "", write(triple)) for one, triple in zip(identifiers, triples, strict=True)]
+        passages = [Passage(item, "", write(triple)) for item, triple in zip(identifiers, triples, strict=True)]
         return _by_head(passages, triples) if self.config.by_head else passages
 
 
@@ -352,8 +352,8 @@ def _of_worlds() -> dict[str, Relation]:
 
 def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Passage]:
     """One passage per head, in the order of the first of it; its id is that first triple's."""
-    told: dict[str, Passage] = {}
+    reported: dict[str, Passage] = {}
     for passage, (head, _, _) in zip(passages, triples, strict=True):
-        known = told.get(head)
-        told[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
-    return list(told.values())
+        known = reported.get(head)
+        reported[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
+    return list(reported.values())

@@ -96,7 +96,7 @@ class Dense:
         if self.config.search != "exact":
             raise UserError(
                 f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
-                try_this="give a folder for artefacts, or search: exact",
+                try_this="give a folder for artifacts, or search: exact",
             )
         chunks = [self._encode(corpus, start) for start in range(0, len(corpus), CHUNK)]
         vectors = np.concatenate(chunks) if chunks else np.empty((0, self.encoder.dimension), dtype=np.float32)
@@ -180,12 +180,12 @@ class DenseIndex:
         open_ones = [position for position, rows in enumerate(allowed) if rows is None]
         # The k best passages are among the owners of the k · (most parts) best parts.
         close = self._search.near(encoded[open_ones], k * self._most_parts) if open_ones else []
-        found = dict(zip(open_ones, map(self._owners, close), strict=True))
+        results = dict(zip(open_ones, map(self._owners, close), strict=True))
         rankings = []
         for position, query in enumerate(queries):
             rows = allowed[position]
             if rows is None:
-                rows = found[position]
+                rows = results[position]
             scores = self._scores(encoded[position], rows)
             best = best_rows(scores, k, rows)
             rankings.append(self._scope.ranking(query, rows[best], scores[best]))

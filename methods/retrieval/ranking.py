@@ -64,9 +64,9 @@ def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> R
     rest = ranking.ids[len(order) :]
     # What was not read stands below what was; only the order of scores means anything.
     floor = float(scores.min()) if len(order) else 0.0
-    below = (floor - place for place in range(1, len(rest) + 1))
-    ids = (*(ranking.ids[place] for place in order), *rest)
-    return Ranking(query.id, ids, (*(float(scores[place]) for place in order), *below))
+    below = (floor - position for position in range(1, len(rest) + 1))
+    ids = (*(ranking.ids[position] for position in order), *rest)
+    return Ranking(query.id, ids, (*(float(scores[position]) for position in order), *below))
 
 
 # -- What retrievers share: which passages a query may use, scores into rankings, and indexes built once --
@@ -84,11 +84,11 @@ class Scope:
     @cached_property
     def _documents(self) -> dict[str, Rows]:
         """The rows of each long document, in reading order."""
-        found: dict[str, list[int]] = {}
+        results: dict[str, list[int]] = {}
         for row, passage in enumerate(self.corpus):
             if passage.document_id is not None:
-                found.setdefault(passage.document_id, []).append(row)
-        return {document: np.array(rows, dtype=np.int64) for document, rows in found.items()}
+                results.setdefault(passage.document_id, []).append(row)
+        return {document: np.array(rows, dtype=np.int64) for document, rows in results.items()}
 
     def rows(self, query: Query) -> Rows | None:
         """The rows a query may use, in the order its benchmark gives them; None is the whole corpus.
@@ -177,12 +177,12 @@ def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
             partial.write_text(json.dumps({"rows": rows}))
             os.replace(partial, marker)
     try:
-        found = json.loads(marker.read_text()).get("rows")
+        result = json.loads(marker.read_text()).get("rows")
     except (ValueError, AttributeError):
-        found = None
-    if found != rows:
+        result = None
+    if result != rows:
         raise UserError(
-            f"the index holds {found} passages where the corpus has {rows}",
+            f"the index holds {result} passages where the corpus has {rows}",
             where=str(folder),
             try_this="delete this folder: it will be built again",
         )

@@ -17,7 +17,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query
 from methods.api import Index, Ranking
-from methods.graphs.triples import LineariseConfig, linearised
+from methods.graphs.triples import LinearizeConfig, linearized
 from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
 from methods.models.encoder import Encoder, Vectors
 from methods.registry import MethodConfig
@@ -47,7 +47,7 @@ def require_checkpoint(model: str, method: str, *, where: str) -> None:
         )
 
 
-def linearise_of(model: str) -> LineariseConfig:
+def linearize_of(model: str) -> LinearizeConfig:
     """How triples were written when a checkpoint was trained.
 
     Raises:
@@ -56,12 +56,12 @@ def linearise_of(model: str) -> LineariseConfig:
     card = card_of(model)
     try:
         assert card is not None
-        return LineariseConfig.model_validate(card["config"]["linearise"])
+        return LinearizeConfig.model_validate(card["config"]["linearize"])
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(
             "the card of this checkpoint does not say how triples were written",
             where=str(Path(model)),
-            try_this="linearise: {rel: last, underscores: keep}, or as it was pretrained",
+            try_this="linearize: {rel: last, underscores: keep}, or as it was pretrained",
         ) from None
 
 
@@ -136,15 +136,15 @@ class TripleVectors:
     Args:
         triples: The rows.
         encoder: Its passages are triples; what its cache holds is not encoded again.
-        linearise: How they are written.
+        linearize: How they are written.
         titled: Whether the encoder is given each triple's head as the title of its text.
         folder: Where a temporary file goes, if one is needed; None: where the system puts them.
     """
 
     def __init__(
-        self, triples: Triples, encoder: Encoder, linearise: LineariseConfig, folder: Path | None = None, *, titled: bool = False
+        self, triples: Triples, encoder: Encoder, linearize: LinearizeConfig, folder: Path | None = None, *, titled: bool = False
     ) -> None:
-        self._triples, self._encoder, self._linearise, self._titled = triples, encoder, linearise, titled
+        self._triples, self._encoder, self._linearize, self._titled = triples, encoder, linearize, titled
         self._known = np.zeros(-(-len(triples) // BLOCK), bool)
         self._vectors = _room(len(triples), encoder.dimension, folder)
         self.longest = 0.0
@@ -166,13 +166,13 @@ class TripleVectors:
     def _make(self, blocks: NDArray[np.int64]) -> None:
         for block in blocks[~self._known[blocks]].tolist():
             rows = np.arange(block * BLOCK, min((block + 1) * BLOCK, len(self)))
-            texts = linearised(self._triples, rows, self._linearise)
+            texts = linearized(self._triples, rows, self._linearize)
             titles = [head for head, _, _ in self._triples.take(rows)] if self._titled else None
             inputs = list(zip(titles or [""] * len(texts), texts, strict=True))
             # Relations of which only the last part is written may make two triples read alike.
-            places = {one: place for place, one in enumerate(dict.fromkeys(inputs))}
-            vectors = self._encoder.passages([text for _, text in places], [title for title, _ in places] if self._titled else None)
-            self._vectors[rows] = vectors[[places[one] for one in inputs]]
+            positions = {item: position for position, item in enumerate(dict.fromkeys(inputs))}
+            vectors = self._encoder.passages([text for _, text in positions], [title for title, _ in positions] if self._titled else None)
+            self._vectors[rows] = vectors[[positions[item] for item in inputs]]
             self.longest = max(self.longest, float(np.linalg.norm(vectors, axis=1).max()))
             self._known[block] = True
 
@@ -211,8 +211,8 @@ class TripleRetriever:
 
     Args:
         encoder: Encodes questions as its queries and triples as its passages; it also says by what they are compared
-            (`normalise`: cosine, else dot product), and keeps on disk what it has encoded.
-        linearise: How triples are written.
+            (`normalize`: cosine, else dot product), and keeps on disk what it has encoded.
+        linearize: How triples are written.
         scope: Which triples compete.
         who: The method's id, for messages.
         titled: Whether the encoder is given each triple's head as the title of its text.
@@ -223,13 +223,13 @@ class TripleRetriever:
     def __init__(
         self,
         encoder: Encoder,
-        linearise: LineariseConfig | None = None,
+        linearize: LinearizeConfig | None = None,
         scope: SearchScope = "question",
         who: str = "gpr",
         *,
         titled: bool = False,
     ) -> None:
-        self.encoder, self.linearise = encoder, linearise or LineariseConfig.model_validate({})
+        self.encoder, self.linearize = encoder, linearize or LinearizeConfig.model_validate({})
         self.scope, self.who, self.titled = scope, who, titled
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
@@ -239,7 +239,7 @@ class TripleRetriever:
             UserError: It is not one of triples.
         """
         triples = triple_corpus(corpus, self.who)
-        return TripleTowersIndex(triples, self.encoder, self.linearise, self.scope, folder, titled=self.titled)
+        return TripleTowersIndex(triples, self.encoder, self.linearize, self.scope, folder, titled=self.titled)
 
 
 class TripleTowersIndex:
@@ -247,7 +247,7 @@ class TripleTowersIndex:
 
     Args:
         corpus: The triples.
-        encoder, linearise, scope, titled: As of `TripleRetriever`.
+        encoder, linearize, scope, titled: As of `TripleRetriever`.
         folder: Where a temporary file of vectors goes, if one is needed.
     """
 
@@ -255,7 +255,7 @@ class TripleTowersIndex:
         self,
         corpus: TripleCorpus,
         encoder: Encoder,
-        linearise: LineariseConfig,
+        linearize: LinearizeConfig,
         scope: SearchScope,
         folder: Path | None = None,
         *,
@@ -263,21 +263,21 @@ class TripleTowersIndex:
     ) -> None:
         self._encoder, self._global = encoder, scope == "global"
         self._scope = TripleScope(corpus)
-        self.vectors = TripleVectors(corpus.triples, encoder, linearise, folder, titled=titled)
+        self.vectors = TripleVectors(corpus.triples, encoder, linearize, folder, titled=titled)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """The k triples nearest to each query; equally near ones in the order of its graph."""
-        asked = self._encoder.queries([query.text for query in queries])
-        return [self._ranking(query, vector, k) for query, vector in zip(queries, asked, strict=True)]
+        requests = self._encoder.queries([query.text for query in queries])
+        return [self._ranking(query, vector, k) for query, vector in zip(queries, requests, strict=True)]
 
-    def _ranking(self, query: Query, asked: NDArray[np.float32], k: int) -> Ranking:
+    def _ranking(self, query: Query, queries: NDArray[np.float32], k: int) -> Ranking:
         # The graph is looked up in any scope: a query of another corpus is refused.
         rows = self._scope.rows(query)
         if self._global or query.candidates is None:
-            (rows,) = self._search.near(asked[None], k)
-            best, scores = nearest(self._search.vectors[rows], asked, k, self.vectors.longest)
+            (rows,) = self._search.near(queries[None], k)
+            best, scores = nearest(self._search.vectors[rows], queries, k, self.vectors.longest)
         else:
-            best, scores = nearest(self.vectors.of(rows), asked, k, self.vectors.longest)
+            best, scores = nearest(self.vectors.of(rows), queries, k, self.vectors.longest)
         return self._scope.ranking(query, rows[best], scores)
 
     @cached_property

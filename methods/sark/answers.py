@@ -12,7 +12,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage, Question
 from benchmarks.styles.sark_files import contents
-from benchmarks.text import em, normalise, tokens
+from benchmarks.text import em, normalize, tokens
 from methods.api import FAILED, Context, Judge, Reader, Services
 from methods.models.chat import ChatModel
 from methods.models.rewriter import said
@@ -44,7 +44,7 @@ class Answerer(Protocol):
         """Of all that decides what it answers."""
         ...
 
-    def answers(self, asked: Sequence[Asked]) -> list[str | None]:
+    def answers(self, queries: Sequence[Asked]) -> list[str | None]:
         """One answer each, None where none came; a later call may get it.
 
         Raises:
@@ -69,8 +69,10 @@ class LLMAnswerer:
     def fingerprint(self) -> str:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
-    def answers(self, asked: Sequence[Asked]) -> list[str | None]:
-        conversations = [asking(self._prompt, one.question.text, None if one.passage is None else contents(one.passage)) for one in asked]
+    def answers(self, queries: Sequence[Asked]) -> list[str | None]:
+        conversations = [
+            asking(self._prompt, item.question.text, None if item.passage is None else contents(item.passage)) for item in queries
+        ]
         replies = self._model.complete(conversations)
         return [bare_answer(said(reply.text)) if reply.failed is None else None for reply in replies]
 
@@ -102,22 +104,22 @@ class ReaderAnswerer:
         alone = len(set(question.evidence)) == 1
         return alone and Draws("known by heart", self._seed, question.id).chance(self._known)
 
-    def answers(self, asked: Sequence[Asked]) -> list[str | None]:
+    def answers(self, requests: Sequence[Asked]) -> list[str | None]:
         size = int(getattr(self._reader, "batch_size", 32))
-        found: list[str | None] = []
-        for start in range(0, len(asked), size):
-            some = asked[start : start + size]
-            queries = [one.question.query() for one in some]
-            contexts = [Context(query.id, self._read(one)) for query, one in zip(queries, some, strict=True)]
+        results: list[str | None] = []
+        for start in range(0, len(requests), size):
+            some = requests[start : start + size]
+            queries = [item.question.query() for item in some]
+            contexts = [Context(query.id, self._read(item)) for query, item in zip(queries, some, strict=True)]
             for answer in self._reader.read(queries, contexts):
                 failed = answer.notes.get(FAILED)
-                found.append(None if failed else answer.text)
-        return found
+                results.append(None if failed else answer.text)
+        return results
 
-    def _read(self, one: Asked) -> tuple[Passage, ...]:
-        if one.passage is not None:
-            return (one.passage,)
-        return one.memory if self.knows(one.question) else ()
+    def _read(self, item: Asked) -> tuple[Passage, ...]:
+        if item.passage is not None:
+            return (item.passage,)
+        return item.memory if self.knows(item.question) else ()
 
 
 def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer:
@@ -183,16 +185,16 @@ class Verifier:
         Raises:
             ValueError: The judge gave more or fewer verdicts than there were answers, or one of its own making.
         """
-        found: dict[tuple[str, str], Verdict] = {}
+        results: dict[tuple[str, str], Verdict] = {}
         doubtful: dict[tuple[str, str], Question] = {}
         for question, answer in zip(questions, answers, strict=True):
             key = (question.id, answer)
             if not answer.strip():
-                found[key] = Verdict(MISMATCH, BLANK)
+                results[key] = Verdict(MISMATCH, BLANK)
             elif exact_match(question, answer, self._exact):
-                found[key] = Verdict(MATCH, EM)
+                results[key] = Verdict(MATCH, EM)
             elif self._judge is None:
-                found[key] = Verdict(MISMATCH, UNSEEN)
+                results[key] = Verdict(MISMATCH, UNSEEN)
             else:
                 doubtful[key] = question
         if doubtful and self._judge is not None:
@@ -200,8 +202,8 @@ class Verifier:
             for key, verdict in zip(doubtful, said, strict=True):
                 if verdict is not None and verdict not in VERDICTS:
                     raise ValueError(f"a judge of answers says {', '.join(VERDICTS)}, not {verdict!r}")
-                found[key] = Verdict(verdict, JUDGE)
-        return [found[question.id, answer] for question, answer in zip(questions, answers, strict=True)]
+                results[key] = Verdict(verdict, JUDGE)
+        return [results[question.id, answer] for question, answer in zip(questions, answers, strict=True)]
 
 
 def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
@@ -225,7 +227,7 @@ def exact_match(question: Question, answer: str, rules: Literal["squad", "strict
         return bool(question.answers) and answer == question.answers[0]
     if question.answer_set and len(question.answers) > 1:
         return _whole_set(question, answer)
-    return em(answer, [gold for gold in question.golds if normalise(gold)]) == 1.0
+    return em(answer, [gold for gold in question.golds if normalize(gold)]) == 1.0
 
 
 def _whole_set(question: Question, answer: str) -> bool:
@@ -234,9 +236,9 @@ def _whole_set(question: Question, answer: str) -> bool:
     wanted: Counter[str] = Counter()
     text = f" {' '.join(tokens(answer))} "
     for gold in question.answers:
-        wordings = [tokens(one) for one in (gold, *question.aliases.get(gold, ()))]
+        wordings = [tokens(item) for item in (gold, *question.aliases.get(gold, ()))]
         # The longest that stands there: of "New York" and "York", both do.
-        said = max((one for one in wordings if one and f" {' '.join(one)} " in text), key=len, default=None)
+        said = max((wording for wording in wordings if wording and f" {' '.join(wording)} " in text), key=len, default=None)
         if said is None:
             return False
         wanted.update(said)

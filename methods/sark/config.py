@@ -106,7 +106,7 @@ class LabelsConfig(_Part):
     partial: Literal["mismatch", "drop"] = Field(
         "mismatch", description="what Partial counts as; drop: the answer is left out; paper: two verdicts alone"
     )
-    passages: Literal["all", "list"] = Field("all", description="which candidates are labelled: all of them (paper), or those of the list")
+    passages: Literal["all", "list"] = Field("all", description="which candidates are labeled: all of them (paper), or those of the list")
     most_negatives: int | None = Field(
         None, ge=1, description="negatives of a question that are kept, further ones among them, drawn by the seed; null: all"
     )
@@ -146,7 +146,7 @@ class ListsConfig(_Part):
 
 
 class StylesConfig(_Part):
-    """The other style of every labelled or listed passage."""
+    """The other style of every labeled or listed passage."""
 
     by: Literal["rules", "llm", "file", "own"] = Field(
         "rules",
@@ -188,12 +188,12 @@ class SarkDataConfig(BaseModel):
     @property
     def chats(self) -> list[ChatConfig]:
         """The endpoints that are asked."""
-        asked: tuple[ChatConfig | None, ...] = (
+        queries: tuple[ChatConfig | None, ...] = (
             self.labels.chat if self.labels.by == "llm" else None,
             self.lists.chat if self.lists.by == "llm" else None,
             self.styles.llm if self.styles.by == "llm" else None,
         )
-        return [one for one in asked if one is not None]
+        return [item for item in queries if item is not None]
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
@@ -331,7 +331,7 @@ class LossConfig(_Part):
 
 
 class TrainConfig(_Part):
-    """Optimisation."""
+    """Optimization."""
 
     epochs: int = Field(30, ge=1, description="times that each row is used; paper 30, released 100")
     learning_rate: float = Field(1e-6, gt=0, description="of AdamW, at its peak; paper 1e-6, released 1e-5")
@@ -343,7 +343,7 @@ class TrainConfig(_Part):
     weight_decay: float = Field(0.01, ge=0, description="of matrices; released 0.01")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm; released 1.0")
     batch_size: int = Field(8, ge=1, description="rows of a batch: of 8, 112 sequences are read; paper and released 8")
-    accumulation: int = Field(1, ge=1, description="batches per step of the optimiser, each with a λ of its own; released 4")
+    accumulation: int = Field(1, ge=1, description="batches per step of the optimizer, each with a λ of its own; released 4")
     token_budget: int = Field(
         8192,
         ge=32,
@@ -354,7 +354,7 @@ class TrainConfig(_Part):
     keep: Keep | None = Field(
         None,
         description="which epoch's weights are the result: of the best F1 of labels on the validation data over both "
-        "styles (released), of the best order of its lists, or the last; null: f1, order where labels are not learnt, "
+        "styles (released), of the best order of its lists, or the last; null: f1, order where labels are not learned, "
         "last where there is no validation data",
     )
     patience: int | None = Field(None, ge=1, description="epochs without a better one after which training stops; null: it goes to its end")

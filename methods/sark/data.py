@@ -33,7 +33,7 @@ from benchmarks.schema import Question
 from benchmarks.worlds.world import require_training_seed
 from methods.api import Services
 from methods.sark.config import SarkDataConfig, SarkTrainingConfig
-from methods.sark.labels import Candidates, Labelling, candidates_of
+from methods.sark.labels import Candidates, Labeling, candidates_of
 from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
 from methods.sark.prompts import load_prompt
 from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
@@ -41,7 +41,7 @@ from methods.sark.style_pairs import formal_of, given_pairs, identity_of, pairs_
 from methods.training import Progress, Silent
 from methods.training.stages import file_id, read_json, write_json
 
-# -- What is learnt of a benchmark's questions on formal text: candidates, an order of six of them, and labels --
+# -- What is learned of a benchmark's questions on formal text: candidates, an order of six of them, and labels --
 
 
 class Mining:
@@ -84,17 +84,20 @@ class Mining:
             return []
         config = self._config
         candidates = self._candidates(questions)
-        lists = {one.id: sampled(one, candidates[one.id], config.lists.keep_evidence, config.candidates.depth) for one in questions}
+        lists = {
+            question.id: sampled(question, candidates[question.id], config.lists.keep_evidence, config.candidates.depth)
+            for question in questions
+        }
         self._counts["lists_too_short"] += sum(len(ids) < LENGTH for ids in lists.values())
         orders = self._orders(questions, lists)
         # Too few candidates for a list are still worth a label each.
-        tried = {one: lists[one] or ids for one, ids in candidates.items()} if self._of_list else candidates
-        labels = self._labelling.labels(questions, tried, self._progress)
-        return [Mined(one.id, one.text, labels[one.id], orders.get(one.id, ())) for one in questions]
+        tried = {item: lists[item] or ids for item, ids in candidates.items()} if self._of_list else candidates
+        labels = self._labeling.labels(questions, tried, self._progress)
+        return [Mined(question.id, question.text, labels[question.id], orders.get(question.id, ())) for question in questions]
 
     @property
     def _of_list(self) -> bool:
-        """Whether the list's passages alone are labelled."""
+        """Whether the list's passages alone are labeled."""
         return self._config.labels.passages == "list"
 
     @cached_property
@@ -107,15 +110,15 @@ class Mining:
         return Lister(orderer_of(self._config.lists, self._services), self._folder / "lists.jsonl")
 
     @cached_property
-    def _labelling(self) -> Labelling:
-        return Labelling(self._config, self._benchmark, self._services, self._folder, self._counts)
+    def _labeling(self) -> Labeling:
+        return Labeling(self._config, self._benchmark, self._services, self._folder, self._counts)
 
     def _orders(self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         corpus = self._benchmark.corpus
-        requests = [ListRequest(one, tuple(corpus.get(lists[one.id]))) for one in questions if lists[one.id]]
+        requests = [ListRequest(question, tuple(corpus.get(lists[question.id]))) for question in questions if lists[question.id]]
         orders = self._lister.orders(requests, self._progress)
         self._counts.update(self._lister.taken_counts())
-        return {one.question.id: order.ids for one, order in zip(requests, orders, strict=True)}
+        return {item.question.id: order.ids for item, order in zip(requests, orders, strict=True)}
 
 
 VERSION = 3
@@ -173,12 +176,12 @@ def data_of(
     if not rows:
         raise _nothing(benchmarks, counts)
     write_rows(work / "rows.jsonl", rows)
-    found = SarkData(rows, dict(counts), fingerprint([asdict(row) for row in rows]))
+    result = SarkData(rows, dict(counts), fingerprint([asdict(row) for row in rows]))
     write_json(
         work / "data.json",
-        {"made_of": made_of, "counts": found.counts, "fingerprint": found.fingerprint, "rows": file_sha256(work / "rows.jsonl")},
+        {"made_of": made_of, "counts": result.counts, "fingerprint": result.fingerprint, "rows": file_sha256(work / "rows.jsonl")},
     )
-    return found
+    return result
 
 
 def training_benchmarks(
@@ -195,13 +198,13 @@ def training_benchmarks(
         UserError: A world is not for training, or a question is also one of `unseen`. Passages may be shared: a
             reranker is trained and tested over one Wikipedia.
     """
-    found = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in references]
-    for benchmark in found:
+    results = [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
+    for benchmark in results:
         if benchmark.reference.name == "worlds":
             for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
                 require_training_seed(seed)
     held = {_plain(question): str(other.reference) for other in unseen for question in other.questions}
-    for benchmark in found:
+    for benchmark in results:
         for question in benchmark.questions:
             if _plain(question) in held:
                 raise UserError(
@@ -210,7 +213,7 @@ def training_benchmarks(
                     where="data",
                     try_this="other splits",
                 )
-    return found
+    return results
 
 
 RowsFor = Callable[[Sequence[Question], int | None], list[SarkRow]]
@@ -229,16 +232,16 @@ class _Preparation:
 
     def rows(self) -> list[SarkRow]:
         """Make them."""
-        given, asked = self._questions()
-        mining = Mining(self._config, self._benchmark, asked, self._services, self._folder, self._progress, self._counts)
-        known = {one.id for one in given}
-        places = {one.id: place for place, one in enumerate(self._benchmark.questions)}
-        questions = sorted((*given, *asked), key=lambda one: places[one.id])
+        options, query = self._questions()
+        mining = Mining(self._config, self._benchmark, query, self._services, self._folder, self._progress, self._counts)
+        known = {item.id for item in options}
+        positions = {item.id: position for position, item in enumerate(self._benchmark.questions)}
+        questions = sorted((*options, *query), key=lambda item: positions[item.id])
         source = given_pairs(self._benchmark, self._config.styles, self._own)
 
         def rows_for(some: Sequence[Question], most: int | None) -> list[SarkRow]:
-            mined = {one.question_id: one for one in mining.mined([one for one in some if one.id not in known])}
-            ordered = [self._given(one) if one.id in known else mined[one.id] for one in some]
+            mined = {entry.question_id: entry for entry in mining.mined([item for item in some if item.id not in known])}
+            ordered = [self._given(item) if item.id in known else mined[item.id] for item in some]
             pairs = pairs_of(
                 self._benchmark, ordered, self._config.styles, self._services, self._folder, source, self._progress, self._counts
             )
@@ -247,7 +250,7 @@ class _Preparation:
         most = self._config.rows
         if most is None:
             return rows_for(questions, None)
-        return sorted(self._first(most, questions, rows_for), key=lambda row: places[row.question_id])
+        return sorted(self._first(most, questions, rows_for), key=lambda row: positions[row.question_id])
 
     def _first(self, most: int, questions: Sequence[Question], rows_for: RowsFor) -> list[SarkRow]:
         """The first rows of questions in a drawn order, whatever the number that is taken at a time.
@@ -273,14 +276,14 @@ class _Preparation:
         most = self._config.questions
         if most is not None and len(questions) > most:
             chosen = set(Draws("sark questions", self._config.seed).sample(range(len(questions)), most))
-            questions = [one for place, one in enumerate(questions) if place in chosen]
-        given = [one for one in questions if "labels" in one.metadata and "order" in one.metadata]
-        ids = {one.id for one in given}
-        asked = [one for one in questions if one.id not in ids and one.answers and one.answerable]
+            questions = [item for position, item in enumerate(questions) if position in chosen]
+        options = [question for question in questions if "labels" in question.metadata and "order" in question.metadata]
+        ids = {item.id for item in options}
+        queries = [question for question in questions if question.id not in ids and question.answers and question.answerable]
         self._counts["questions"] += len(questions)
-        self._counts["questions_with_labels_of_their_own"] += len(given)
-        self._counts["questions_without_answer"] += len(questions) - len(given) - len(asked)
-        return given, asked
+        self._counts["questions_with_labels_of_their_own"] += len(options)
+        self._counts["questions_without_answer"] += len(questions) - len(options) - len(queries)
+        return options, queries
 
     def _given(self, question: Question) -> Mined:
         order = tuple(question.metadata["order"])
@@ -348,7 +351,7 @@ def load_material(config: SarkTrainingConfig) -> Material:
     _require_no_test(config.data, "data")
     _require_no_test(config.validation, "validation")
     options = config.validation_options
-    validation = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in config.validation]
+    validation = [registry.load(item, options.get(registry.resolve(item)[0].name, {})) for item in config.validation]
     return Material(training_benchmarks(config.data, config.data_options, validation), validation)
 
 

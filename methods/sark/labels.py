@@ -61,13 +61,13 @@ def candidates_of(
             where="candidates.source",
             try_this="candidates: {source: retriever, retriever: bm25}",
         )
-    return lambda some: {one.id: tuple(dict.fromkeys(one.candidates or ()))[: config.depth] for one in some}
+    return lambda some: {item.id: tuple(dict.fromkeys(item.candidates or ()))[: config.depth] for item in some}
 
 
 def further(search: Candidates, questions: Sequence[Question], seen: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Passages further down that were not tried yet, by question id, the best ranked first."""
-    found = search(questions)
-    return {one: tuple(p for p in ids if p not in set(seen.get(one, ()))) for one, ids in found.items()}
+    result = search(questions)
+    return {item: tuple(p for p in ids if p not in set(seen.get(item, ()))) for item, ids in result.items()}
 
 
 QUESTIONS = 32
@@ -118,12 +118,12 @@ class Tried:
     @property
     def complete(self) -> bool:
         """Whether every call was answered, and every verdict could be read."""
-        return all(one.verdict is not None for one in (self.direct, *self.attempts))
+        return all(item.verdict is not None for item in (self.direct, *self.attempts))
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Tried:
         """From its JSON."""
-        attempts = tuple(Attempt(**one) for one in value["attempts"])
+        attempts = tuple(Attempt(**item) for item in value["attempts"])
         return cls(value["question_id"], Attempt(**value["direct"]), attempts)
 
 
@@ -147,7 +147,7 @@ def _two(verdict: str | None, partial: Policy) -> str | None:
     return verdict
 
 
-class Labeller:
+class Labeler:
     """Tries passages, and keeps what came of it.
 
     Args:
@@ -185,23 +185,23 @@ class Labeller:
         progress = progress or Silent()
         progress.begin("labels of passages", len(requests))
         base = (self._answerer.fingerprint, self._verifier.fingerprint, self._config.partial)
-        keys = [fingerprint(*base, *_shown(one)) for one in requests]
-        found: dict[int, Tried] = {}
-        for place, (one, key) in enumerate(zip(requests, keys, strict=True)):
-            kept = self._journal.get(one.question.id, key) if self._journal is not None else None
+        keys = [fingerprint(*base, *_shown(request)) for request in requests]
+        results: dict[int, Tried] = {}
+        for position, (item, key) in enumerate(zip(requests, keys, strict=True)):
+            kept = self._journal.get(item.question.id, key) if self._journal is not None else None
             if kept is not None:
-                found[place] = Tried.from_json(kept)
-        progress.advance(len(found))
-        missing = [place for place in range(len(requests)) if place not in found]
+                results[position] = Tried.from_json(kept)
+        progress.advance(len(results))
+        missing = [position for position in range(len(requests)) if position not in results]
         for start in range(0, len(missing), QUESTIONS):
-            places = missing[start : start + QUESTIONS]
-            made = self._try([requests[place] for place in places], direct or {})
-            found.update(zip(places, made, strict=True))
+            positions = missing[start : start + QUESTIONS]
+            made = self._try([requests[position] for position in positions], direct or {})
+            results.update(zip(positions, made, strict=True))
             if self._journal is not None:
-                complete = [(place, one) for place, one in zip(places, made, strict=True) if one.complete]
-                self._journal.add((one.question_id, keys[place], asdict(one)) for place, one in complete)
-            progress.advance(len(places))
-        return [found[place] for place in range(len(requests))]
+                complete = [(position, item) for position, item in zip(positions, made, strict=True) if item.complete]
+                self._journal.add((item.question_id, keys[position], asdict(item)) for position, item in complete)
+            progress.advance(len(positions))
+        return [results[position] for position in range(len(requests))]
 
     def labels(self, tried: Tried, evidence: Collection[str] = (), *, direct: bool = True) -> dict[str, int]:
         """Labels by passage id; counted.
@@ -213,14 +213,14 @@ class Labeller:
         """
         partial = self._config.partial
         self._count(tried, direct)
-        found: dict[str, int] = {}
-        for one in tried.attempts:
-            label = label_of(tried.direct.verdict, one.verdict, partial)
-            if label == 0 and one.passage_id in evidence:
+        results: dict[str, int] = {}
+        for attempt in tried.attempts:
+            label = label_of(tried.direct.verdict, attempt.verdict, partial)
+            if label == 0 and attempt.passage_id in evidence:
                 self.counts["evidence_that_would_mislead"] += 1
             elif label is not None:
-                found[one.passage_id] = label
-        return found
+                results[attempt.passage_id] = label
+        return results
 
     def answers_right(self, tried: Tried) -> bool:
         """Whether a question is answered right without context: then passages may mislead."""
@@ -247,39 +247,39 @@ class Labeller:
         return counts
 
     def _try(self, requests: Sequence[Request], known: Mapping[str, Attempt]) -> list[Tried]:
-        new = [one for one in requests if one.question.id not in known]
-        found = self._attempts([Asked(one.question, None, one.memory) for one in new])
-        made = {one.question.id: attempt for one, attempt in zip(new, found, strict=True)}
-        first = [known.get(one.question.id) or made[one.question.id] for one in requests]
+        new = [request for request in requests if request.question.id not in known]
+        results = self._attempts([Asked(item.question, None, item.memory) for item in new])
+        made = {item.question.id: attempt for item, attempt in zip(new, results, strict=True)}
+        first = [known.get(request.question.id) or made[request.question.id] for request in requests]
         # Where the first answer has no verdict that counts, no passage can have a label: nothing more is asked.
-        worth = [_two(one.verdict, self._config.partial) is not None for one in first]
-        asked = [
-            Asked(one.question, passage, one.memory)
-            for one, goes_on in zip(requests, worth, strict=True)
+        worth = [_two(item.verdict, self._config.partial) is not None for item in first]
+        queries = [
+            Asked(item.question, passage, item.memory)
+            for item, goes_on in zip(requests, worth, strict=True)
             if goes_on
-            for passage in one.passages
+            for passage in item.passages
         ]
-        rest = iter(self._attempts(asked))
+        rest = iter(self._attempts(queries))
         return [
-            Tried(one.question.id, direct, tuple(next(rest) for _ in one.passages) if goes_on else ())
-            for one, direct, goes_on in zip(requests, first, worth, strict=True)
+            Tried(item.question.id, direct, tuple(next(rest) for _ in item.passages) if goes_on else ())
+            for item, direct, goes_on in zip(requests, first, worth, strict=True)
         ]
 
-    def _attempts(self, asked: Sequence[Asked]) -> list[Attempt]:
-        answers = self._answerer.answers(asked)
-        came = [place for place, answer in enumerate(answers) if answer is not None]
-        require_some(len(came), len(asked), "labels")
-        questions = [asked[place].question for place in came]
-        verdicts = self._verifier.verdicts(questions, [answers[place] or "" for place in came])
-        said: dict[int, Verdict] = dict(zip(came, verdicts, strict=True))
+    def _attempts(self, queries: Sequence[Asked]) -> list[Attempt]:
+        answers = self._answerer.answers(queries)
+        came = [position for position, answer in enumerate(answers) if answer is not None]
+        require_some(len(came), len(queries), "labels")
+        questions = [queries[position].question for position in came]
+        verdicts = self._verifier.verdicts(questions, [answers[position] or "" for position in came])
+        responses: dict[int, Verdict] = dict(zip(came, verdicts, strict=True))
         return [
             Attempt(
-                one.passage.id if one.passage is not None else "",
-                answers[place],
-                said[place].verdict if place in said else None,
-                said[place].by if place in said else "",
+                item.passage.id if item.passage is not None else "",
+                answers[position],
+                responses[position].verdict if position in responses else None,
+                responses[position].by if position in responses else "",
             )
-            for place, one in enumerate(asked)
+            for position, item in enumerate(queries)
         ]
 
     def _count(self, tried: Tried, direct: bool) -> None:
@@ -288,12 +288,12 @@ class Labeller:
         before = _two(tried.direct.verdict, partial)
         if direct:
             counts[f"direct: {tried.direct.verdict or _why(tried.direct)}"] += 1
-        for one in tried.attempts:
-            after = _two(one.verdict, partial)
-            counts[f"{before}, then {after if after else (one.verdict or _why(one))}"] += 1
-        for one in (tried.direct, *tried.attempts) if direct else tried.attempts:
-            if one.by:
-                counts[f"verdicts by {one.by}"] += 1
+        for item in tried.attempts:
+            after = _two(item.verdict, partial)
+            counts[f"{before}, then {after if after else (item.verdict or _why(item))}"] += 1
+        for item in (tried.direct, *tried.attempts) if direct else tried.attempts:
+            if item.by:
+                counts[f"verdicts by {item.by}"] += 1
 
 
 def _why(attempt: Attempt) -> str:
@@ -320,7 +320,7 @@ FURTHER = "further: "
 """Before the names of counts that are about passages from further down."""
 
 
-class Labelling:
+class Labeling:
     """Labels the questions of a benchmark, all at once or some at a time.
 
     Args:
@@ -339,10 +339,10 @@ class Labelling:
         options = config.labels
         answerer, verifier = answerer_of(options, services, config.seed), verifier_of(options, services.judge)
 
-        def labeller(name: str) -> Labeller:
-            return Labeller(answerer, verifier, options, config.seed, folder / f"{name}.jsonl")
+        def labeler(name: str) -> Labeler:
+            return Labeler(answerer, verifier, options, config.seed, folder / f"{name}.jsonl")
 
-        self._first, self._second = labeller("labels"), labeller("further")
+        self._first, self._second = labeler("labels"), labeler("further")
         self._search: Search | None = None
         if options.extra is not None:
             keep = config.rows is not None
@@ -362,16 +362,16 @@ class Labelling:
             Broke: A model that is needed cannot be used.
         """
         first = self._first
-        tried = first.tried([self._request(one, candidates[one.id]) for one in questions], progress)
-        known = {one.id: one.evidence if self._options.known else () for one in questions}
-        labels = {one.question_id: first.labels(one, known[one.question_id]) for one in tried}
+        tried = first.tried([self._request(question, candidates[question.id]) for question in questions], progress)
+        known = {question.id: question.evidence if self._options.known else () for question in questions}
+        labels = {item.question_id: first.labels(item, known[item.question_id]) for item in tried}
         if self._options.extra is not None and self._search is not None:
-            right = {one.question_id: one.direct for one in tried if first.answers_right(one)}
-            asked = [one for one in questions if one.id in right]
-            below = further(self._search, asked, candidates)
-            for identifier, found in self._further(asked, below, right, self._options.extra, progress).items():
-                labels[identifier] |= found
-        bounded = {identifier: first.few_negatives(identifier, found) for identifier, found in labels.items()}
+            right = {item.question_id: item.direct for item in tried if first.answers_right(item)}
+            queries = [question for question in questions if question.id in right]
+            below = further(self._search, queries, candidates)
+            for identifier, result in self._further(queries, below, right, self._options.extra, progress).items():
+                labels[identifier] |= result
+        bounded = {identifier: first.few_negatives(identifier, result) for identifier, result in labels.items()}
         self._counts.update(first.taken_counts())
         self._counts.update({f"{FURTHER}{name}": n for name, n in self._second.taken_counts().items()})
         return bounded
@@ -385,12 +385,12 @@ class Labelling:
         progress: Progress,
     ) -> dict[str, dict[str, int]]:
         """The negatives from further down, by question id."""
-        requests = [self._request(one, below[one.id]) for one in questions]
+        requests = [self._request(question, below[question.id]) for question in questions]
         labels = {}
-        for one in self._second.tried(requests, progress, right):
-            labels[one.question_id] = self._misleading(one, extra.most)
-            self._counts["further_passages"] += len(one.attempts)
-            self._counts["further_negatives"] += len(labels[one.question_id])
+        for item in self._second.tried(requests, progress, right):
+            labels[item.question_id] = self._misleading(item, extra.most)
+            self._counts["further_passages"] += len(item.attempts)
+            self._counts["further_negatives"] += len(labels[item.question_id])
         return labels
 
     def _misleading(self, tried: Tried, most: int | None) -> dict[str, int]:
@@ -400,5 +400,5 @@ class Labelling:
 
     def _request(self, question: Question, passages: Sequence[str]) -> Request:
         corpus = self._benchmark.corpus
-        memory: list[Passage] = corpus.get(one for one in dict.fromkeys(question.evidence) if one in corpus)
+        memory: list[Passage] = corpus.get(fromkey for fromkey in dict.fromkeys(question.evidence) if fromkey in corpus)
         return Request(question, tuple(corpus.get(passages)), tuple(memory))

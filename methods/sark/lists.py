@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Question
 from benchmarks.styles.sark_files import contents
-from benchmarks.text import normalise, tokens
+from benchmarks.text import normalize, tokens
 from methods.api import Services
 from methods.models.chat import ChatModel
 from methods.models.rewriter import said
@@ -88,11 +88,11 @@ def parse_order(reply: str, size: int) -> Parsed:
     """
     text = said(reply)
     lines = [line for line in text.splitlines() if len(_NUMBER.findall(line)) >= 2]
-    given = [int(number) - 1 for number in _NUMBER.findall(lines[-1] if lines else text)]
-    distinct = list(dict.fromkeys(place for place in given if 0 <= place < size))
+    options = [int(number) - 1 for number in _NUMBER.findall(lines[-1] if lines else text)]
+    distinct = list(dict.fromkeys(position for position in options if 0 <= position < size))
     if len(distinct) < size - 1 or not distinct:
         return Parsed((), "no order" if not distinct else "too few numbers")
-    return Parsed((*distinct, *(place for place in range(size) if place not in distinct)))
+    return Parsed((*distinct, *(position for position in range(size) if position not in distinct)))
 
 
 class Orderer(Protocol):
@@ -130,16 +130,17 @@ class LLMOrderer:
 
     def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
         conversations = [
-            ordering(self._prompt, one.question.text, right_answer(one.question), [contents(p) for p in one.passages]) for one in requests
+            ordering(self._prompt, request.question.text, right_answer(request.question), [contents(p) for p in request.passages])
+            for request in requests
         ]
-        found = []
-        for one, reply in zip(requests, self._model.complete(conversations), strict=True):
+        results = []
+        for item, reply in zip(requests, self._model.complete(conversations), strict=True):
             if reply.failed is not None:
-                found.append(Order((), NO_REPLY))
+                results.append(Order((), NO_REPLY))
                 continue
-            parsed = parse_order(reply.text, len(one.passages))
-            found.append(Order(tuple(one.passages[place].id for place in parsed.order), parsed.rejected))
-        return found
+            parsed = parse_order(reply.text, len(item.passages))
+            results.append(Order(tuple(item.passages[position].id for position in parsed.order), parsed.rejected))
+        return results
 
 
 class EvidenceOrderer:
@@ -154,11 +155,11 @@ class EvidenceOrderer:
         return fingerprint("evidence", 2)
 
     def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
-        found = []
-        for one in requests:
-            values = {passage.id: worth(one.question, passage) for passage in one.passages}
-            found.append(Order(tuple(sorted(values, key=values.__getitem__, reverse=True))))
-        return found
+        results = []
+        for request in requests:
+            values = {passage.id: worth(request.question, passage) for passage in request.passages}
+            results.append(Order(tuple(sorted(values, key=values.__getitem__, reverse=True))))
+        return results
 
 
 def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int]:
@@ -169,18 +170,18 @@ def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int
         the facts, and answers, it names; how many words of the question it has; how many of the question's different
         runs of four characters.
     """
-    text = f" {normalise(passage.full_text)} "
+    text = f" {normalize(passage.full_text)} "
 
     def names(entity: str) -> bool:
-        wanted = normalise(entity)
+        wanted = normalize(entity)
         return bool(wanted) and f" {wanted} " in text
 
     ends = {end for head, _, tail in question.triples for end in (head, tail)}
-    entities = {normalise(one): one for one in (*ends, *question.answers)}
+    entities = {normalize(item): item for item in (*ends, *question.answers)}
     facts = sum(names(head) and names(tail) for head, _, tail in question.triples)
     words = set(text.split()) & set(tokens(question.text))
-    asked = normalise(question.text)
-    spelling = {asked[start : start + 4] for start in range(len(asked) - 3)}
+    queries = normalize(question.text)
+    spelling = {queries[start : start + 4] for start in range(len(queries) - 3)}
     shared = sum(run in text for run in spelling)
     return int(passage.id in question.evidence), facts, sum(map(names, entities.values())), len(words), shared
 
@@ -209,10 +210,10 @@ def sampled(question: Question, candidates: Sequence[str], keep_evidence: bool, 
     """
     chosen = [candidates[rank] for rank in sampled_ranks(len(candidates), depth)]
     if keep_evidence and chosen:
-        missing = [one for one in candidates[:depth] if one in question.evidence and one not in chosen]
-        others = [place for place, one in enumerate(chosen) if one not in question.evidence]
-        for place, one in zip(reversed(others), missing, strict=False):
-            chosen[place] = one
+        missing = [candidate for candidate in candidates[:depth] if candidate in question.evidence and candidate not in chosen]
+        others = [position for position, item in enumerate(chosen) if item not in question.evidence]
+        for position, item in zip(reversed(others), missing, strict=False):
+            chosen[position] = item
         chosen.sort(key=list(candidates).index)
     return tuple(chosen)
 
@@ -241,26 +242,26 @@ class Lister:
         """
         progress = progress or Silent()
         progress.begin("orders of lists", len(requests))
-        keys = [fingerprint(self._orderer.fingerprint, *_shown(one)) for one in requests]
-        found: dict[int, Order] = {}
-        for place, (one, key) in enumerate(zip(requests, keys, strict=True)):
-            kept = self._journal.get(one.question.id, key) if self._journal is not None else None
+        keys = [fingerprint(self._orderer.fingerprint, *_shown(request)) for request in requests]
+        results: dict[int, Order] = {}
+        for position, (item, key) in enumerate(zip(requests, keys, strict=True)):
+            kept = self._journal.get(item.question.id, key) if self._journal is not None else None
             if kept is not None:
-                found[place] = Order(tuple(kept["ids"]), kept["rejected"])
-        progress.advance(len(found))
-        missing = [place for place in range(len(requests)) if place not in found]
+                results[position] = Order(tuple(kept["ids"]), kept["rejected"])
+        progress.advance(len(results))
+        missing = [position for position in range(len(requests)) if position not in results]
         for start in range(0, len(missing), LISTS):
-            places = missing[start : start + LISTS]
-            made = self._orderer.orders([requests[place] for place in places])
-            require_some(sum(one.rejected != NO_REPLY for one in made), len(made), "lists")
-            found.update(zip(places, made, strict=True))
+            positions = missing[start : start + LISTS]
+            made = self._orderer.orders([requests[position] for position in positions])
+            require_some(sum(item.rejected != NO_REPLY for item in made), len(made), "lists")
+            results.update(zip(positions, made, strict=True))
             if self._journal is not None:
-                lasting = [(place, one) for place, one in zip(places, made, strict=True) if one.rejected != NO_REPLY]
-                self._journal.add((requests[place].question.id, keys[place], asdict(one)) for place, one in lasting)
-            progress.advance(len(places))
+                lasting = [(position, item) for position, item in zip(positions, made, strict=True) if item.rejected != NO_REPLY]
+                self._journal.add((requests[position].question.id, keys[position], asdict(item)) for position, item in lasting)
+            progress.advance(len(positions))
         self.counts["lists_asked"] += len(requests)
-        self.counts.update(f"list rejected: {one.rejected}" for one in found.values() if one.rejected is not None)
-        return [found[place] for place in range(len(requests))]
+        self.counts.update(f"list rejected: {item.rejected}" for item in results.values() if item.rejected is not None)
+        return [results[position] for position in range(len(requests))]
 
     def taken_counts(self) -> Counter[str]:
         """The counts since they were last taken."""

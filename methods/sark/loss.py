@@ -1,6 +1,6 @@
 """SARK's losses (paper, equations 4 to 10), as terms that add up: a batch in parts has the loss of the whole.
 
-    L_pas  = mean over labelled passages of −[y log σ(z) + (1 − y) log(1 − σ(z))]
+    L_pas  = mean over labeled passages of −[y log σ(z) + (1 − y) log(1 − σ(z))]
     L_list = mean over pairs, i before j in a list that is best first, of log(1 + exp(−(z_i − z_j)))
     L      = λ · mean over styles of L_pas + (1 − λ) · mean over styles of L_list
 

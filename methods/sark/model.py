@@ -121,7 +121,7 @@ def _last(width: int, labels: int) -> Any:
 
 
 def _take_head(modules: list[nn.Module], base: str) -> None:
-    """Give the head the weights of the base's; at once, as nothing is learnt yet."""
+    """Give the head the weights of the base's; at once, as nothing is learned yet."""
     import torch
     from sentence_transformers import CrossEncoder
 
@@ -151,8 +151,8 @@ def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
         return {}
     from transformers import AutoConfig
 
-    found = AutoConfig.from_pretrained(locate(config.base), revision=config.revision or "main")
-    changes = {name: share for name in DROPOUTS if isinstance(getattr(found, name, None), int | float)}
+    result = AutoConfig.from_pretrained(locate(config.base), revision=config.revision or "main")
+    changes = {name: share for name in DROPOUTS if isinstance(getattr(result, name, None), int | float)}
     if not changes:
         raise UserError(
             f"{config.base!r} does not say where its dropout is",

@@ -66,9 +66,9 @@ def load_prompt(name: str, path: str | None = None) -> Prompt:
         template = Template(part)
         if not template.is_valid():
             raise UserError(f"part {number} holds a lone dollar sign", where=where, try_this="write it $$")
-        found = set(template.get_identifiers())
-        if not names - _OPTIONAL <= found <= names:
-            shown = ", ".join(f"${one}" for one in sorted(names)) or "no placeholder"
+        results = set(template.get_identifiers())
+        if not names - _OPTIONAL <= results <= names:
+            shown = ", ".join(f"${item}" for item in sorted(names)) or "no placeholder"
             raise UserError(f"part {number} of the prompt template must hold {shown}", where=where)
     return Prompt(parts)
 
@@ -89,4 +89,4 @@ def ordering(prompt: Prompt, question: str, answer: str, passages: Sequence[str]
     for number, passage in enumerate(passages, 1):
         turns += [prompt.filled(2, number=str(number), passage=" ".join(passage.split())), prompt.filled(3, number=str(number))]
     turns.append(prompt.filled(4, count=count))
-    return [{"role": ("user", "assistant")[place % 2], "content": turn} for place, turn in enumerate(turns)]
+    return [{"role": ("user", "assistant")[position % 2], "content": turn} for position, turn in enumerate(turns)]

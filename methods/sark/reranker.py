@@ -54,7 +54,7 @@ class Sark(CrossEncoderReranker):
         super().__init__(config, services)
 
 
-# -- How far a reranker's judgement moves when the same candidates are told in another style --
+# -- How far a reranker's judgment moves when the same candidates are told in another style --
 # For a question with candidates i told formally and otherwise,
 #
 # τ    Kendall's rank correlation of the two orders: 1 where style moves nothing, −1 where it turns the order round
@@ -115,21 +115,21 @@ def told_twice(benchmark: Benchmark, style: str) -> list[ToldTwice]:
     pairs = benchmark.extra.get("styles")
     if pairs is None:
         raise UserError(f"{benchmark.reference} is told in one style", try_this="make it with styled")
-    found = []
+    results = []
     for question in benchmark.questions:
         both = [pair for pair in pairs[question.id] if pair.style == style]
         if len(both) >= LEAST:
-            formal, told = tuple(pair.formal for pair in both), tuple(pair.told for pair in both)
-            found.append(ToldTwice(question.id, question.query(), formal, told))
-    if not found:
+            formal, styled = tuple(pair.formal for pair in both), tuple(pair.told for pair in both)
+            results.append(ToldTwice(question.id, question.query(), formal, styled))
+    if not results:
         raise UserError(
             f"no question of {benchmark.name} has two candidates told in the style {style!r}",
             try_this="another style, or pairs that hold this one",
         )
-    return found
+    return results
 
 
-def sensitivity(reranker: Reranker, asked: Sequence[ToldTwice], progress: Callable[[int, int], None] | None = None) -> Sensitivity:
+def sensitivity(reranker: Reranker, queries: Sequence[ToldTwice], progress: Callable[[int, int], None] | None = None) -> Sensitivity:
     """Rerank the formal and the other version of each question's candidates, and compare.
 
     Args:
@@ -138,18 +138,18 @@ def sensitivity(reranker: Reranker, asked: Sequence[ToldTwice], progress: Callab
         progress: Called with how many questions are done, and of how many.
     """
     # One corpus of each style, for rerankers that count words in the corpus.
-    corpora = [Corpus.of(passage for one in asked for passage in texts(one)) for texts in (attrgetter("formal"), attrgetter("told"))]
+    corpora = [Corpus.of(passage for item in queries for passage in texts(item)) for texts in (attrgetter("formal"), attrgetter("told"))]
     rows: list[tuple[float, ...]] = []
-    for start in range(0, len(asked), BATCH):
-        batch = asked[start : start + BATCH]
-        formal = _scored(reranker, [(one.query, one.formal) for one in batch], corpora[0])
-        told = _scored(reranker, [(one.query, one.told) for one in batch], corpora[1])
-        rows += [_compared(*both) for both in zip(formal, told, strict=True)]
+    for start in range(0, len(queries), BATCH):
+        batch = queries[start : start + BATCH]
+        formal = _scored(reranker, [(item.query, item.formal) for item in batch], corpora[0])
+        styled = _scored(reranker, [(item.query, item.told) for item in batch], corpora[1])
+        rows += [_compared(*both) for both in zip(formal, styled, strict=True)]
         if progress:
-            progress(len(rows), len(asked))
+            progress(len(rows), len(queries))
     tau, shift, relative, signed = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-    sizes = np.array([len(one.formal) for one in asked], dtype=np.int64)
-    return Sensitivity(tuple(one.question for one in asked), sizes, tau, shift, relative, signed)
+    sizes = np.array([len(item.formal) for item in queries], dtype=np.int64)
+    return Sensitivity(tuple(item.question for item in queries), sizes, tau, shift, relative, signed)
 
 
 def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
@@ -163,31 +163,33 @@ def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
 
     Source: Kendall 1938, A new measure of rank correlation.
     """
-    one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
-    if len(one) < LEAST:
+    item, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
+    if len(item) < LEAST:
         return float("nan")
-    rows, columns = np.triu_indices(len(one), 1)
-    agreement = np.sign(one[rows] - one[columns]) * np.sign(other[rows] - other[columns])
+    rows, columns = np.triu_indices(len(item), 1)
+    agreement = np.sign(item[rows] - item[columns]) * np.sign(other[rows] - other[columns])
     return float(agreement.mean())
 
 
-def _scored(reranker: Reranker, asked: Sequence[tuple[Query, Sequence[Passage]]], corpus: Corpus) -> list[tuple[NDArray[np.int64], Floats]]:
+def _scored(
+    reranker: Reranker, requests: Sequence[tuple[Query, Sequence[Passage]]], corpus: Corpus
+) -> list[tuple[NDArray[np.int64], Floats]]:
     """Per question the rank and the score of each passage, in the order in which passages are given."""
-    queries = [query for query, _ in asked]
-    given = [
+    queries = [query for query, _ in requests]
+    options = [
         Ranking(query.id, tuple(passage.id for passage in passages), tuple(float(-n) for n in range(len(passages))))
-        for query, passages in asked
+        for query, passages in requests
     ]
-    found = []
-    for ranking, before in zip(reranker.rerank(queries, given, corpus), given, strict=True):
-        places = {identifier: place for place, identifier in enumerate(ranking.ids)}
-        ranks = np.array([places[identifier] for identifier in before.ids], dtype=np.int64)
-        found.append((ranks, np.array(ranking.scores, dtype=np.float64)[ranks]))
-    return found
+    results = []
+    for ranking, before in zip(reranker.rerank(queries, options, corpus), options, strict=True):
+        positions = {identifier: position for position, identifier in enumerate(ranking.ids)}
+        ranks = np.array([positions[identifier] for identifier in before.ids], dtype=np.int64)
+        results.append((ranks, np.array(ranking.scores, dtype=np.float64)[ranks]))
+    return results
 
 
-def _compared(formal: tuple[NDArray[np.int64], Floats], told: tuple[NDArray[np.int64], Floats]) -> tuple[float, float, float, float]:
-    (ranks, scores), (ranks_told, scores_told) = formal, told
+def _compared(formal: tuple[NDArray[np.int64], Floats], styled: tuple[NDArray[np.int64], Floats]) -> tuple[float, float, float, float]:
+    (ranks, scores), (ranks_told, scores_told) = formal, styled
     apart = scores_told - scores
     shift, spread = float(np.abs(apart).mean()), float(np.concatenate([scores, scores_told]).std())
     relative = shift / spread if spread > 0 else float("nan")

@@ -1,4 +1,4 @@
-"""Training rows: a question with one labelled passage and one ordered list, every passage in two styles.
+"""Training rows: a question with one labeled passage and one ordered list, every passage in two styles.
 
 A row holds all that a loss compares, so style pairs and pairs of a list are of one question by construction, whatever
 the order of rows.
@@ -33,7 +33,7 @@ class SarkRow:
 
     Attributes:
         query: The question's text.
-        passage_id: The labelled passage, as first told; "" where the row has a list alone.
+        passage_id: The labeled passage, as first told; "" where the row has a list alone.
         formal, informal: Its text in both styles, as rerankers see it (`Passage.full_text`).
         label: 1: with this passage a wrong answer turns right; 0: a right one wrong; None: the row has a list alone.
         list: Six passages in both styles, best first; None where the question has no list. The same in all rows of a
@@ -54,7 +54,7 @@ class SarkRow:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """What was learnt of a question, on formal text.
+    """What was learned of a question, on formal text.
 
     Attributes:
         question_id, query: The question.
@@ -78,7 +78,7 @@ Pairs = Mapping[tuple[str, str], tuple[Passage, Passage]]
 
 
 def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None, most: int | None = None) -> list[SarkRow]:
-    """The rows of questions: one for each labelled passage, or one for the list alone.
+    """The rows of questions: one for each labeled passage, or one for the list alone.
 
     A passage that could not be told in the other style is left out of both styles: its label is dropped, and with it
     every list that holds it, since a list is compared as a whole.
@@ -91,23 +91,23 @@ def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = 
     """
     counted = Counter[str]() if counts is None else counts
     rows: list[SarkRow] = []
-    for one in mined:
-        told = _texts(one, one.order, pairs)
-        if one.order and told is None:
+    for item in mined:
+        styled = _texts(item, item.order, pairs)
+        if item.order and styled is None:
             counted["lists_without_rewrite"] += 1
-        ids = one.order if told is not None else ()
-        labelled = []
-        for passage, label in one.labels.items():
-            both = _texts(one, (passage,), pairs)
+        ids = item.order if styled is not None else ()
+        labeled = []
+        for passage, label in item.labels.items():
+            both = _texts(item, (passage,), pairs)
             if both is None:
                 counted["labels_without_rewrite"] += 1
                 continue
-            labelled.append(SarkRow(one.query, passage, *both[0], label, told, one.question_id, ids))
-        if not labelled and told is not None:
-            labelled.append(SarkRow(one.query, "", "", "", None, told, one.question_id, ids))
-        kept = labelled if most is None else labelled[: most - len(rows)]
-        if len(kept) < len(labelled):
-            counted["rows_not_needed"] += len(labelled) - len(kept)
+            labeled.append(SarkRow(item.query, passage, *both[0], label, styled, item.question_id, ids))
+        if not labeled and styled is not None:
+            labeled.append(SarkRow(item.query, "", "", "", None, styled, item.question_id, ids))
+        kept = labeled if most is None else labeled[: most - len(rows)]
+        if len(kept) < len(labeled):
+            counted["rows_not_needed"] += len(labeled) - len(kept)
         _count(kept, counted)
         rows += kept
     counted["rows"] += len(rows)
@@ -123,11 +123,11 @@ def _count(rows: Sequence[SarkRow], counts: Counter[str]) -> None:
         counts["lists_without_label"] += alone
 
 
-def _texts(one: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[Told, ...] | None:
+def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[Told, ...] | None:
     """Passages in both styles; None where there are none or one lacks a style."""
-    found = [pairs.get((one.question_id, passage)) for passage in passages]
-    told = tuple((pair[0].full_text, pair[1].full_text) for pair in found if pair is not None)
-    return told if told and len(told) == len(passages) else None
+    results = [pairs.get((item.question_id, passage)) for passage in passages]
+    styled = tuple((pair[0].full_text, pair[1].full_text) for pair in results if pair is not None)
+    return styled if styled and len(styled) == len(passages) else None
 
 
 def batches(rows: Sequence[SarkRow], size: int = BATCH, *, seed: int = 0, epoch: int = 0) -> list[list[SarkRow]]:
@@ -140,7 +140,7 @@ def batches(rows: Sequence[SarkRow], size: int = BATCH, *, seed: int = 0, epoch:
     """
     order = list(range(len(rows)))
     Draws("sark rows", seed, epoch).shuffle(order)
-    return [[rows[place] for place in order[start : start + size]] for start in range(0, len(order), size)]
+    return [[rows[position] for position in order[start : start + size]] for start in range(0, len(order), size)]
 
 
 def write_rows(path: Path, rows: Iterable[SarkRow]) -> None:
@@ -172,11 +172,11 @@ def read_rows(path: Path) -> list[SarkRow]:
 
 
 def _row(fields: dict[str, Any]) -> SarkRow:
-    told = fields["list"]
-    if told is not None:
-        told = tuple((str(formal), str(informal)) for formal, informal in told)
-        if len(told) != LENGTH:
-            raise ValueError(f"its list has {len(told)} passages, not {LENGTH}")
+    styled = fields["list"]
+    if styled is not None:
+        styled = tuple((str(formal), str(informal)) for formal, informal in styled)
+        if len(styled) != LENGTH:
+            raise ValueError(f"its list has {len(styled)} passages, not {LENGTH}")
     if fields["label"] not in (0, 1, None):
         raise ValueError(f"the label is {fields['label']!r}")
-    return SarkRow(**{**fields, "list": told, "list_ids": tuple(fields["list_ids"])})
+    return SarkRow(**{**fields, "list": styled, "list_ids": tuple(fields["list_ids"])})

@@ -1,4 +1,4 @@
-"""Style pairs for training: every labelled or listed passage in two styles, found by question, passage and style.
+"""Style pairs for training: every labeled or listed passage in two styles, found by question, passage and style.
 
 What is mined is mined on formal text. Data that come with candidates in mixed styles are first put back into it.
 """
@@ -35,29 +35,29 @@ def formal_of(benchmark: Benchmark) -> tuple[Benchmark, StylePairs | None]:
     questions, passages = [], dict[str, Passage]()
     rewritings = []
     for question in benchmark.questions:
-        found = styles.get(question.id, ())
-        first = {pair.told.id: pair.formal for pair in found if pair.used}
-        back = _formal(question, {told: formal.id for told, formal in first.items()})
-        formal = {pair.formal.id: pair.formal for pair in found}
+        results = styles.get(question.id, ())
+        first = {pair.told.id: pair.formal for pair in results if pair.used}
+        back = _formal(question, {styled: formal.id for styled, formal in first.items()})
+        formal = {pair.formal.id: pair.formal for pair in results}
         ids = dict.fromkeys((*(back.candidates or ()), *back.evidence))
-        others = [one for one in ids if one not in formal and one in benchmark.corpus]
-        passages |= {**formal, **{one.id: one for one in benchmark.corpus.get(others)}}
+        others = [identifier for identifier in ids if identifier not in formal and identifier in benchmark.corpus]
+        passages |= {**formal, **{item.id: item for item in benchmark.corpus.get(others)}}
         questions.append(back)
-        rewritings += [Rewriting(question.id, pair.formal, pair.style, pair.told, "own") for pair in found]
+        rewritings += [Rewriting(question.id, pair.formal, pair.style, pair.told, "own") for pair in results]
     return replace(benchmark, questions=questions, corpus=Corpus.of(passages.values())), StylePairs(rewritings)
 
 
 def _formal(question: Question, ids: Mapping[str, str]) -> Question:
     """A question over other passages: ids that name one of them follow it."""
 
-    def fact(one: str) -> str:
-        passage, mark, number = one.partition(SENTENCE_MARK)
+    def fact(item: str) -> str:
+        passage, mark, number = item.partition(SENTENCE_MARK)
         return f"{ids.get(passage, passage)}{mark}{number}"
 
     return replace(
         question,
-        candidates=None if question.candidates is None else tuple(ids.get(one, one) for one in question.candidates),
-        evidence=tuple(ids.get(one, one) for one in question.evidence),
+        candidates=None if question.candidates is None else tuple(ids.get(candidate, candidate) for candidate in question.candidates),
+        evidence=tuple(ids.get(item, item) for item in question.evidence),
         supporting_facts=tuple(map(fact, question.supporting_facts)),
     )
 
@@ -87,23 +87,23 @@ def pairs_of(
     Raises:
         Broke: The model that rewrites cannot be used.
     """
-    needed = {one.question_id: one.needed for one in mined if one.needed}
+    needed = {item.question_id: item.needed for item in mined if item.needed}
     ids = dict.fromkeys(passage for some in needed.values() for passage in some)
     formal = {passage.id: passage for passage in benchmark.corpus.get(ids)}
     if source is None:
         rewriter = rewriter_of(config, services)
         source = _written(benchmark, needed, formal, rewriter, config.style, folder, progress or Silent())
     counted = Counter[str]() if counts is None else counts
-    found: dict[tuple[str, str], tuple[Passage, Passage]] = {}
+    results: dict[tuple[str, str], tuple[Passage, Passage]] = {}
     for question, passages in needed.items():
         for passage in passages:
-            told = source.get(question, passage, config.style)
-            if told is None or not told.text.strip():
+            styled = source.get(question, passage, config.style)
+            if styled is None or not styled.text.strip():
                 counted["passages_without_rewrite"] += 1
                 continue
-            counted["passages_unchanged"] += told.text == formal[passage].text
-            found[question, passage] = (formal[passage], told)
-    return found
+            counted["passages_unchanged"] += styled.text == formal[passage].text
+            results[question, passage] = (formal[passage], styled)
+    return results
 
 
 def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
@@ -137,9 +137,9 @@ def given_pairs(benchmark: Benchmark, config: StylesConfig, own: StylePairs | No
     else:
         return None
     if config.style not in pairs.styles:
-        told = ", ".join(pairs.styles) or "no other style"
+        styled = ", ".join(pairs.styles) or "no other style"
         raise UserError(
-            f"no passage is told in the style {config.style!r}, but in {told}",
+            f"no passage is told in the style {config.style!r}, but in {styled}",
             where="styles.style",
             try_this="one of those, or other pairs",
         )
@@ -158,9 +158,9 @@ def _written(
     """Pairs written into a file of the folder, which goes on where it was cut off."""
     if not needed:
         return StylePairs(())
-    questions = [replace(one, candidates=tuple(needed[one.id])) for one in benchmark.questions if one.id in needed]
-    asked = replace(benchmark, questions=questions, corpus=Corpus.of(formal.values()), extra={})
-    path = folder / f"pairs-{fingerprint(rewriter.id, style, asked.fingerprint)}.jsonl"
+    questions = [replace(question, candidates=tuple(needed[question.id])) for question in benchmark.questions if question.id in needed]
+    query = replace(benchmark, questions=questions, corpus=Corpus.of(formal.values()), extra={})
+    path = folder / f"pairs-{fingerprint(rewriter.id, style, query.fingerprint)}.jsonl"
     progress.begin(f"passages told in the style {style}", len(formal))
     done = 0
 
@@ -170,7 +170,7 @@ def _written(
         done = finished
 
     # Kept replies make it free to ask again for what failed; what no reply came for gets another chance.
-    rewrite_candidates(asked, rewriter, [style], path, retry_failed=True, progress=advance)
+    rewrite_candidates(query, rewriter, [style], path, retry_failed=True, progress=advance)
     return load_pairs(path)
 
 

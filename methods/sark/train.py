@@ -1,7 +1,7 @@
 """`ragmeter train sark`: from questions and candidates to a reranker, by labels, orders and style pairs.
 
 A task's gradient is taken over a batch in parts that fit into memory. A group is what one term of a loss needs
-together: one labelled passage, or one whole list. The losses are sums over groups, so a batch in parts has the gradient
+together: one labeled passage, or one whole list. The losses are sums over groups, so a batch in parts has the gradient
 of the whole: exactly, but for dropout, which is drawn from the seed, the step, the task and the part. Where a part is
 too large for the memory, the task begins anew in smaller ones.
 """
@@ -58,7 +58,7 @@ tags:
 Base: `{base}`. Training data: {data}. Seed {seed}.
 
 SARK (style-adaptive reranker) learns which passages help a model to answer: from labels of passages (with this one a
-wrong answer turns right, or a right one wrong) and from lists ordered from best to worst. Every passage is learnt from
+wrong answer turns right, or a right one wrong) and from lists ordered from best to worst. Every passage is learned from
 in two styles, {style}, so that its content counts and not how it is told. Both losses are weighed in every batch so
 that a step lowers both.
 
@@ -97,7 +97,7 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
     text = _CARD.format(
         without=f", without {' and '.join(left_out)}" if left_out else "",
         base=config.base,
-        data=", ".join(f"`{one}`" for one in config.data),
+        data=", ".join(f"`{item}`" for item in config.data),
         seed=config.seed,
         style=f"formal and {config.styles.style}" if loss.styles else "of which this one has seen the formal alone",
         rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
@@ -123,7 +123,7 @@ class Group:
 
     Attributes:
         query: The question.
-        texts: One labelled passage; or a list, best first.
+        texts: One labeled passage; or a list, best first.
         label: 1 or 0; None of a list.
     """
 
@@ -153,7 +153,7 @@ def groups_of(task: Task, rows: Sequence[SarkRow], styles: Sequence[int]) -> lis
         return [
             Group(row.query, ((row.formal, row.informal)[style],), row.label) for style in styles for row in rows if row.label is not None
         ]
-    return [Group(row.query, tuple(told[style] for told in row.list), None) for style in styles for row in rows if row.list is not None]
+    return [Group(row.query, tuple(styled[style] for styled in row.list), None) for style in styles for row in rows if row.list is not None]
 
 
 class Objective:
@@ -202,18 +202,18 @@ class Objective:
 
         terms, parts = sum(group.terms for group in groups), self._parts(groups)
         # The loss; whether a part was too large; whether that was a single group.
-        found = [0.0, 0.0, 0.0]
+        results = [0.0, 0.0, 0.0]
         for number, part in self._own(parts):
             torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
-            loss = self._learnt(part, terms)
+            loss = self._learned(part, terms)
             if loss is None:
-                found[1:] = [1.0, float(len(part) == 1)]
+                results[1:] = [1.0, float(len(part) == 1)]
                 break
-            found[0] += loss
+            results[0] += loss
         if self.accelerator is not None and self.accelerator.num_processes > 1:
             # All must part alike, whichever of them ran out of memory.
-            found = self.accelerator.reduce(torch.tensor(found, device=self.model.device), "sum").tolist()
-        total, too_large, single = found
+            results = self.accelerator.reduce(torch.tensor(results, device=self.model.device), "sum").tolist()
+        total, too_large, single = results
         if not too_large:
             return total
         if single:
@@ -221,7 +221,7 @@ class Objective:
         self._make_room(max(map(_tokens, parts)))
         return None
 
-    def _learnt(self, part: Part, terms: int) -> float | None:
+    def _learned(self, part: Part, terms: int) -> float | None:
         """A part's share of the loss, its gradient added; None where it does not fit into the memory."""
         import torch
 
@@ -259,18 +259,18 @@ class Objective:
 
         if self.model.device.type != "cpu" or len(pairs) <= BLOCK:
             return self._read(pairs)
-        order = sorted(range(len(pairs)), key=lambda place: len(pairs[place]["input_ids"]))
+        order = sorted(range(len(pairs)), key=lambda position: len(pairs[position]["input_ids"]))
         blocks = [order[start : start + BLOCK] for start in range(0, len(order), BLOCK)]
-        found = torch.cat([self._read([pairs[place] for place in block]) for block in blocks])
+        result = torch.cat([self._read([pairs[position] for position in block]) for block in blocks])
         back = torch.empty(len(order), dtype=torch.long)
         back[torch.tensor(order)] = torch.arange(len(order))
-        return found[back]
+        return result[back]
 
     def _read(self, pairs: Sequence[Features]) -> Tensor:
         features = self._pairs.padded(pairs, self.model.device)
         with nullcontext() if self.accelerator is None else self.accelerator.autocast():
-            found = self.model(features)["scores"]
-        return found.float()
+            result = self.model(features)["scores"]
+        return result.float()
 
     def encoded(self, group: Group) -> list[Features]:
         """A group's pairs as tokens."""
@@ -278,17 +278,17 @@ class Objective:
 
     def batched(self, encoded: Sequence[Sequence[Features]]) -> list[list[int]]:
         """Places of groups that are read at once: of one size, of like length, within the budget of tokens."""
-        by_size = sorted(range(len(encoded)), key=lambda place: len(encoded[place]))
+        by_size = sorted(range(len(encoded)), key=lambda position: len(encoded[position]))
         batches: list[list[int]] = []
-        for size, found in groupby(by_size, key=lambda place: len(encoded[place])):
-            places = list(found)
-            costs = [size * max(len(pair["input_ids"]) for pair in encoded[place]) for place in places]
-            batches += [[places[one] for one in batch] for batch in by_length(costs, self._budget)]
+        for size, result in groupby(by_size, key=lambda position: len(encoded[position])):
+            positions = list(result)
+            costs = [size * max(len(pair["input_ids"]) for pair in encoded[position]) for position in positions]
+            batches += [[positions[item] for item in batch] for batch in by_length(costs, self._budget)]
         return batches
 
     def _parts(self, groups: Sequence[Group]) -> list[Part]:
         encoded = [self.encoded(group) for group in groups]
-        return [[(groups[place], encoded[place]) for place in batch] for batch in self.batched(encoded)]
+        return [[(groups[position], encoded[position]) for position in batch] for batch in self.batched(encoded)]
 
     def _own(self, parts: list[Part]) -> list[tuple[int, Part]]:
         """The parts of this process, with their numbers."""
@@ -328,9 +328,9 @@ def _tokens(part: Part) -> int:
     return sum(len(pairs) for _, pairs in part) * max(len(pair["input_ids"]) for _, pairs in part for pair in pairs)
 
 
-# -- SARK's steps: each task's gradient by itself, λ from both, and their combination to the optimiser --
+# -- SARK's steps: each task's gradient by itself, λ from both, and their combination to the optimizer --
 # The gradients of both losses are accumulated one after the other and kept apart until λ is known. So λ is that of the
-# whole batch however it is parted, nothing is learnt through it, and no backward pass is made twice.
+# whole batch however it is parted, nothing is learned through it, and no backward pass is made twice.
 
 
 Gradients = list["Tensor | None"]
@@ -406,7 +406,7 @@ class SarkTrainer:
         model = self.objective.model
         part = encoder_of(model) if self.config.loss.lambda_params == "backbone" else last_layer(model)
         deciding = {id(parameter) for parameter in part.parameters()}
-        return [place for place, parameter in enumerate(self._parameters) if id(parameter) in deciding]
+        return [position for position, parameter in enumerate(self._parameters) if id(parameter) in deciding]
 
     def _batches(self, epoch: int) -> list[list[SarkRow]]:
         return batches(self._rows, self.config.train.batch_size, seed=self.config.seed, epoch=epoch)
@@ -415,12 +415,12 @@ class SarkTrainer:
 
     def _step(self, step: int) -> dict[str, float]:
         """Add the gradient of the step's batches, and say what λ was; of several batches the means."""
-        epoch, place = divmod(step, self._epoch)
+        epoch, position = divmod(step, self._epoch)
         size = self.config.train.accumulation
-        chosen = self._ordered(epoch)[place * size : (place + 1) * size]
-        found = [self._batch(rows, (self.config.seed, step, number), len(chosen)) for number, rows in enumerate(chosen)]
-        names = dict.fromkeys(name for figures in found for name in figures)
-        return {name: _mean([figures[name] for figures in found if name in figures]) for name in names}
+        chosen = self._ordered(epoch)[position * size : (position + 1) * size]
+        results = [self._batch(rows, (self.config.seed, step, number), len(chosen)) for number, rows in enumerate(chosen)]
+        names = dict.fromkeys(name for figures in results for name in figures)
+        return {name: _mean([figures[name] for figures in results if name in figures]) for name in names}
 
     def _batch(self, rows: Sequence[SarkRow], seed: tuple[int, ...], batches: int) -> dict[str, float]:
         """Add the gradient of one batch of so many.
@@ -440,8 +440,8 @@ class SarkTrainer:
         weight, figures = self._weight(gradients)
         nothing = [None] * len(self._parameters)
         step = combined(gradients.get("passage", nothing), gradients.get("list", nothing), weight)
-        for parameter, one, other in zip(self._parameters, before, step, strict=True):
-            parameter.grad = _sum(one, None if other is None else other.div_(batches))
+        for parameter, item, other in zip(self._parameters, before, step, strict=True):
+            parameter.grad = _sum(item, None if other is None else other.div_(batches))
         shares = {"passage": weight, "list": 1 - weight}
         loss = math.fsum(shares[task] * value for task, value in losses.items())
         named = {f"{task}_loss": value for task, value in losses.items()}
@@ -458,10 +458,10 @@ class SarkTrainer:
 
     def _taken(self) -> Gradients:
         """The gradients that lie on the parameters, which have none then."""
-        found = [parameter.grad for parameter in self._parameters]
+        results = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
-        return found
+        return results
 
     # -- λ ---------------------------------------------------------------------------------------------------------
 
@@ -472,7 +472,7 @@ class SarkTrainer:
         products = Products.of(*(self._deciding_part(gradients[task]) for task in TASKS))
         fixed = self.config.loss.lambda_value if self.config.loss.lambda_mode == "fixed" else None
         if not products.finite:
-            # Half precision overflowed: the optimiser leaves this step out, and nothing is known of its gradients.
+            # Half precision overflowed: the optimizer leaves this step out, and nothing is known of its gradients.
             return 0.5 if fixed is None else fixed, {}
         scale = self._scale
         return products.weight if fixed is None else fixed, {
@@ -485,14 +485,14 @@ class SarkTrainer:
         """The gradients that decide λ, summed over processes."""
         import torch
 
-        chosen = [gradients[place] for place in self._deciding]
+        chosen = [gradients[position] for position in self._deciding]
         accelerator = self.objective.accelerator
         if accelerator is None or accelerator.num_processes == 1:
             return chosen
-        parameters = [self._parameters[place] for place in self._deciding]
+        parameters = [self._parameters[position] for position in self._deciding]
         return [
-            accelerator.reduce(torch.zeros_like(parameter) if one is None else one.clone(), "sum")
-            for parameter, one in zip(parameters, chosen, strict=True)
+            accelerator.reduce(torch.zeros_like(parameter) if item is None else item.clone(), "sum")
+            for parameter, item in zip(parameters, chosen, strict=True)
         ]
 
     @property
@@ -506,10 +506,10 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one.add_(other)
+def _sum(item: Tensor | None, other: Tensor | None) -> Tensor | None:
+    if item is None or other is None:
+        return other if item is None else item
+    return item.add_(other)
 
 
 # -- What a reranker in training is worth on held-out rows: labels, orders, and how far style moves its scores --
@@ -528,26 +528,26 @@ def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainin
     Raises:
         UserError: The rows do not hold what the best epoch is to be known by.
     """
-    labelled = [row for row in rows if row.label is not None]
+    labeled = [row for row in rows if row.label is not None]
     lists = list({(row.question_id, row.query): row for row in rows if row.list is not None}.values())
-    if config.keep == "f1" and not any(row.label for row in labelled):
-        raise _without("a passage labelled 1", "order")
+    if config.keep == "f1" and not any(row.label for row in labeled):
+        raise _without("a passage labeled 1", "order")
     if config.keep == "order" and not lists:
         raise _without("a list", "f1")
 
     styles = (FORMAL, INFORMAL)
-    asked, ordered = groups_of("passage", labelled, styles), groups_of("list", lists, styles)
+    queries, ordered = groups_of("passage", labeled, styles), groups_of("list", lists, styles)
 
     def validate() -> Mapping[str, float]:
-        found = _Scores(objective, [*asked, *ordered])
+        result = _Scores(objective, [*queries, *ordered])
         figures: dict[str, float] = {}
-        if asked:
-            said = np.concatenate([found.classified(group) for group in asked]) > 0
-            figures["validation_f1"] = f1(said, np.array([group.label == 1 for group in asked]))
+        if queries:
+            response = np.concatenate([result.classified(group) for group in queries]) > 0
+            figures["validation_f1"] = f1(response, np.array([group.label == 1 for group in queries]))
         if ordered:
-            figures["validation_order"] = float(np.mean([share_in_order(found.ranked(group)) for group in ordered]))
-        gaps = [*_gaps(list(map(found.ranked, asked))), *_gaps(list(map(found.ranked, ordered)))]
-        spread = found.spread
+            figures["validation_order"] = float(np.mean([share_in_order(result.ranked(group)) for group in ordered]))
+        gaps = [*_gaps(list(map(result.ranked, queries))), *_gaps(list(map(result.ranked, ordered)))]
+        spread = result.spread
         if gaps and spread > 0:
             figures["validation_style_gap"] = float(np.concatenate(gaps).mean()) / spread
         return figures
@@ -566,13 +566,13 @@ def _without(what: str, other: str) -> UserError:
 def _gaps(scores: Sequence[Scores]) -> list[Scores]:
     """|z| between both styles of groups, all formal ones first."""
     half = len(scores) // 2
-    return [np.abs(one - other) for one, other in zip(scores[:half], scores[half:], strict=True)]
+    return [np.abs(item - other) for item, other in zip(scores[:half], scores[half:], strict=True)]
 
 
-def f1(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
+def f1(responses: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
     """Of the positive class; 0 where nothing is positive on either side."""
-    hits = float((said & true).sum())
-    positives = float(said.sum() + true.sum())
+    hits = float((responses & true).sum())
+    positives = float(responses.sum() + true.sum())
     return 2 * hits / positives if positives else 0.0
 
 
@@ -591,15 +591,15 @@ class _Scores:
 
         pairs = dict.fromkeys((group.query, text) for group in groups for text in group.texts)
         singles = [Group(query, (text,), None) for query, text in pairs]
-        encoded = [objective.encoded(one) for one in singles]
+        encoded = [objective.encoded(single) for single in singles]
         self._rows: dict[tuple[str, str], int] = {pair: row for row, pair in enumerate(pairs)}
         self._logits = np.zeros((len(singles), 2))
         head = objective.config.model.head
         with torch.inference_mode():
-            for places in objective.batched(encoded):
-                found = objective.logits([pair for place in places for pair in encoded[place]])
-                self._logits[places, 0] = classified(found, head).cpu().numpy()
-                self._logits[places, 1] = ranked(found, head).cpu().numpy()
+            for positions in objective.batched(encoded):
+                result = objective.logits([pair for position in positions for pair in encoded[position]])
+                self._logits[positions, 0] = classified(result, head).cpu().numpy()
+                self._logits[positions, 1] = ranked(result, head).cpu().numpy()
 
     def classified(self, group: Group) -> Scores:
         """Logits of "holds the evidence"."""
@@ -610,8 +610,8 @@ class _Scores:
         return self._of(group, 1)
 
     def _of(self, group: Group, column: int) -> Scores:
-        found: Scores = self._logits[[self._rows[group.query, text] for text in group.texts], column]
-        return found
+        result: Scores = self._logits[[self._rows[group.query, text] for text in group.texts], column]
+        return result
 
     @property
     def spread(self) -> float:
@@ -732,7 +732,7 @@ def _files(config: SarkTrainingConfig) -> list[str]:
         "lists.prompt": config.lists.prompt,
         "styles.file": styles.file,
     }
-    hashes = [f"{option}: {file_sha256(Path(one).expanduser())}" for option, one in named.items() if one is not None]
+    hashes = [f"{option}: {file_sha256(Path(item).expanduser())}" for option, item in named.items() if item is not None]
     if styles.by == "llm" and styles.llm is not None and styles.llm.prompts is not None:
         hashes.append(f"styles.llm.prompts: {prompts_hash(styles.llm.prompts)}")
     return hashes

@@ -86,7 +86,7 @@ class Workshop:
     """What a training is lent.
 
     Attributes:
-        work: Folder of its artefacts (graphs, generated texts, scores, rows); what lies there is not made again.
+        work: Folder of its artifacts (graphs, generated texts, scores, rows); what lies there is not made again.
         checkpoints: Folder in which each stage makes a folder of its own.
         services: Seed, device, cache of model replies, and judge.
         progress: Told of every step.
@@ -158,20 +158,20 @@ class TrainingEntry:
     presets: Mapping[str, Mapping[str, Any]]
     extra: str | None
 
-    def validate(self, given: Mapping[str, Any]) -> TrainingConfig:
+    def validate(self, options: Mapping[str, Any]) -> TrainingConfig:
         """Options with defaults filled in; a `preset` key lays named values under the given ones, key by key.
 
         Raises:
             pydantic.ValidationError: An option is unknown or of the wrong type.
             UserError: There is no such preset.
         """
-        given = dict(given)
-        preset = given.pop("preset", None)
+        options = dict(options)
+        preset = options.pop("preset", None)
         if preset is not None:
             if preset not in self.presets:
                 raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
-            given = laid_over(self.presets[preset], given)
-        return self.config.model_validate(given)
+            options = laid_over(self.presets[preset], options)
+        return self.config.model_validate(options)
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,11 +71,11 @@ class Adapters:
                 self.model.add_adapter(name, self._copied())
         for settings in self.model.peft_config.values():
             settings.base_model_name_or_path = reference
-        self._layers = [one for one in self.model.modules() if isinstance(one, BaseTunerLayer)]
-        self._parameters = [one for name, one in self.model.named_parameters() if MARK in name]
+        self._layers = [module for module in self.model.modules() if isinstance(module, BaseTunerLayer)]
+        self._parameters = [item for name, item in self.model.named_parameters() if MARK in name]
         self._active: str | None = names[-1]
-        for one in self._parameters:
-            one.requires_grad_(False)
+        for item in self._parameters:
+            item.requires_grad_(False)
         self._activate(names[0])
 
     def _copied(self) -> Any:
@@ -107,7 +107,7 @@ class Adapters:
             raise KeyError(name)
         if name == self._active:
             return
-        flags = [one.requires_grad for one in self._parameters]
+        flags = [parameter.requires_grad for parameter in self._parameters]
         # The model's own `set_adapter` does the same after a search through all modules, at every switch.
         for layer in self._layers:
             if (name is None) != (self._active is None):
@@ -115,12 +115,12 @@ class Adapters:
             if name is not None:
                 layer.set_adapter(name)
         self._active = name
-        for one, flag in zip(self._parameters, flags, strict=True):
-            one.requires_grad_(flag)
+        for item, flag in zip(self._parameters, flags, strict=True):
+            item.requires_grad_(flag)
 
     def of(self, name: str) -> dict[str, nn.Parameter]:
         """The parameters of one adapter by name."""
-        return {full: one for full, one in self.model.named_parameters() if MARK in full and f".{name}." in full}
+        return {full: item for full, item in self.model.named_parameters() if MARK in full and f".{name}." in full}
 
     def copy(self, source: str, target: str) -> None:
         """Give an adapter the values of another; they stay apart."""
@@ -128,8 +128,8 @@ class Adapters:
 
         theirs = self.of(source)
         with torch.no_grad():
-            for full, one in self.of(target).items():
-                one.copy_(theirs[full.replace(f".{target}.", f".{source}.")])
+            for full, item in self.of(target).items():
+                item.copy_(theirs[full.replace(f".{target}.", f".{source}.")])
 
     def reset(self, name: str, seed: int) -> None:
         """Begin an adapter anew: first factors drawn from the seed, second ones zero."""

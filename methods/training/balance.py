@@ -51,18 +51,18 @@ class Products:
         """
         import torch
 
-        found: list[Tensor] = []
-        for one, other in zip(passage, listwise, strict=True):
-            if one is None and other is None:
+        results: list[Tensor] = []
+        for item, other in zip(passage, listwise, strict=True):
+            if item is None and other is None:
                 continue
-            one = torch.zeros_like(other) if one is None else one.float()
-            other = torch.zeros_like(one) if other is None else other.float()
-            gap = other - one
-            pairs = ((one, one), (other, other), (other, gap), (gap, gap))
-            found.append(torch.stack([(left * right).sum(dtype=torch.float64) for left, right in pairs]))
-        if not found:
+            item = torch.zeros_like(other) if item is None else item.float()
+            other = torch.zeros_like(item) if other is None else other.float()
+            gap = other - item
+            pairs = ((item, item), (other, other), (other, gap), (gap, gap))
+            results.append(torch.stack([(left * right).sum(dtype=torch.float64) for left, right in pairs]))
+        if not results:
             return cls(0.0, 0.0, 0.0, 0.0, 0.0)
-        first, second, apart, between = torch.stack(found).sum(0).tolist()
+        first, second, apart, between = torch.stack(results).sum(0).tolist()
         # Only the cosine is made of it, which rounding may take a little of.
         return cls(first, second, second - apart, apart, between)
 
@@ -91,15 +91,15 @@ def minimum_norm_weight(gap: float, between: float) -> float:
 
 
 def combined(passage: Gradients, listwise: Gradients, weight: float) -> list[Tensor | None]:
-    """λ g_p + (1 − λ) g_l, parameter by parameter; λ is a number, so that nothing is learnt through it."""
+    """λ g_p + (1 − λ) g_l, parameter by parameter; λ is a number, so that nothing is learned through it."""
     import torch
 
-    found: list[Tensor | None] = []
-    for one, other in zip(passage, listwise, strict=True):
-        if one is not None and other is not None:
-            found.append(torch.lerp(other, one, weight))
-        elif one is not None:
-            found.append(one * weight)
+    results: list[Tensor | None] = []
+    for item, other in zip(passage, listwise, strict=True):
+        if item is not None and other is not None:
+            results.append(torch.lerp(other, item, weight))
+        elif item is not None:
+            results.append(item * weight)
         else:
-            found.append(None if other is None else other * (1 - weight))
-    return found
+            results.append(None if other is None else other * (1 - weight))
+    return results

@@ -1,7 +1,7 @@
 """A training loop in plain torch under `accelerate`, taken up again at any step with identical results.
 
 Nothing random may outlive a step: whoever writes a step draws its rows and its dropout from the seed and the step's
-number. Then weights and optimiser at a step are all that a resumed run needs.
+number. Then weights and optimizer at a step are all that a resumed run needs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LoopOptions:
     """What a loop does around its steps.
 
     Attributes:
-        steps: Of the optimiser.
+        steps: Of the optimizer.
         epoch: Steps of an epoch; behind each one is validated.
         schedule: Learning rate.
         weight_decay: Of AdamW.
@@ -154,9 +154,9 @@ class Loop:
         self.modules, self.options, self.step = dict(modules), options, step
         self.folder, self.identity, self.progress, self.name = folder, identity, progress, name
         self.accelerator, self.validate = accelerator, validate
-        self.optimiser = adamw(self.parameters(), options)
+        self.optimizer = adamw(self.parameters(), options)
         if accelerator is not None:
-            self.optimiser = accelerator.prepare(self.optimiser)
+            self.optimizer = accelerator.prepare(self.optimizer)
         self._curve: list[dict[str, float]] = []
         self._best: _Best | None = None
 
@@ -167,8 +167,8 @@ class Loop:
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that are trained, each once."""
-        found = (one for module in self.modules.values() for one in module.parameters() if one.requires_grad)
-        return list(dict.fromkeys(found))
+        results = (parameter for module in self.modules.values() for parameter in module.parameters() if parameter.requires_grad)
+        return list(dict.fromkeys(results))
 
     def run(self) -> dict[str, float]:
         """Train to the end, from the last point on.
@@ -212,9 +212,9 @@ class Loop:
 
     def _stepped(self, step: int) -> dict[str, float]:
         rate = self.options.schedule.rate(step, self.options.steps)
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         for module in self.modules.values():
             module.train()
         figures = self.step(step)
@@ -225,7 +225,7 @@ class Loop:
                 try_this="a lower learning rate, or precision bf16 or no in place of fp16",
             )
         norm = self._clipped()
-        self.optimiser.step()
+        self.optimizer.step()
         return {"step": step, **figures, "learning_rate": rate, "gradient_norm": norm}
 
     def _clipped(self) -> float:
@@ -310,14 +310,14 @@ class Loop:
         if not self.options.trainable_only:
             return {name: module.state_dict() for name, module in self.modules.items()}
         return {
-            name: {key: one.detach() for key, one in module.named_parameters() if one.requires_grad}
+            name: {key: item.detach() for key, item in module.named_parameters() if item.requires_grad}
             for name, module in self.modules.items()
         }
 
     def _load_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, module in self.modules.items():
-            found = module.load_state_dict(weights[name], strict=not self.options.trainable_only)
-            assert not found.unexpected_keys
+            result = module.load_state_dict(weights[name], strict=not self.options.trainable_only)
+            assert not result.unexpected_keys
 
     def _save(self, step: int) -> None:
         """Write the curve and the point after which `step` comes."""
@@ -333,7 +333,7 @@ class Loop:
                 "step": step,
                 "identity": self.identity,
                 "modules": self._weights(),
-                "optimiser": self.optimiser.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
                 "scaler": scaler.state_dict() if scaler is not None else None,
                 "curve": self._curve,
                 "best": vars(self._best) if self._best is not None else None,
@@ -358,7 +358,7 @@ class Loop:
         if (state.get("layout"), state["identity"]) != (LAYOUT, self.identity):
             return 0
         self._load_weights(state["modules"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimizer.load_state_dict(state["optimizer"])
         scaler = getattr(self.accelerator, "scaler", None)
         if scaler is not None and state["scaler"]:
             scaler.load_state_dict(state["scaler"])
@@ -377,7 +377,7 @@ class Loop:
 
 
 def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
-    """The optimiser; its rate is set before each step."""
+    """The optimizer; its rate is set before each step."""
     import torch
 
     if options.decayed == "all":
@@ -429,6 +429,6 @@ def summed(value: float, process: Any, device: Any) -> float:
 def _read(path: Path) -> dict[str, Any]:
     import torch
 
-    # On the CPU first: the optimiser's counters stay there, wherever the weights are.
+    # On the CPU first: the optimizer's counters stay there, wherever the weights are.
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state

@@ -47,9 +47,9 @@ def row_of(prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -
         replies: Token ids of each reply.
     """
     shared = min(map(len, prompts)) - 1
-    for place, tokens in enumerate(zip(*prompts, strict=False)):
+    for position, tokens in enumerate(zip(*prompts, strict=False)):
         if len({*tokens}) > 1:
-            shared = min(shared, place)
+            shared = min(shared, position)
             break
     row = Row(list(prompts[0][:shared]), [-100] * shared, list(range(shared)), [0] * shared, shared)
     for number, (prompt, reply) in enumerate(zip(prompts, replies, strict=True), start=1):

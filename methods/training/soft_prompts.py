@@ -106,7 +106,7 @@ def decoder_of(model: Any) -> nn.Module:
     return decoder
 
 
-# -- Embeddings of the tokens that the base does not have: M learnt memory tokens, and two marks that stay as drawn --
+# -- Embeddings of the tokens that the base does not have: M learned memory tokens, and two marks that stay as drawn --
 
 
 SMALL = 1e-9**0.5
@@ -156,6 +156,6 @@ def _drawn(weight: Tensor, count: int, spread: float, seed: int) -> Tensor:
     table = weight.detach().float()
     mean = table.mean(0)
     generator = torch.Generator("cpu").manual_seed(seed)
-    # Random sums of centred rows have the rows' covariance, without a matrix of h x h to factorise.
+    # Random sums of centered rows have the rows' covariance, without a matrix of h x h to factorize.
     draws = torch.randn(count, len(table), generator=generator).to(table.device)
     return mean + spread * (draws @ (table - mean)) / len(table) ** 0.5

@@ -270,8 +270,8 @@ def train_stage(
 
 def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tuple[str, ...]:
     """The hashes of checkpoints; a base that is none of ours has no hash of the kind that cards hold."""
-    found = zip(models, hashes, strict=True)
-    return tuple(one for (model, _), one in found if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
+    results = zip(models, hashes, strict=True)
+    return tuple(item for (model, _), item in results if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
 
 
 def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, save: Callable[[Path], None]) -> StageRecord:

@@ -54,16 +54,16 @@ def list_all(
 
 def list_datasets(common: Common) -> None:
     """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine."""
-    places = {entry.id: _places(entry) for entry in DATASETS}
-    value = [_card_json(entry, places[entry.id]) for entry in DATASETS]
+    positions = {entry.id: _places(entry) for entry in DATASETS}
+    value = [_card_json(entry, positions[entry.id]) for entry in DATASETS]
 
     def rows() -> Iterator[tuple[str, ...]]:
         for entry in DATASETS:
-            names, states = entry.subsets, Counter(place.state for place in places[entry.id])
+            names, states = entry.subsets, Counter(position.state for position in positions[entry.id])
             few = f"{counted(len(names), 'subset')}: {', '.join(names[:_MOST_SUBSETS])}" + " …" * (len(names) > _MOST_SUBSETS)
             here = next(iter(states)) if len(states) == 1 else ", ".join(f"{state} {count}" for state, count in states.items())
             task = f"{entry.card.task}\n{few}" if names else entry.card.task
-            yield entry.id, task, "\n".join(_sizes(entry)), entry.card.licence, f"{entry.card.hub_id or '–'}\n{here}"
+            yield entry.id, task, "\n".join(_sizes(entry)), entry.card.license, f"{entry.card.hub_id or '–'}\n{here}"
 
     common.emit(value, lambda: listing(("dataset", "", "splits", "license", "hub id; here"), rows(), empty="none"))
 
@@ -77,7 +77,7 @@ def show_dataset(reference: str, common: Common) -> None:
     _, entry = registry.resolve(reference)
     subset = DataReference.parse(reference).subset
     entry = entry.of_subset(subset) if subset else entry
-    places, card = _places(entry), entry.card
+    positions, card = _places(entry), entry.card
     facts = {
         "title": card.title,
         "task": card.task,
@@ -88,7 +88,7 @@ def show_dataset(reference: str, common: Common) -> None:
         **{f"settings of {name}": ", ".join(of_it) for name, of_it in card.subset_settings.items()},
         "hub": card.hub_id or "–",
         "revision": card.revision or "not pinned" if card.hub_id else "–",
-        "license": card.licence,
+        "license": card.license,
         "citation": card.citation,
         "notes": card.notes or "–",
     }
@@ -96,23 +96,23 @@ def show_dataset(reference: str, common: Common) -> None:
     def show() -> None:
         print_card(entry.id, card.description, facts, entry.config)
         out.print()
-        rows = [(str(place.reference), _number(_size(entry, place)), place.state, place.read_from) for place in places]
+        rows = [(str(position.reference), _number(_size(entry, position)), position.state, position.read_from) for position in positions]
         listing(("split", "questions", "now", "read from"), rows, empty="")
 
-    common.emit(_card_json(entry, places) | {"options": option_rows(entry.config)}, show)
+    common.emit(_card_json(entry, positions) | {"options": option_rows(entry.config)}, show)
 
 
 def _places(entry: DatasetEntry) -> list[Whereabouts]:
     return [sources.whereabouts(reference) for reference in sources.splits(entry)]
 
 
-def _card_json(entry: DatasetEntry, places: Sequence[Whereabouts]) -> dict[str, Any]:
-    here = [{"reference": str(place.reference), "questions": _size(entry, place), **place.to_json()} for place in places]
+def _card_json(entry: DatasetEntry, positions: Sequence[Whereabouts]) -> dict[str, Any]:
+    here = [{"reference": str(position.reference), "questions": _size(entry, position), **position.to_json()} for position in positions]
     return {"id": entry.id, "version": entry.version, "subsets": entry.subsets, **entry.card.model_dump(mode="json"), "here": here}
 
 
-def _size(entry: DatasetEntry, place: Whereabouts) -> int | None:
-    return entry.card.splits_of(place.reference.subset)[place.reference.split or ""]
+def _size(entry: DatasetEntry, position: Whereabouts) -> int | None:
+    return entry.card.splits_of(position.reference.subset)[position.reference.split or ""]
 
 
 def _number(number: int | None) -> str:
@@ -137,17 +137,17 @@ def download(
     if not common.talk:
         hub.be_quiet()
     fetched = [(part, sources.fetch(part, revision)) for reference in references for part in sources.parts(reference)]
-    value = [{"reference": str(part), **one.to_json()} for part, one in fetched]
+    value = [{"reference": str(part), **entry.to_json()} for part, entry in fetched]
 
     def show() -> None:
-        for item, (part, one) in zip(value, fetched, strict=True):
-            out.print(Text(str(part), style="bold") + Text(f"  {one.repository} at {one.revision}"))
+        for item, (part, entry) in zip(value, fetched, strict=True):
+            out.print(Text(str(part), style="bold") + Text(f"  {entry.repository} at {entry.revision}"))
             for file in item["files"]:
                 # As sha256sum writes it, in one piece whatever the width.
                 line = Text(f"{file['sha256']}  {file['name']}") + Text(f"  {file['bytes']:,} bytes", style="dim")
                 out.print(line, soft_wrap=True)
             if not item["pinned"]:
-                note = f"not pinned: this is what {one.pinned or hub.MAIN} was; --revision {one.revision} is this again"
+                note = f"not pinned: this is what {entry.pinned or hub.MAIN} was; --revision {entry.revision} is this again"
                 err.print(Text(note, style="yellow"), soft_wrap=True)
 
     common.emit(value, show)
@@ -170,8 +170,8 @@ def stats(
         histograms.check(output)
     benchmark = common.load(reference, given_options(config, settings))
     measured = statistics(benchmark)
-    pictures = {f"words of {name}": one for name, one in measured.words.items()}
-    pictures |= {f"{name} per question": one for name, one in measured.each.items()}
+    pictures = {f"words of {name}": item for name, item in measured.words.items()}
+    pictures |= {f"{name} per question": item for name, item in measured.each.items()}
     if output is not None:
         histograms.save(pictures, str(benchmark.reference), output)
 
@@ -403,11 +403,11 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
     """Say what came of a synthesis, and keep it beside the rows; returns 1 where there is none, or something is unfinished."""
     from methods.training.stages import write_json
 
-    types = {kind: one.to_json() for kind, one in made.items()}
+    types = {kind: item.to_json() for kind, item in made.items()}
     write_json(output.with_suffix(".statistics.json"), {**value, "types": types})
 
     def cells(key: str) -> list[str]:
-        values = [one[key] for one in types.values()]
+        values = [kind[key] for kind in types.values()]
         return ["–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}" for value in values]
 
     def show() -> None:
@@ -416,14 +416,14 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
         keys = {"documents": "documents", **means, "uncovered": "uncovered", "without pairs": "covered_without_pairs"}
         lines = [(name, *cells(key)) for name, key in {**keys, "unfinished": "unfinished"}.items()]
         listing(("", *types), lines if types else [], empty="nothing was made")
-        if models := sorted({name for one in made.values() for name in one.by}):
+        if models := sorted({name for item in made.values() for name in item.by}):
             out.print(Text(f"by {', '.join(models)}"))
         for reason, number in put_aside.items():
             err.print(Text(f"{number:,} put aside: {reason}; {_AGAIN}"))
 
     common.emit({**value, "types": types, "put_aside": put_aside}, show)
-    unfinished = any(one.unfinished for one in made.values())
-    return 1 if unfinished or not any(one.documents for one in made.values()) else 0
+    unfinished = any(item.unfinished for item in made.values())
+    return 1 if unfinished or not any(item.documents for item in made.values()) else 0
 
 
 # In the order of `--help`.

@@ -41,12 +41,12 @@ class _Checked:
 
     @property
     def color(self) -> str:
-        return verify.colour([*self.findings, *self.compared])
+        return verify.color([*self.findings, *self.compared])
 
     def to_json(self) -> dict[str, Any]:
         questions, passages = (len(self.benchmark.questions), self.passages) if self.benchmark else (None, None)
         paths, findings = list(map(str, self.place.paths)), [asdict(finding) for finding in (*self.findings, *self.compared)]
-        whole = {"reference": str(self.place.reference), "colour": self.color, "state": self.place.state, "paths": paths}
+        whole = {"reference": str(self.place.reference), "color": self.color, "state": self.place.state, "paths": paths}
         return {**whole, "questions": questions, "passages": passages, "findings": findings}
 
 
@@ -69,25 +69,25 @@ def check(
     settings: options.DatasetSetOption = None,
 ) -> int:
     """Check splits against their cards and the contract, and name what is odd; exit code 1 where one is red."""
-    given = given_options(config, settings)
-    places, skipped = _places(references or [], every, given)
+    value = given_options(config, settings)
+    positions, skipped = _places(references or [], every, value)
     known = verify.read_records(against) if against else None
     if not common.talk:
         hub.be_quiet()
     checked = []
-    for place in places:
-        with common.status(str(place.reference)):
-            checked.append(_checked(place, given, partial, known, keep=output is not None))
+    for position in positions:
+        with common.status(str(position.reference)):
+            checked.append(_checked(position, value, partial, known, keep=output is not None))
         if not common.json:
             _print(checked[-1], (NOTE, YELLOW, RED) if not every else (YELLOW, RED), common.verbose)
     skipped += _compare(checked, alike, same_set=every)
     if output is not None:
-        verify.write_records(output, {str(one.place.reference): one.recorded for one in checked if one.recorded is not None})
-    worst = verify.colour(Finding("", one.color) for one in checked)
+        verify.write_records(output, {str(item.place.reference): item.recorded for item in checked if item.recorded is not None})
+    worst = verify.color(Finding("", item.color) for item in checked)
 
     def show() -> None:
-        for one in checked:
-            for finding in one.compared:
+        for item in checked:
+            for finding in item.compared:
                 if finding.status != GREEN:
                     _print_finding(finding)
         out.print()
@@ -97,21 +97,21 @@ def check(
         if output is not None:
             out.print(Text(f"recorded in {output}"))
 
-    common.emit({"colour": worst, "splits": [one.to_json() for one in checked], "skipped": skipped}, show)
+    common.emit({"color": worst, "splits": [item.to_json() for item in checked], "skipped": skipped}, show)
     return 1 if worst == RED else 0
 
 
-def _places(references: Sequence[str], every: bool, given: Mapping[str, Any]) -> tuple[list[Whereabouts], list[str]]:
+def _places(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Whereabouts], list[str]]:
     """Which splits are checked, and which are not and why."""
     if every == bool(references):
         what = "references and --all exclude each other" if every else "nothing to check was named: neither data references nor --all"
         raise UserError(what, where="data check", try_this="ragmeter data check hotpotqa:dev")
     if references:
         parts = [part for reference in references for part in sources.parts(reference)]
-        return [sources.whereabouts(part, given) for part in dict.fromkeys(parts)], []
-    if given:
+        return [sources.whereabouts(part, settings) for part in dict.fromkeys(parts)], []
+    if settings:
         raise UserError("--set and --config are of one dataset", where="--all", try_this="name the dataset")
-    places = [sources.whereabouts(part) for entry in DATASETS for part in sources.splits(entry)]
+    positions = [sources.whereabouts(part) for entry in DATASETS for part in sources.splits(entry)]
     reasons = {
         ABSENT: "not on this machine",
         MADE: "made here and not read (name them to check them)",
@@ -119,66 +119,68 @@ def _places(references: Sequence[str], every: bool, given: Mapping[str, Any]) ->
     }
     skipped = []
     for state, reason in reasons.items():
-        left_out = [place.reference.name for place in places if place.state == state]
+        left_out = [position.reference.name for position in positions if position.state == state]
         if left_out:
             skipped.append(f"{counted(len(left_out), 'split')} of {', '.join(sorted(set(left_out)))}: {reason}")
-    return [place for place in places if place.state not in reasons], skipped
+    return [position for position in positions if position.state not in reasons], skipped
 
 
-def _checked(place: Whereabouts, given: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool) -> _Checked:
+def _checked(
+    position: Whereabouts, settings: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool
+) -> _Checked:
     try:
-        if place.state == UNCLEAR and place.said is not None:
-            raise place.said
-        benchmark = load(place.reference, given)
-        same = load(place.reference, given).fingerprint == benchmark.fingerprint
+        if position.state == UNCLEAR and position.said is not None:
+            raise position.said
+        benchmark = load(position.reference, settings)
+        same = load(position.reference, settings).fingerprint == benchmark.fingerprint
     except UserError as error:
-        return _Checked(place, [Finding(_LOADS, RED, error.what + (f" ({error.where})" if error.where else ""))])
-    if place.state == ABSENT:
+        return _Checked(position, [Finding(_LOADS, RED, error.what + (f" ({error.where})" if error.where else ""))])
+    if position.state == ABSENT:
         # Loading has fetched it.
-        place = sources.whereabouts(place.reference, given)
-    now = verify.record(benchmark, place.paths) if keep or known is not None else None
+        position = sources.whereabouts(position.reference, settings)
+    now = verify.record(benchmark, position.paths) if keep or known is not None else None
     findings = [
         Finding(_LOADS, GREEN if same else RED, "" if same else "the second differs"),
-        verify.vouched(benchmark, place),
+        verify.vouched(benchmark, position),
         *filter(None, [verify.against_repository(benchmark, partial=partial)]),
-        *([verify.against(now, known.get(str(place.reference)))] if known is not None and now else ()),
+        *([verify.against(now, known.get(str(position.reference)))] if known is not None and now else ()),
         *verify.examine(benchmark, partial=partial),
-        *_contract(benchmark, generated=place.state == MADE),
+        *_contract(benchmark, generated=position.state == MADE),
     ]
-    return _Checked(place, findings, replace(benchmark, corpus=Corpus.of(()), extra={}), now, len(benchmark.corpus))
+    return _Checked(position, findings, replace(benchmark, corpus=Corpus.of(()), extra={}), now, len(benchmark.corpus))
 
 
 def _contract(benchmark: Benchmark, *, generated: bool) -> Iterator[Finding]:
     """The conformance checks; settings that a file lacks something for are notes, as long as one applies."""
     from ragmeter.conformance import check_benchmark, check_settings
 
-    for one in check_benchmark(benchmark):
-        yield Finding(one.name, GREEN if one.passed else RED, one.detail)
+    for item in check_benchmark(benchmark):
+        yield Finding(item.name, GREEN if item.passed else RED, item.detail)
     settings = check_settings(benchmark)
-    wrong = RED if generated or not any(one.passed for one in settings) else NOTE
-    for one in settings:
-        yield Finding(one.name, GREEN if one.passed else wrong, "" if one.passed else one.detail)
+    wrong = RED if generated or not any(setting.passed for setting in settings) else NOTE
+    for item in settings:
+        yield Finding(item.name, GREEN if item.passed else wrong, "" if item.passed else item.detail)
 
 
 def _compare(checked: Sequence[_Checked], alike: float, *, same_set: bool) -> list[str]:
     """Look for near-duplicates between every two splits, or with `same_set` those of one set; returns what is not."""
     skipped = []
     for first, second in combinations(checked, 2):
-        one, other = first.place, second.place
+        item, other = first.place, second.place
         if first.benchmark is None or second.benchmark is None:
             continue
-        if same_set and replace(one.reference, split=None) != replace(other.reference, split=None):
+        if same_set and replace(item.reference, split=None) != replace(other.reference, split=None):
             continue
-        if one.paths and one.paths == other.paths:
-            skipped.append(f"near-duplicates of {one.reference} and {other.reference}: both read the same file")
+        if item.paths and item.paths == other.paths:
+            skipped.append(f"near-duplicates of {item.reference} and {other.reference}: both read the same file")
             continue
         second.compared.append(verify.between(first.benchmark, second.benchmark, alike))
     return skipped
 
 
-def _print(one: _Checked, wanted: Sequence[str], verbose: bool) -> None:
-    out.print(Text(f"{one.color:<7}", style=_STYLES[one.color]) + Text(str(one.place.reference), style="bold"))
-    for finding in one.findings:
+def _print(item: _Checked, wanted: Sequence[str], verbose: bool) -> None:
+    out.print(Text(f"{item.color:<7}", style=_STYLES[item.color]) + Text(str(item.place.reference), style="bold"))
+    for finding in item.findings:
         if verbose or finding.status in wanted:
             _print_finding(finding)
 
@@ -193,10 +195,10 @@ def _print_finding(finding: Finding) -> None:
             out.print(Text(f"           {example}", style="dim"))
 
 
-def _row(one: _Checked) -> tuple[str, ...]:
-    questions, passages = (f"{len(one.benchmark.questions):,}", f"{one.passages:,}") if one.benchmark else ("–", "–")
-    worst = next((f for f in (*one.findings, *one.compared) if f.status == one.color and one.color != GREEN), None)
-    return (str(one.place.reference), one.color, questions, passages, one.place.state, f"{worst.name}: {worst.detail}" if worst else "")
+def _row(item: _Checked) -> tuple[str, ...]:
+    questions, passages = (f"{len(item.benchmark.questions):,}", f"{item.passages:,}") if item.benchmark else ("–", "–")
+    worst = next((f for f in (*item.findings, *item.compared) if f.status == item.color and item.color != GREEN), None)
+    return (str(item.place.reference), item.color, questions, passages, item.place.state, f"{worst.name}: {worst.detail}" if worst else "")
 
 
 # -- Has an evaluation set been trained on? --
@@ -222,8 +224,8 @@ def overlap(
     if output is not None and output.suffix not in leakage.FORMATS:
         raise UserError(f"overlaps are written as {', '.join(leakage.FORMATS)}", where=f"--output {output}", try_this="overlaps.csv")
     files = list(dict.fromkeys(file for path in train for file in leakage.training_files(path)))
-    given = given_options(config, settings)
-    benchmarks = [common.load(reference, given) for reference in evaluation]
+    value = given_options(config, settings)
+    benchmarks = [common.load(reference, value) for reference in evaluation]
     with common.status("reading") as status:
 
         def progress(file: Path, words: int) -> None:
@@ -238,22 +240,22 @@ def overlap(
         texts = counted(sum(report.files.values()), "text")
         out.print(Text(f"{counted(len(report.files), 'training file')}, {texts}, {counted(report.words, 'word')}"))
         heads = ("evaluation set", "questions", "touched", "question touched", "half of it", "all of it", "looked for whole")
-        listing(heads, [tuple(one.values()) for one in summary["sets"]], empty="no question was compared")
-        worst = sorted((one for one in report.overlaps if one.share > 0), key=lambda one: -one.share)[:count]
+        listing(heads, [tuple(item.values()) for item in summary["sets"]], empty="no question was compared")
+        worst = sorted((item for item in report.overlaps if item.share > 0), key=lambda item: -item.share)[:count]
         if worst:
             out.print()
-            rows = [(one.question_id, f"{one.share:.0%}", one.first or "", one.text) for one in worst]
+            rows = [(item.question_id, f"{item.share:.0%}", item.first or "", item.text) for item in worst]
             listing(("question", "found", "first at", ""), rows, empty="")
         note = (
             "found: share of a question's 13-grams of normalized words; a question of fewer than 13 words is looked for "
             "whole, a shorter answer not at all"
         )
         out.print(Text(note, style="dim"))
-        for place in report.skipped[:10]:
-            err.print(Text(f"left out: {place}", style="yellow"))
+        for position in report.skipped[:10]:
+            err.print(Text(f"left out: {position}", style="yellow"))
         if len(report.skipped) > 10:
             err.print(Text(f"left out: {counted(len(report.skipped) - 10, 'more record')}", style="yellow"))
         if output is not None:
             out.print(Text(f"every question: {output}"))
 
-    common.emit({"summary": summary, "questions": [one.to_json() for one in report.overlaps]}, show)
+    common.emit({"summary": summary, "questions": [item.to_json() for item in report.overlaps]}, show)

@@ -145,8 +145,8 @@ def mix(
     as_written: Layout = one_of(layout, get_args(Layout), "layout", "--layout")
     _free(output, overwrite)
     restyled = load_pairs(pairs)
-    given, services = given_options(config, settings), common.services(device, seed)
-    benchmark = common.load(reference, given, limit=limit, setting=setting, services=services)
+    supplied, services = given_options(config, settings), common.services(device, seed)
+    benchmark = common.load(reference, supplied, limit=limit, setting=setting, services=services)
     mixed = styled(benchmark, restyled, wanted, seed=seed, draw=as_drawn)
     met: Counter[str] = sum((Counter(q.metadata[STYLED]["counts"]) for q in mixed.questions), Counter())
     if mixed.extra["counts"].get("styled_kept_formal") and not met.total() - met[FORMAL]:
@@ -196,8 +196,8 @@ def style_export(
 ) -> None:
     """Write a benchmark's questions with their candidates, in the style that they have, as a file that dataset `sark` reads."""
     _free(output, overwrite)
-    given, services = given_options(config, settings), common.services(device, seed)
-    benchmark = common.load(reference, given, limit=limit, setting=setting, services=services)
+    value, services = given_options(config, settings), common.services(device, seed)
+    benchmark = common.load(reference, value, limit=limit, setting=setting, services=services)
     if all(question.candidates is None for question in benchmark.questions):
         raise UserError(
             f"{benchmark.reference} gives its questions no list of candidates",
@@ -251,7 +251,7 @@ def style_pairs(
         raise UserError("these files hold no pair of texts", where=", ".join(map(str, files)))
     made_from = ", ".join(f"{file.name} {file_sha256(file)[:16]}" for file in files)
     written = write_pairs(output, pairs, rewriter=f"import by {by}", made_from=made_from, overwrite=overwrite)
-    met = Counter(one.style for one in pairs)
+    met = Counter(pair.style for pair in pairs)
 
     def show() -> None:
         out.print(Text(f"{output}: {written:,} pairs"), soft_wrap=True)
@@ -305,12 +305,12 @@ def style_quality(
     elif of_judge:
         raise UserError("options of no judge", where="--set", try_this="--strength style, or rule_style")
     restyled = load_pairs(pairs)
-    asked = None if benchmark is None else common.load(benchmark, of_data)
-    if asked is not None:
-        named = {one.question for one in restyled} - {ANY}
-        if named and named.isdisjoint(question.id for question in asked.questions):
+    query = None if benchmark is None else common.load(benchmark, of_data)
+    if query is not None:
+        named = {item.question for item in restyled} - {ANY}
+        if named and named.isdisjoint(question.id for question in query.questions):
             raise UserError(
-                f"none of the pairs is of a question of {asked.name}",
+                f"none of the pairs is of a question of {query.name}",
                 where=f"{pairs}, --benchmark",
                 try_this="the benchmark, split and options that they were made from",
             )
@@ -319,7 +319,7 @@ def style_quality(
     with common.status("measuring"):
         try:
             report = measure(
-                texts_of(restyled, asked),
+                texts_of(restyled, query),
                 strength=judge.build(services) if judge else None,
                 bertscore=bertscore,
                 layer=layer,
@@ -329,14 +329,14 @@ def style_quality(
             )
         except KeyboardInterrupt:
             raise Interrupted(_AGAIN) from None
-    rows = [row for one in report for row in _estimated(one, restyled)]
+    rows = [row for item in report for row in _estimated(item, restyled)]
 
     def number(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}"
 
     def show() -> None:
-        for one in report:
-            out.print(Text(f"{one.style}: {one.pairs:,} pairs, {one.failed:,} given up"))
+        for item in report:
+            out.print(Text(f"{item.style}: {item.pairs:,} pairs, {item.failed:,} given up"))
         lines = []
         for row in rows:
             mean, interval = number(row["value"]) + ("†" if row["doubt"] else ""), f"{number(row['low'])} … {number(row['high'])}"
@@ -345,23 +345,23 @@ def style_quality(
         if any(row["doubt"] for row in rows):
             out.print(Text("† too few values, or too lopsided, for an interval to cover as stated; --json says why", style="dim"))
 
-    styles = [{"style": one.style, "pairs": one.pairs, "given_up": one.failed} for one in report]
+    styles = [{"style": item.style, "pairs": item.pairs, "given_up": item.failed} for item in report]
     common.emit({"file": str(pairs), "by": dict(restyled.by), "styles": styles, "measures": rows}, show)
 
 
-def _estimated(one: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
+def _estimated(item: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
     """Rows of measures with intervals; pairs of one passage stand together, for they are one text."""
     import numpy as np
 
     from results.statistics.intervals import estimates
     from results.tables import plain
 
-    if not one.measures:
+    if not item.measures:
         return []
-    passages = [pair.formal.id for pair in pairs if pair.style == one.style]
-    rows = estimates(np.stack([measured.values for measured in one.measures.values()]), clusters=passages)
+    passages = [pair.formal.id for pair in pairs if pair.style == item.style]
+    rows = estimates(np.stack([measured.values for measured in item.measures.values()]), clusters=passages)
     return [
-        {"style": one.style, "measure": name, "value": plain(row.value), "low": plain(row.low), "high": plain(row.high)}
+        {"style": item.style, "measure": name, "value": plain(row.value), "low": plain(row.low), "high": plain(row.high)}
         | {"n": row.n, "missing": row.unscorable, "passages": row.units, "sd": measured.sd, "doubt": row.doubt}
-        for (name, measured), row in zip(one.measures.items(), rows, strict=True)
+        for (name, measured), row in zip(item.measures.items(), rows, strict=True)
     ]

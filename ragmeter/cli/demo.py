@@ -53,7 +53,7 @@ def demo(
         err.print("RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)")
     # All are read before the first begins: a checkpoint of another store is a mistake that shows at once.
     every = [experiments.load(name, store=common.folder) for name in names]
-    chosen = [part for one in every if (part := _here(one if training else _untrained(one), common.talk)).benchmarks]
+    chosen = [part for item in every if (part := _here(item if training else _untrained(item), common.talk)).benchmarks]
     if common.talk and chosen:
         parts = f"{counted(len(chosen), 'part')}: {', '.join(part.name for part in chosen)}"
         if training and limit is None and len(chosen) >= len(PARTS):
@@ -93,11 +93,11 @@ def _here(experiment: Experiment, talk: bool) -> Experiment:
 
     if experiment.name != REAL_SAMPLES:
         return experiment
-    lacking = [one for one in experiment.benchmarks if any(absences(one.reference, one.config))]
+    lacking = [benchmark for benchmark in experiment.benchmarks if any(absences(benchmark.reference, benchmark.config))]
     if lacking and talk:
-        names = ", ".join(dict.fromkeys(str(one.reference) for one in lacking))
+        names = ", ".join(dict.fromkeys(str(item.reference) for item in lacking))
         err.print(Text(f"left out, not found in RAGMETER_DATA: {names} (ragmeter data download REF gets one)"), soft_wrap=True)
-    return replace(experiment, benchmarks=tuple(one for one in experiment.benchmarks if one not in lacking))
+    return replace(experiment, benchmarks=tuple(benchmark for benchmark in experiment.benchmarks if benchmark not in lacking))
 
 
 def _untrained(experiment: Experiment) -> Experiment:

@@ -41,14 +41,14 @@ def doctor(common: Common) -> int:
     findings = [*_packages(), *_extras(), _accelerator(), _data(), *_store(store_folder(common.folder)), *_plugins()]
 
     def show() -> None:
-        for one in findings:
-            mark, style = MARKS[one.state]
-            out.print(Text(f"{mark} ", style=style) + Text(f"{one.what}: ", style="bold") + Text(one.detail))
-            if one.remedy:
-                out.print(Text(f"    → {one.remedy}"))
+        for finding in findings:
+            mark, style = MARKS[finding.state]
+            out.print(Text(f"{mark} ", style=style) + Text(f"{finding.what}: ", style="bold") + Text(finding.detail))
+            if finding.remedy:
+                out.print(Text(f"    → {finding.remedy}"))
 
-    common.emit([asdict(one) for one in findings], show)
-    return 1 if any(one.state == PROBLEM for one in findings) else 0
+    common.emit([asdict(finding) for finding in findings], show)
+    return 1 if any(finding.state == PROBLEM for finding in findings) else 0
 
 
 def _packages() -> list[Finding]:
@@ -59,7 +59,7 @@ def _packages() -> list[Finding]:
     for name in PACKAGES:
         here = errors.HOME / name
         others = sorted(
-            one for one in set(owners.get(name, [])) - {"ragmeter"} if Path(str(distribution(one).locate_file(name))).resolve() == here
+            item for item in set(owners.get(name, [])) - {"ragmeter"} if Path(str(distribution(item).locate_file(name))).resolve() == here
         )
         if others:
             remedy = f"uninstall {', '.join(others)} and install ragmeter again, or give ragmeter an environment of its own"
@@ -107,7 +107,7 @@ def _store(folder: Path) -> Iterator[Finding]:
     from ragmeter.runner.tasks import MINIMUM_FREE_BYTES
     from results.database import Database
 
-    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    existing = next(position for position in (folder, *folder.parents) if position.exists())
     database = Database(folder)
     if not database.exists:
         yield Finding("store", OK, f"{folder} (not made yet: the first run makes it)")

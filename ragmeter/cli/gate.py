@@ -62,14 +62,14 @@ def gate(
     with offering_score():
         decided = ask(store, *runs, metrics=metric, margin=common_margin, margins=margins, strict=strict, allow_partial=allow_partial)
     targets = {"baseline_checkpoint": first, "candidate_checkpoint": second}
-    hashes = {name: one.sha256 for name, one in targets.items() if isinstance(one, Checkpoint)}
-    asked = {"asked": {"baseline": baseline, "candidate": candidate}, **hashes}
-    record(store, decided, **asked)
+    hashes = {name: item.sha256 for name, item in targets.items() if isinstance(item, Checkpoint)}
+    queries = {"asked": {"baseline": baseline, "candidate": candidate}, **hashes}
+    record(store, decided, **queries)
     if junit is not None:
         _write(junit, _junit(decided), "--junit", append=False)
     if summary is not None:
         _write(summary, _summary(decided, baseline, candidate), "--summary", append=True)
-    common.emit(decided.to_json() | asked, lambda: _show(decided, baseline, candidate, common.quiet))
+    common.emit(decided.to_json() | queries, lambda: _show(decided, baseline, candidate, common.quiet))
     return decided.exit_code
 
 
@@ -180,10 +180,12 @@ def _junit(decided: Gate) -> str:
 def _summary(decided: Gate, baseline: str, candidate: str) -> str:
     """Markdown, for a job's summary."""
     rows: list[Sequence[str]] = []
-    for one in decided.verdicts:
-        values = (_points(one.baseline), _points(one.candidate), _interval(one), _points(one.decision.margin))
-        needed = f"{one.questions_needed:,}" if one.questions_needed else "–"
-        rows.append((one.metric, _SIGNS[one.outcome], *values, str(one.decision.difference.n), _points(one.detectable), needed))
+    for verdict in decided.verdicts:
+        values = (_points(verdict.baseline), _points(verdict.candidate), _interval(verdict), _points(verdict.decision.margin))
+        needed = f"{verdict.questions_needed:,}" if verdict.questions_needed else "–"
+        rows.append(
+            (verdict.metric, _SIGNS[verdict.outcome], *values, str(verdict.decision.difference.n), _points(verdict.detectable), needed)
+        )
     heads = ("metric", "outcome", "baseline", "candidate", "difference", "margin", "pairs", "detectable loss", "questions to decide")
     run, bar = decided.baseline, "0" if decided.strict else "minus the margin"
     names = {name: markdown_text(text) for name, text in (("baseline", baseline), ("candidate", candidate))}
@@ -195,6 +197,6 @@ def _summary(decided: Gate, baseline: str, candidate: str) -> str:
         f"Values × 100, differences with their 95 % interval. Regressed: the whole interval lies below {bar}. Pass: the whole "
         "interval lies above minus the margin. Detectable loss: the smallest that so many questions would call four times in five.\n",
     ]
-    if changed := ", ".join(one.key.removeprefix("description.") for one in decided.changed[:12]):
+    if changed := ", ".join(item.key.removeprefix("description.") for item in decided.changed[:12]):
         lines.append(f"Changed: {markdown_text(changed)}\n")
     return "\n".join([*lines, *(f"- {markdown_text(line)}" for line in decided.remarks)]) + "\n"

@@ -42,7 +42,7 @@ from ragmeter.runner import judging
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import JudgingProgress
 from ragmeter.runner.rewriting import judge_of
-from results import checkpoints, judgements, queries, records
+from results import checkpoints, judgments, queries, records
 from results import labels as labeling
 from results.battles import BattleBoard, battle_boards
 from results.board import add_columns, remove_columns, with_failures
@@ -76,7 +76,7 @@ def list_judges(name: str | None, common: Common) -> None:
     if name is not None:
         _show_judge(name, common)
         return
-    stored = judgements.judges(common.store)
+    stored = judgments.judges(common.store)
     rows = [(entry.id, entry.kind, "", entry.summary) for entry in JUDGES]
     rows += [(judge, card["kind"], "rule" if card["rule"] else card["model"], card["summary"]) for judge, card in stored.items()]
     known = [{"id": entry.id, "kind": entry.kind, "summary": entry.summary, "source": entry.source} for entry in JUDGES]
@@ -141,7 +141,7 @@ def run(
     for row in chosen:
         add_columns(store, row.run, metrics)
     if pairs:
-        _show_boards([one for one in battle_boards(store, chosen, reference) if one.judge == str(chosen_judge)], chosen, common)
+        _show_boards([board for board in battle_boards(store, chosen, reference) if board.judge == str(chosen_judge)], chosen, common)
         return
     rows = [_summary(store, row, metric) for row in {row.run: row for row in chosen}.values() for metric in metrics]
     columns = ("measure", "run", "value", "n", "unscored", "as zero", "unscorable")
@@ -152,7 +152,7 @@ def run(
 def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, settings: SetOption = None) -> None:
     """Read a judge's cached replies again, with this code or other options; no call is made."""
     store = common.store
-    card = judgements.find_judge(store, judge)
+    card = judgments.find_judge(store, judge)
     other = _other_policy(card, given_options(config, settings))
     cache = ResponseCache(store.cache)
 
@@ -161,7 +161,7 @@ def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, sett
 
     replayed = judging.replay(store, card["id"], other, Services(), queries.runs(store), replies)
     if other.entry.kind == "point":
-        for run_id in judgements.judged_runs(store, str(other)):
+        for run_id in judgments.judged_runs(store, str(other)):
             add_columns(store, run_id, list(other.metrics.values()))
 
     def show() -> None:
@@ -172,15 +172,15 @@ def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, sett
     common.emit({"from": card["id"], "to": str(other), "calls_made": 0, "replayed": list(map(asdict, replayed))}, show)
 
 
-def _other_policy(card: Mapping[str, Any], given: Mapping[str, Any]) -> Judge:
+def _other_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     """A stored judge with other options, none of which decides what the model is asked.
 
     Raises:
         UserError: One does: no cached reply tells what would have been answered.
     """
-    judge = judge_of(card["judge"], card["config"] | given)
+    judge = judge_of(card["judge"], card["config"] | settings)
     config = judge.config.model_dump(mode="json")
-    changed = [name for name in given if name in config and config[name] != card["config"].get(name)]
+    changed = [name for name in settings if name in config and config[name] != card["config"].get(name)]
     fixed = [name for name in changed if name not in judge.config.policy | judge.config.beside]
     # A file of the same text under another name asks the same.
     fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
@@ -229,7 +229,7 @@ def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common
 def card(judge: StoredJudge, common: Common) -> None:
     """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
     store = common.store
-    known = judge_card(store, judgements.find_judge(store, judge)["id"])
+    known = judge_card(store, judgments.find_judge(store, judge)["id"])
 
     def show() -> None:
         show_judge_card(known, {run.run: f"{run.method} on {run.dataset}" for run in queries.runs(store)})
@@ -265,7 +265,7 @@ def score(
     chosen, _ = _chosen_runs(store, runs, experiment)
     if remove:
         gone = remove_columns(store, [row.run for row in chosen], remove, None if runs else chosen[0].experiment)
-        lines = [(one.metric, one.experiment, f"{one.dataset}, {one.setting}") for one in gone]
+        lines = [(entry.metric, entry.experiment, f"{entry.dataset}, {entry.setting}") for entry in gone]
         common.emit(list(map(asdict, gone)), lambda: listing(("removed column", "of", "on"), lines, empty=""))
         return
     store.put_cards([], wanted)
@@ -277,8 +277,8 @@ def score(
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
             scores = scoring.score(questions, predictions, wanted, corpus_text=texts.__getitem__)
         store.put_scores(row.run, [question.id for question in questions], scores)
-        add_columns(store, row.run, [str(one) for one in wanted])
-        rows += [_summary(store, row, str(one)) for one in wanted]
+        add_columns(store, row.run, [str(item) for item in wanted])
+        rows += [_summary(store, row, str(item)) for item in wanted]
         for what in check_run(store, row.run):
             err.print(Text(f"{row.method} on {row.dataset}: these scores cannot be right: {what}", style="yellow"))
     columns = ("metric", "run", "value", "n", "unscorable")
@@ -307,7 +307,7 @@ def _summary(store: Store, row: RunRow, metric: str) -> dict[str, Any]:
 
 def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
     values = (row["value"], row["value_with_failures_as_zero"])
-    value, as_zero = ("–" if one is None else f"{row['scale'] * one:.1f}" for one in values)
+    value, as_zero = ("–" if item is None else f"{row['scale'] * item:.1f}" for item in values)
     label = labels([row["metric"]])[row["metric"]]
     return label, f"{row['method']} on {row['dataset']}", value, row["n"], row["unscored"], as_zero, row["unscorable"]
 
@@ -333,7 +333,7 @@ def show(common: Common) -> None:
     agreement = labeling.between_annotators(known)
     value = {
         "labels": [{"criterion": by, "annotator": who, "labels": number} for (by, who), number in numbers.items()],
-        "agreement": {by: asdict(one) for by, one in agreement.items()},
+        "agreement": {by: asdict(item) for by, item in agreement.items()},
     }
     empty = "nobody has labeled anything: ragmeter judge labels export -o FILE --criterion NAME"
 
@@ -390,10 +390,10 @@ def import_labels(
             err.print(Text(f"{done.resting} of them {gone}", style="yellow"))
         _show_agreement(agreement)
 
-    common.emit(plain(asdict(done) | {"agreement": {by: asdict(one) for by, one in agreement.items()}}), show)
+    common.emit(plain(asdict(done) | {"agreement": {by: asdict(item) for by, item in agreement.items()}}), show)
 
 
 def _show_agreement(agreement: Mapping[str, Any]) -> None:
-    rows = [agreement_row("between people (alpha)", by, one) for by, one in agreement.items()]
+    rows = [agreement_row("between people (alpha)", by, item) for by, item in agreement.items()]
     empty = "how far people agree is said once two have labeled the same items"
     listing(("by", "agreement", "equal", "alpha", "items"), rows, empty=empty)

@@ -39,9 +39,9 @@ def leaderboard(
 ) -> int:
     """Serve the leaderboard on a store."""
     store = common.store
-    place: Path | None = next((one for one in (store.folder, *store.folder.parents) if one.is_file()), None)
-    if place is not None:
-        raise UserError("this is a file, not the folder of a store", where=str(place), try_this="--store FOLDER")
+    position: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
+    if position is not None:
+        raise UserError("this is a file, not the folder of a store", where=str(position), try_this="--store FOLDER")
     if not store.database.exists and not common.quiet:
         # The terminal wraps what is too long: a path that was broken here could not be copied.
         err.print(Text(f"no store at {store.folder} yet: pages fill when one is written there"), soft_wrap=True)

@@ -97,15 +97,15 @@ def metrics(
         common.emit(_metric_json(entry), lambda: _print_metric(entry))
         return
     entries = sorted(METRICS, key=lambda entry: (entry.group, entry.id))
-    rows = [(_signature(one), _range(one), one.definition.partition(". ")[0].rstrip("."), one.source) for one in entries]
+    rows = [(_signature(entry), _range(entry), entry.definition.partition(". ")[0].rstrip("."), entry.source) for entry in entries]
     common.emit(
         [_metric_json(entry) for entry in METRICS], lambda: listing(("metric", "range", "definition", "source"), rows, empty="none")
     )
 
 
 def _signature(entry: MetricEntry) -> str:
-    at = "@k" if any(one.name == "k" for one in entry.parameters) else ""
-    named = ",".join(one.name for one in entry.parameters if one.name != "k" and not one.quiet)
+    at = "@k" if any(parameter.name == "k" for parameter in entry.parameters) else ""
+    named = ",".join(parameter.name for parameter in entry.parameters if parameter.name != "k" and not parameter.quiet)
     return f"{entry.id}{at}{f'({named})' if named else ''}#v{entry.version}"
 
 
@@ -117,7 +117,7 @@ def _range(entry: MetricEntry) -> str:
 def _metric_json(entry: MetricEntry) -> dict[str, Any]:
     names = ("id", "version", "definition", "low", "high", "higher_is_better", "needs", "source", "group", "missing", "exact", "unit")
     shown = ("name", "default", "choices", "help", "quiet")
-    parameters = [{name: getattr(one, name) for name in shown} | {"type": one.kind.__name__} for one in entry.parameters]
+    parameters = [{name: getattr(parameter, name) for name in shown} | {"type": parameter.kind.__name__} for parameter in entry.parameters]
     return {name: getattr(entry, name) for name in names} | {"parameters": parameters}
 
 
@@ -137,13 +137,13 @@ def _print_metric(entry: MetricEntry) -> None:
     listing(("", ""), facts.items(), empty="")
     rows = [
         (
-            one.name,
-            one.kind.__name__,
-            "required" if one.default is None else written(one.default),
-            " | ".join(map(written, one.choices)),
-            one.help + (" (in ids only where not the default)" if one.quiet else ""),
+            parameter.name,
+            parameter.kind.__name__,
+            "required" if parameter.default is None else written(parameter.default),
+            " | ".join(map(written, parameter.choices)),
+            parameter.help + (" (in ids only where not the default)" if parameter.quiet else ""),
         )
-        for one in entry.parameters
+        for parameter in entry.parameters
     ]
     listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters", below=PROSE)
 

@@ -60,7 +60,7 @@ def check(
         raise refusal(error, name, METHODS.get(name).config) from None
     component.preflight()
     checks = check_method(component)
-    passed = all(one.passed for one in checks)
+    passed = all(item.passed for item in checks)
     value = {"checked": f"method {name}", "passed": passed, "checks": list(map(asdict, checks))}
     common.emit(value, lambda: show_checks(f"method {name}", checks))
     return int(not passed)
@@ -85,8 +85,8 @@ def serve(
     try:
         causal = CausalConfig.model_validate({"model": model, "max_new_tokens": max_tokens, "batch_size": batch_size, "dtype": dtype})
     except ValidationError as error:
-        place, what = told_of(error)
-        raise UserError(what, where=f"--{place.replace('_', '-')}" if place else None) from None
+        position, what = told_of(error)
+        raise UserError(what, where=f"--{position.replace('_', '-')}" if position else None) from None
     local = LocalServer(causal, name, device)
     try:
         with local.server(host, port) as server:
@@ -137,12 +137,12 @@ def index(
     require_device(device)
     if not common.talk:
         hub.be_quiet()
-    given = given_options(config, settings)
-    of_data = given.pop("data", {})
+    supplied = given_options(config, settings)
+    of_data = supplied.pop("data", {})
     if not isinstance(of_data, Mapping):
         raise UserError("options of the data are a mapping of keys", where="--set data", try_this="--set data.key=value")
     try:
-        chosen: Any = entry.validate(given | {"offline": True})
+        chosen: Any = entry.validate(supplied | {"offline": True})
     except ValidationError as error:
         raise refusal(error, name, entry.config) from None
     chosen.preflight()
@@ -150,7 +150,7 @@ def index(
     if output is not None:
         make_folder(output)
     model = loaded(chosen, device)
-    memory = Documents(model, chosen, Services(artefacts=common.store.artefacts, device=device))
+    memory = Documents(model, chosen, Services(artifacts=common.store.artifacts, device=device))
     target = output or memory.folder(documents)
     last: Written | None = None
     with TrainingProgress(quiet=not common.talk) as progress:
@@ -236,7 +236,7 @@ def explain(
     data = registry.load(benchmark)
     store = common.store
     with err.status(f"{name} explains", spinner="dots"):
-        services = Services(artefacts=store.artefacts, device=device, cache=store.cache)
+        services = Services(artifacts=store.artifacts, device=device, cache=store.cache)
         result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
     if output is not None:
         if result.picture is None:
@@ -258,11 +258,11 @@ def explain(
 
 def _question(questions: Sequence[Question], text: str, reference: str) -> Question:
     flat = " ".join(text.split()).casefold()
-    matching = [one for one in questions if one.id == text]
-    matching = matching or [one for one in questions if " ".join(one.text.split()).casefold().startswith(flat)]
+    matching = [question for question in questions if question.id == text]
+    matching = matching or [question for question in questions if " ".join(question.text.split()).casefold().startswith(flat)]
     if not matching:
-        raise unknown_name("question", text, [one.id for one in questions], where=reference)
+        raise unknown_name("question", text, [question.id for question in questions], where=reference)
     if len(matching) > 1:
-        some = ", ".join(one.id for one in matching[:3])
+        some = ", ".join(item.id for item in matching[:3])
         raise UserError(f"{len(matching)} questions of {reference} begin so", where=text, try_this=f"name its id: {some}")
     return matching[0]

@@ -81,45 +81,45 @@ def table(
     # A store may hold submissions alone, which belong to no experiment.
     every = every or (experiment is None and not (store.database.exists and queries.experiments(store)))
     name = None if every else queries.experiment(store, experiment).name
-    found: list[Board] = []
+    results: list[Board] = []
     if store.database.exists:
         with offering_score():
-            found = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
-    rows = published.compare_boards(found) if with_published else []
+            results = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
+    rows = published.compare_boards(results) if with_published else []
     if common.json or form == "json":
-        value: dict[str, Any] = {"experiment": name, "boards": [one.to_json() for one in found]}
+        value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
         if with_published:
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
     elif form == "text" and output is None:
-        _show_tables(store, found, rows if with_published else None)
+        _show_tables(store, results, rows if with_published else None)
         return
     elif with_published:
         text = published.render(rows, "markdown" if form == "text" else form)
     elif form == "text":
         sheet = io.StringIO()
-        for one in found:
-            show_board(one, Console(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
+        for item in results:
+            show_board(item, Console(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
         text = sheet.getvalue()
     else:
-        text = tables.render(found, form)
+        text = tables.render(results, form)
     if output is None:
         sys.stdout.write(text)
     else:
         _write(output, text)
 
 
-def _show_tables(store: Store, found: Sequence[Board], rows: Sequence[Compared] | None) -> None:
-    if not found:
+def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared] | None) -> None:
+    if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
         return
     closest = published.closest(rows or ())
-    for one in found:
+    for item in results:
         if rows is None:
-            show_board(one, out)
+            show_board(item, out)
             continue
-        out.print(Text(one.dataset, style="bold") + Text(f"  setting {one.setting}"))
-        lines = [row.cells for row in closest if row.board is one]
+        out.print(Text(item.dataset, style="bold") + Text(f"  setting {item.setting}"))
+        lines = [row.cells for row in closest if row.board is item]
         listing(published.HEADS, lines, empty="the four papers print no figure of these methods on this dataset")
         out.print()
     if rows is not None:
@@ -129,9 +129,9 @@ def _show_tables(store: Store, found: Sequence[Board], rows: Sequence[Compared] 
         out.print(Text(note + more, style="dim"))
 
 
-def show_comparison(found: Sequence[Board]) -> None:
+def show_comparison(results: Sequence[Board]) -> None:
     """Below a run's tables: published figures of the same methods, where the papers print some."""
-    rows = published.closest(published.compare_boards(found))
+    rows = published.closest(published.compare_boards(results))
     if not rows:
         return
     out.print(Text("published figures of these methods, the closest setting of each paper", style="bold"))
@@ -147,9 +147,9 @@ def show_comparison(found: Sequence[Board]) -> None:
     out.print()
 
 
-def comparison_json(found: Sequence[Board]) -> list[dict[str, Any]]:
+def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
     """What `show_comparison` shows, for programs."""
-    return [row.to_json() for row in published.closest(published.compare_boards(found))]
+    return [row.to_json() for row in published.closest(published.compare_boards(results))]
 
 
 @app.command()
@@ -172,25 +172,25 @@ def paper(
 ) -> None:
     """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
     if name is None:
-        known = {one: published.tables_of(one) for one in published.papers()}
-        rows = [(one, len(published.figures(one)), ", ".join(of)) for one, of in known.items()]
+        known = {item: published.tables_of(item) for item in published.papers()}
+        rows = [(item, len(published.figures(item)), ", ".join(of)) for item, of in known.items()]
         common.emit(known, lambda: listing(("paper", "figures", "tables"), rows, empty="none"))
         return
-    found = published.find(paper=name, table=table, method=method, dataset=dataset)
-    found = [figure for figure in found if figure.slip] if misprints else found
-    if not found:
+    results = published.find(paper=name, table=table, method=method, dataset=dataset)
+    results = [figure for figure in results if figure.slip] if misprints else results
+    if not results:
         hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
         raise UserError(f"{name} prints no such figure", try_this=hint)
-    common.emit([asdict(figure) for figure in found], lambda: _show_figures(found))
+    common.emit([asdict(figure) for figure in results], lambda: _show_figures(results))
 
 
-def _show_figures(found: Sequence[Figure]) -> None:
+def _show_figures(results: Sequence[Figure]) -> None:
     rows = []
-    for one in found:
-        unit = "" if one.unit in ("text", "number", "count") else f" {one.unit}"
-        rows.append((one.table, one.method, one.dataset, one.metric, one.value + unit, one.setting))
+    for item in results:
+        unit = "" if item.unit in ("text", "number", "count") else f" {item.unit}"
+        rows.append((item.table, item.method, item.dataset, item.metric, item.value + unit, item.setting))
     listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", below=WHOLE)
-    for note in dict.fromkeys(f"{one.source}, {one.method}: {one.note}" for one in found if one.note):
+    for note in dict.fromkeys(f"{item.source}, {item.method}: {item.note}" for item in results if item.note):
         out.print(Text(note, style="dim"))
 
 
@@ -211,7 +211,7 @@ def show(
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
         common.emit(row.to_json() | documents | {"board": scores.to_json()}, lambda: _show_run(row, scores))
         return
-    known = {one.question: one for one in queries.questions(store, row.dataset_fingerprint)}
+    known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
     if question not in known:
         raise unknown_name("question", question, known, where=row.path)
     answers = queries.answers(store, known[question], [row.run])
@@ -275,59 +275,61 @@ def compare_runs(
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
     store = common.store
-    one, two = (checkpoints.find_run(store, text) for text in (first, second))
+    item, two = (checkpoints.find_run(store, text) for text in (first, second))
     with offering_score():
-        found = compare.diff(store, one, two, metrics=metric, questions=count)
-    common.emit(found.to_json(), lambda: _show_compared(found, common.quiet))
+        result = compare.diff(store, item, two, metrics=metric, questions=count)
+    common.emit(result.to_json(), lambda: _show_compared(result, common.quiet))
 
 
-def _show_compared(found: Diff, quiet: bool) -> None:
-    out.print(Text(f"first   {found.first.path} ({found.first.run[:8]})"))
-    out.print(Text(f"second  {found.second.path} ({found.second.run[:8]})"))
+def _show_compared(result: Diff, quiet: bool) -> None:
+    out.print(Text(f"first   {result.first.path} ({result.first.run[:8]})"))
+    out.print(Text(f"second  {result.second.path} ({result.second.run[:8]})"))
     out.print()
-    rows = [(one.key, _setting(one.first, one.in_first), _setting(one.second, one.in_second)) for one in found.settings]
+    rows = [
+        (setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in result.settings
+    ]
     listing(("setting", "first", "second"), rows, empty="the two were made alike")
     out.print()
-    if found.unpaired:
-        out.print(Text(f"numbers are not paired: {found.unpaired}", style="yellow"))
-    heads = labels([one.metric for one in found.numbers])
+    if result.unpaired:
+        out.print(Text(f"numbers are not paired: {result.unpaired}", style="yellow"))
+    heads = labels([number.metric for number in result.numbers])
     listing(
         ("metric", "first", "second", "difference", "p", "+/=/−"),
-        [(heads[one.metric], *_numbers(one)) for one in found.numbers],
+        [(heads[number.metric], *_numbers(number)) for number in result.numbers],
         empty="neither run has been scored yet: ragmeter run --resume",
     )
-    if found.numbers and not quiet:
-        lower = [one.metric for one in found.numbers if not one.higher_is_better]
+    if result.numbers and not quiet:
+        lower = [number.metric for number in result.numbers if not number.higher_is_better]
         note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; p by sign flips, Holm "
         note += "over the metrics shown; +/=/−: questions on which the second is higher, equal, lower"
         out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
         out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
-    if found.by is not None and found.questions:
+    if result.by is not None and result.questions:
         out.print()
-        more = f", {len(found.questions)} of {found.apart}" if found.apart > len(found.questions) else ""
-        out.print(Text(f"where they differ most on {found.by}{more}", style="bold"))
-        scale = next((one.scale for one in found.numbers if one.metric == found.by), 100.0)
-        for question in found.questions:
+        more = f", {len(result.questions)} of {result.apart}" if result.apart > len(result.questions) else ""
+        out.print(Text(f"where they differ most on {result.by}{more}", style="bold"))
+        scale = next((number.scale for number in result.numbers if number.metric == result.by), 100.0)
+        for question in result.questions:
             _show_apart(question, scale)
 
 
-def _numbers(one: Number) -> tuple[str, ...]:
+def _numbers(item: Number) -> tuple[str, ...]:
     """Both values of a metric, and the difference where there is one."""
 
     def value(estimate: Estimate | None) -> str:
         if estimate is None or estimate.value != estimate.value:
             return ABSENT
-        return plus_minus(estimate.value, estimate.low, estimate.high, scale=one.scale)
+        return plus_minus(estimate.value, estimate.low, estimate.high, scale=item.scale)
 
-    found, p = one.difference, one.p_holm
-    if found is None:
-        return value(one.first), value(one.second), ABSENT, ABSENT, ABSENT
+    result, p = item.difference, item.p_holm
+    if result is None:
+        return value(item.first), value(item.second), ABSENT, ABSENT, ABSENT
     return (
-        value(one.first),
-        value(one.second),
-        plus_minus(found.value, found.low, found.high, "{:+.1f}", one.scale),
+        value(item.first),
+        value(item.second),
+        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale),
         ABSENT if p is None or p != p else f"{p:.4f}",
-        f"{found.wins}/{found.ties}/{found.losses}",
+        f"{result.wins}/{result.ties}/{result.losses}",
     )
 
 
@@ -361,10 +363,10 @@ def tag(
     store = common.store
     if name is None:
         rows, value = list[tuple[str, ...]](), list[dict[str, Any]]()
-        for one in checkpoints.blessings(store):
-            kind, identity = ("run", one.run) if one.run else ("checkpoint", one.checkpoint)
-            rows.append((one.name, kind, (identity or "")[:12], f"{one.blessed_at:%Y-%m-%d %H:%M}", one.note or ""))
-            value.append(asdict(one) | {"blessed_at": one.blessed_at.isoformat()})
+        for blessing in checkpoints.blessings(store):
+            kind, identity = ("run", blessing.run) if blessing.run else ("checkpoint", blessing.checkpoint)
+            rows.append((blessing.name, kind, (identity or "")[:12], f"{blessing.blessed_at:%Y-%m-%d %H:%M}", blessing.note or ""))
+            value.append(asdict(blessing) | {"blessed_at": blessing.blessed_at.isoformat()})
         empty = "there is no tag yet: ragmeter results tag NAME RUN-or-CHECKPOINT"
         common.emit(value, lambda: listing(("tag", "is", "", "since (UTC)", "note"), rows, empty=empty))
         return
@@ -427,16 +429,16 @@ def export(
         raise unknown_name("format", form, ("trec",), where="--format")
     store = common.store
     row = checkpoints.find_run(store, run)
-    ranked = {one.question_id: one.evidence for one in store.predictions(row.run)}
+    ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
     known = queries.questions(store, row.dataset_fingerprint)
-    rankings = [(one.question, ranked.get(one.question, ())) for one in known]
+    rankings = [(item.question, ranked.get(item.question, ())) for item in known]
     if passages:
         rankings = [(question, trec.passages_of(evidence)) for question, evidence in rankings]
     without = None
     with ExitStack() as files:
         lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)
         if qrels is not None:
-            without = trec.write_qrels(files.enter_context(_new(qrels)), [(one.question, one.evidence) for one in known])
+            without = trec.write_qrels(files.enter_context(_new(qrels)), [(item.question, item.evidence) for item in known])
     empty = sum(not evidence for _, evidence in rankings)
     value = {
         "run": row.run,

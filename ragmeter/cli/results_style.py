@@ -50,21 +50,21 @@ def gap(
     """What each style costs each method, paired by question; loss of content apart from loss to style."""
     store = common.store
     name: str | None = None
-    found: list[DropTable] = []
+    results: list[DropTable] = []
     nothing = f"no experiment is stored in {store.folder} yet: ragmeter run FILE"
     if experiment or (store.database.exists and queries.experiments(store)):
         name = queries.experiment(store, experiment).name
         try:
             with offering_score():
-                found = style_drops(store, name, metric, styles=styles or None, over_seeds=over_seeds, reference=reference)
+                results = style_drops(store, name, metric, styles=styles or None, over_seeds=over_seeds, reference=reference)
         except NotStyled as error:
             if experiment or metric or styles or reference:
                 raise
             nothing = f"{error.what}: {error.try_this}"
-    if found and reference is not None and all(table.reference is None for table in found):
-        raise unknown_name("method", reference, {row.method for table in found for row in table.rows}, where="--reference")
-    value = {"experiment": name, "tables": [table.to_json() for table in found]}
-    common.emit(value, lambda: _show_gaps(found) if found else err.print(Text(nothing), soft_wrap=True))
+    if results and reference is not None and all(table.reference is None for table in results):
+        raise unknown_name("method", reference, {row.method for table in results for row in table.rows}, where="--reference")
+    value = {"experiment": name, "tables": [table.to_json() for table in results]}
+    common.emit(value, lambda: _show_gaps(results) if results else err.print(Text(nothing), soft_wrap=True))
 
 
 _HEADS = (
@@ -101,15 +101,15 @@ def _show_gaps(tables: Sequence[DropTable]) -> None:
 
 
 def _gap_line(table: DropTable, row: MethodDrops, drop: Drop) -> tuple[str, ...]:
-    found, scale = drop.found, table.scale
+    result, scale = drop.found, table.scale
     # Of the questions scored in both, so that formal minus gap is the value in the style.
     content = [ABSENT] * 4
     if drop.content_known:
         content = [
             ABSENT if math.isnan(drop.answers_kept.value) else f"{100 * drop.answers_kept.value:.1f}",
-            f"{100 * found.content_lost.value:.1f}",
-            _signed(found.from_content, scale),
-            _signed(found.drop_where_survived, scale),
+            f"{100 * result.content_lost.value:.1f}",
+            _signed(result.from_content, scale),
+            _signed(result.drop_where_survived, scale),
         ]
     beyond = ABSENT
     if drop.beyond is not None:
@@ -118,16 +118,16 @@ def _gap_line(table: DropTable, row: MethodDrops, drop: Drop) -> tuple[str, ...]
         row.method + (" (control)" if row.kind == "control" else ""),
         drop.told.name,
         plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=scale),
-        _signed(found.drop, scale) + ("†" if found.drop.doubt else ""),
+        _signed(result.drop, scale) + ("†" if result.drop.doubt else ""),
         beyond,
         ABSENT if math.isnan(drop.relative) else f"{100 * drop.relative:+.1f} %",
-        ABSENT if math.isnan(found.p_holm) else f"{found.p_holm:.3f}",
+        ABSENT if math.isnan(result.p_holm) else f"{result.p_holm:.3f}",
         *content,
     )
 
 
-def _signed(one: Estimate | Difference, scale: float) -> str:
-    return ABSENT if math.isnan(one.value) else plus_minus(one.value, one.low, one.high, "{:+.1f}", scale)
+def _signed(item: Estimate | Difference, scale: float) -> str:
+    return ABSENT if math.isnan(item.value) else plus_minus(item.value, item.low, item.high, "{:+.1f}", scale)
 
 
 # -- Curves --
@@ -149,8 +149,8 @@ def curve(
     store = common.store
     name = queries.experiment(store, experiment).name
     with offering_score():
-        found = style_curves(store, name, "formal" if over == "mix" else "k", metric, over_seeds=over_seeds)
-    common.emit({"experiment": name, "curves": [table.to_json() for table in found]}, lambda: _show_curves(found))
+        results = style_curves(store, name, "formal" if over == "mix" else "k", metric, over_seeds=over_seeds)
+    common.emit({"experiment": name, "curves": [table.to_json() for table in results]}, lambda: _show_curves(results))
 
 
 def _show_curves(tables: Sequence[CurveTable]) -> None:
@@ -158,13 +158,13 @@ def _show_curves(tables: Sequence[CurveTable]) -> None:
     for table in tables:
         out.print(Text(heads[table.metric], style="bold") + Text(f"  {table.title}"))
         lines = []
-        for one in table.curves:
-            cells = [one.points.get(x) for x in table.places]
+        for item in table.curves:
+            cells = [item.points.get(x) for x in table.places]
             values = [
                 ABSENT if cell is None or math.isnan(cell.value) else plus_minus(cell.value, cell.low, cell.high, scale=table.scale)
                 for cell in cells
             ]
-            lines.append((one.method, *values, _signed(one.change, table.scale)))
+            lines.append((item.method, *values, _signed(item.change, table.scale)))
         points = [f"{100 * x:g} % formal" if table.over == "formal" else f"K={x:g}" for x in table.places]
         listing(("method", *points, "change"), lines, empty="no method was scored on this metric", keys=1)
         out.print()
@@ -206,16 +206,16 @@ def sensitivity(
     from ragmeter.runner.progress import CountingProgress
     from ragmeter.runner.tasks import require_device
 
-    store, given = common.store, options.given_options(config, settings)
-    chosen = _rerankers(rerankers or (), given.pop("reranker", {}), experiment, profile, store.folder)
+    store, value = common.store, options.given_options(config, settings)
+    chosen = _rerankers(rerankers or (), value.pop("reranker", {}), experiment, profile, store.folder)
     for component in chosen.values():
         component.preflight()
     require_device(device)
-    services = Services(seed=seed, artefacts=store.artefacts, device=device, cache=store.cache)
+    services = Services(seed=seed, artifacts=store.artifacts, device=device, cache=store.cache)
     if not common.talk:
         hub.be_quiet()
     with err.status("loading", spinner="dots") if common.talk else nullcontext():
-        benchmark = experiments.load_benchmark(reference, given, services, setting=setting, limit=limit)
+        benchmark = experiments.load_benchmark(reference, value, services, setting=setting, limit=limit)
     own = benchmark.extra.get("pairs")
     source = load_pairs(pairs) if pairs else StylePairs(own) if own else None
     both, made = {}, {}
@@ -228,9 +228,9 @@ def sensitivity(
         reranker = component.build(services)
         for style, questions in both.items():
             with CountingProgress(f"{name}, {style}", quiet=not common.talk) as progress:
-                found = measure(reranker, questions, progress.reached)
-            rows.append((name, style, sensitivity_estimates(found, questions)))
-    measured = [{"reranker": name, "style": style} | {key: plain(asdict(one)) for key, one in of.items()} for name, style, of in rows]
+                result = measure(reranker, questions, progress.reached)
+            rows.append((name, style, sensitivity_estimates(result, questions)))
+    measured = [{"reranker": name, "style": style} | {key: plain(asdict(item)) for key, item in of.items()} for name, style, of in rows]
 
     def show() -> None:
         for style, how in made.items():
@@ -246,12 +246,12 @@ def sensitivity(
     common.emit({"benchmark": benchmark.name, "texts": made, "rerankers": measured}, show)
 
 
-def _rerankers(names: Sequence[str], given: Any, experiment: str | None, profile: str | None, folder: Path) -> dict[str, Component]:
+def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile: str | None, folder: Path) -> dict[str, Component]:
     """Rerankers by name: those named, and those of an experiment's methods, each once."""
-    if given and (len(names) != 1 or not isinstance(given, Mapping)):
+    if value and (len(names) != 1 or not isinstance(value, Mapping)):
         what = "reranker.KEY=VALUE is an option of one reranker"
         raise UserError(what, where="--set", try_this="name one --reranker, or describe them in a file: --experiment FILE")
-    found = {name: _reranker(name, given) for name in names}
+    results = {name: _reranker(name, value) for name in names}
     if experiment is not None:
         for method in experiments.load(experiment, profile=profile, store=folder).methods:
             for plan in method.needs if method.composition.rerankers else ():
@@ -259,31 +259,31 @@ def _rerankers(names: Sequence[str], given: Any, experiment: str | None, profile
                     what = f"{method.name!r} needs the training {plan.name!r}, which is not done"
                     raise UserError(what, where=plan.where, try_this=f"ragmeter run {experiment}")
             for component in method.composition.rerankers[:1]:
-                if component.fingerprint not in {other.fingerprint for other in found.values()}:
-                    found[method.name] = component
-    if not found:
+                if component.fingerprint not in {other.fingerprint for other in results.values()}:
+                    results[method.name] = component
+    if not results:
         raise UserError(
             "no reranker is named" if experiment is None else "no method of this experiment reranks",
             where=experiment,
             try_this="--reranker ID, or --experiment NAME: `ragmeter list methods --kind reranker`",
         )
-    return found
+    return results
 
 
-def _reranker(name: str, given: Mapping[str, Any]) -> Component:
+def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
     entry = METHODS.get(name, where="--reranker")
     if entry.kind != "reranker":
         hint = "`ragmeter list methods --kind reranker` lists what fits"
         raise UserError(f"{name!r} is a {entry.kind}, not a reranker", where="--reranker", try_this=hint)
     try:
-        return Component(entry, entry.validate(given))
+        return Component(entry, entry.validate(settings))
     except ValidationError as error:
         from ragmeter.runner.rewriting import refusal
 
         raise refusal(error, name, entry.config, "reranker.") from None
 
 
-def _shown(one: Estimate) -> str:
-    if math.isnan(one.value):
+def _shown(item: Estimate) -> str:
+    if math.isnan(item.value):
         return ABSENT
-    return f"{one.value:.3f}" + ("" if math.isnan(one.low) else f" ± {(one.high - one.low) / 2:.3f}") + ("†" if one.doubt else "")
+    return f"{item.value:.3f}" + ("" if math.isnan(item.low) else f" ± {(item.high - item.low) / 2:.3f}") + ("†" if item.doubt else "")

@@ -99,23 +99,23 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
 
     store = common.store
     outcomes = carry_through(experiment, store, how, talk=common.talk)
-    runs, found = queries.runs(store, experiment.name), boards(store, experiment.name)
+    runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
     battles = battle_boards(store, runs, experiment.reference) if common.json or common.verbose else []
     value: dict[str, Any] = {}
     if common.json:
-        value = {"experiment": experiment.name, "boards": [board.to_json() for board in found]}
-        value |= {"battles": [one.to_json() for one in battles], "published": comparison_json(found)}
+        value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}
+        value |= {"battles": [battle.to_json() for battle in battles], "published": comparison_json(results)}
     else:
         seeded = any(stem(row.method) != row.method for row in runs)
-        shown = boards(store, experiment.name, over_seeds=True) if seeded else found
+        shown = boards(store, experiment.name, over_seeds=True) if seeded else results
         for board in shown:
             show_board(board, out, verbose=common.verbose)
         if common.verbose:
             if seeded:
                 out.print(Text("rows of several seeds; `ragmeter results` shows each", style="dim"))
-            show_comparison(found)
-            for one in battles:
-                show_battles(one, out, {row.method for row in runs if row.kind == "control"})
+            show_comparison(results)
+            for battle in battles:
+                show_battles(battle, out, {row.method for row in runs if row.kind == "control"})
         known = queries.definitions(store)
         for board in shown:
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)

@@ -80,10 +80,10 @@ def import_runs(
     """Import the runs of other stores; what is here already stays as it is."""
     from results import exchange
 
-    found = [{"source": str(source), **asdict(exchange.merge(common.store, source))} for source in sources]
+    results = [{"source": str(source), **asdict(exchange.merge(common.store, source))} for source in sources]
     keys = ("source", "new_runs", "completed_runs", "questions")
-    lines = [[one[key] for key in keys] for one in found]
-    common.emit(found, lambda: listing(("from", "new runs", "completed runs", "questions"), lines, empty="nothing to import"))
+    lines = [[item[key] for key in keys] for item in results]
+    common.emit(results, lambda: listing(("from", "new runs", "completed runs", "questions"), lines, empty="nothing to import"))
 
 
 @app.command()
@@ -103,7 +103,7 @@ def prune(
 
     store = common.store
     chosen = _chosen(store, runs or [], experiment, orphans or not (runs or experiment or artifacts), older_than)
-    gone = exchange.prune(store, [row.run for row in chosen], artefacts=artifacts) if yes else None
+    gone = exchange.prune(store, [row.run for row in chosen], artifacts=artifacts) if yes else None
     before, after = exchange.vacuum(store.database) if yes else (0, 0)
 
     def show() -> None:
@@ -114,7 +114,7 @@ def prune(
             out.print(Text(f"nothing was deleted; --yes deletes these. --artifacts: indexes and embeddings, {size:,.0f} MiB"))
             return
         sets, passages = counted(gone.datasets, "data set"), counted(gone.passages, "passage")
-        freed = max(0, before - after) + (gone.artefact_bytes if artifacts else 0)
+        freed = max(0, before - after) + (gone.artifact_bytes if artifacts else 0)
         out.print(Text(f"deleted: {counted(gone.runs, 'run')}, {sets}, {passages}; {freed / MIB:,.1f} MiB less on the disk"))
         if gone.resting:
             out.print(Text(f"{counted(gone.resting, 'label')} by people stay, for when equal answers are imported"))
@@ -171,7 +171,7 @@ def export_replies(
     keys = None
     if run is not None:
         answers = common.store.predictions(checkpoints.find_run(common.store, run).run)
-        keys = [str(one.notes[CALL]) for one in answers if one.notes.get(CALL)]
+        keys = [str(answer.notes[CALL]) for answer in answers if answer.notes.get(CALL)]
         if not keys:
             raise UserError("this run asked no endpoint, or kept no reply", where=run, try_this="leave --run out")
     try:

@@ -111,10 +111,10 @@ def _submit(
 ) -> int:
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, where="--format")
-    given = given_options(None, settings)
-    path = given.pop("path", None)
-    if given:
-        raise UserError("the card says which options the data have", where=f"--set {next(iter(given))}", try_this="--set path=FILE")
+    supplied = given_options(None, settings)
+    path = supplied.pop("path", None)
+    if supplied:
+        raise UserError("the card says which options the data have", where=f"--set {next(iter(supplied))}", try_this="--set path=FILE")
     store = common.store
     checked = Checker(store, known_boards, None if path is None else str(path)).check(file, card, format)
     report = checked.report
@@ -156,9 +156,9 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
     else:
         scales = {str(metric): 1.0 if metric.entry.unit == "number" else 100.0 for metric in checked.metrics}
         rows = []
-        for metric, one in worth.items():
-            shown = plus_minus(one.value, one.low, one.high, scale=scales[metric]) if one.n else "unscorable"
-            rows.append((metric, shown, f"{one.n:,}"))
+        for metric, item in worth.items():
+            shown = plus_minus(item.value, item.low, item.high, scale=scales[metric]) if item.n else "unscorable"
+            rows.append((metric, shown, f"{item.n:,}"))
         listing(("metric", "value × 100 ± half its 95 % interval", "questions"), rows, empty="")
 
 
@@ -176,16 +176,16 @@ def template(
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
     resolved, entry = registry.resolve(reference)
-    given = given_options(config, settings)
+    supplied = given_options(config, settings)
     try:
-        data = entry.config.model_validate(given)
+        data = entry.config.model_validate(supplied)
     except ValidationError as error:
         raise refusal(error, entry.id, entry.config) from None
     # A card names no file of this machine.
-    given.pop("path", None)
+    supplied.pop("path", None)
     parsed = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
     target = target_of(str(resolved), data, limit, parsed, seed, common.store)
-    files = write_template(output, target, parsed, seed=seed, limit=limit, config=given, passages=passages)
+    files = write_template(output, target, parsed, seed=seed, limit=limit, config=supplied, passages=passages)
     questions = len(target.asked.questions)
 
     def show() -> None:
@@ -262,18 +262,18 @@ def _show_verification(result: Verification, submitted: RunRow, ours: RunRow, or
     out.print(f"same answer to {result.same_answers} of {result.questions} questions, same ranking for {result.same_evidence}")
     rows = [
         (
-            *(one.metric, _hundred(one.submitted), _hundred(one.ours), _hundred(one.difference, "+")),
-            f"{one.differing} of {result.questions}",
-            "" if one.agrees else "beyond the tolerance",
+            *(metric.metric, _hundred(metric.submitted), _hundred(metric.ours), _hundred(metric.difference, "+")),
+            f"{metric.differing} of {result.questions}",
+            "" if metric.agrees else "beyond the tolerance",
         )
-        for one in result.metrics
+        for metric in result.metrics
     ]
     listing(("metric", "submitted", "ours", "difference", "questions that differ", ""), rows, empty="no metric in common")
-    for one in result.metrics:
-        if not one.agrees:
-            for question, theirs, mine in one.first:
+    for metric in result.metrics:
+        if not metric.agrees:
+            for question, theirs, mine in metric.first:
                 values = f"submitted {_hundred(theirs)}, ours {_hundred(mine)}"
-                out.print(Text(f"  {one.metric} of question {question!r}: {values}"), soft_wrap=True)
+                out.print(Text(f"  {metric.metric} of question {question!r}: {values}"), soft_wrap=True)
     if result.not_compared:
         err.print(Text("not compared, ours was not scored on them: " + ", ".join(result.not_compared)), soft_wrap=True)
     verdict = "verified" if result.agrees else f"not confirmed, stays {origin}"

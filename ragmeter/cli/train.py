@@ -63,8 +63,8 @@ def run(
     require_extra(entry.extra, f"training {entry.id}")
     require_device(device)
     flags = {"preset": preset, "base": base, "data": data, "graph": graph}
-    given = given_options(config, settings) | {key: value for key, value in flags.items() if value}
-    training = _configured(entry, given, config)
+    supplied = given_options(config, settings) | {key: value for key, value in flags.items() if value}
+    training = _configured(entry, supplied, config)
     planned = training.stages_of(entry.stages)
     if stage is not None and stage not in planned:
         raise UserError(
@@ -86,12 +86,12 @@ def run(
         return
     lines = [
         (
-            one.stage,
+            item.stage,
             checkpoint.sha256[:12],
-            "trained" if one.fresh else "was there",
-            ", ".join(f"{figure} {value:.4g}" for figure, value in one.figures.items()),
+            "trained" if item.fresh else "was there",
+            ", ".join(f"{figure} {value:.4g}" for figure, value in item.figures.items()),
         )
-        for one, checkpoint in trained
+        for item, checkpoint in trained
     ]
 
     def show() -> None:
@@ -99,7 +99,7 @@ def run(
         if trained:
             out.print(Text(f"the last one: {trained[-1][1].path}"))
 
-    common.emit({"training": entry.id, "work": str(job.work), "stages": [one.to_json() for _, one in trained]}, show)
+    common.emit({"training": entry.id, "work": str(job.work), "stages": [item.to_json() for _, item in trained]}, show)
 
 
 def list_trainings(name: str | None, common: Common) -> None:
@@ -121,14 +121,14 @@ _EXAMPLES = {
 """How options that are flags of their own are given."""
 
 
-def _configured(entry: TrainingEntry, given: dict[str, Any], config: Path | None) -> TrainingConfig:
+def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:
     """The options of a training, checked.
 
     Raises:
         UserError: An option is unknown or of the wrong type; the message names file and line, or the flag.
     """
     try:
-        return entry.validate(given)
+        return entry.validate(settings)
     except ValidationError as error:
         if config is not None:
             raise yaml_source.explain(error, entry.config, yaml_source.read(config.read_text("utf-8-sig"), str(config))) from None
@@ -156,29 +156,29 @@ def list_checkpoints(common: Common) -> None:
     for tag in checkpoints.blessings(store):
         if tag.checkpoint:
             tags.setdefault(tag.checkpoint, []).append(tag.name)
-    registered = {one.path for one in known}
+    registered = {item.path for item in known}
     folders = (card.parent for card in sorted((store.folder / "checkpoints").rglob(CARD)))
     waiting = [folder for folder in folders if folder not in registered]
 
     def show() -> None:
         rows = [
             (
-                one.name,
-                one.method,
-                one.stage,
-                one.sha256[:12],
-                ", ".join(tags.get(one.sha256, ())),
-                f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else "",
-                str(one.path) if one.path.is_dir() else f"{one.path} (gone)",
+                item.name,
+                item.method,
+                item.stage,
+                item.sha256[:12],
+                ", ".join(tags.get(item.sha256, ())),
+                f"{item.added_at:%Y-%m-%d %H:%M}" if item.added_at else "",
+                str(item.path) if item.path.is_dir() else f"{item.path} (gone)",
             )
-            for one in known
+            for item in known
         ]
         empty = f"{store.folder} holds no checkpoint: `ragmeter train` makes one, `ragmeter train checkpoints add FOLDER` adds one"
         listing(("checkpoint", "method", "stage", "sha256", "tags", "added (UTC)", "folder"), rows, empty=empty)
         for path in waiting:
             err.print(Text(f"not in the list: {path} (ragmeter train checkpoints add {path})"))
 
-    value = [one.to_json() | {"blessed": tags.get(one.sha256, []), "registered": True} for one in known]
+    value = [item.to_json() | {"blessed": tags.get(item.sha256, []), "registered": True} for item in known]
     value += [checkpoints.read(path).to_json() | {"blessed": [], "registered": False} for path in waiting]
     common.emit(value, show)
 
@@ -188,7 +188,7 @@ def add_checkpoint(folder: Annotated[Path, typer.Argument(help="A folder with a 
     """Check a checkpoint folder and add it to the store."""
     store = common.store
     added = checkpoints.register(store, folder)
-    known = {one.sha256 for one in checkpoints.checkpoints(store)}
+    known = {checkpoint.sha256 for checkpoint in checkpoints.checkpoints(store)}
     unknown = [parent for parent in added.parents if parent not in known]
 
     def show() -> None:
@@ -211,22 +211,22 @@ def check_checkpoints(
     if checkpoint is not None:
         folder = Path(checkpoint)
         path = folder if (folder / CARD).is_file() else checkpoints.find_checkpoint(common.store, checkpoint).path
-        found = checkpoints.verify(path)
-        common.emit([_state(found, None)], lambda: out.print(Text(f"{found.name}: as described, {found.path}")))
+        result = checkpoints.verify(path)
+        common.emit([_state(result, None)], lambda: out.print(Text(f"{result.name}: as described, {result.path}")))
         return 0
     states = []
-    for one in checkpoints.checkpoints(common.store):
+    for item in checkpoints.checkpoints(common.store):
         try:
-            now = checkpoints.verify(one.path).sha256
-            problem = None if now == one.sha256 else f"another checkpoint is there now: {now[:12]}"
+            now = checkpoints.verify(item.path).sha256
+            problem = None if now == item.sha256 else f"another checkpoint is there now: {now[:12]}"
         except UserError as error:
             problem = error.what
-        states.append(_state(one, problem))
+        states.append(_state(item, problem))
     rows = [(state["name"], state["sha256"][:12], state["problem"] or "as described", state["path"]) for state in states]
     empty = "the store holds no checkpoint: `ragmeter train` makes one"
     common.emit(states, lambda: listing(("checkpoint", "sha256", "", "folder"), rows, empty=empty))
     return int(any(state["problem"] for state in states))
 
 
-def _state(one: Checkpoint, problem: str | None) -> dict[str, Any]:
-    return {"name": one.name, "sha256": one.sha256, "path": str(one.path), "problem": problem}
+def _state(item: Checkpoint, problem: str | None) -> dict[str, Any]:
+    return {"name": item.name, "sha256": item.sha256, "path": str(item.path), "problem": problem}

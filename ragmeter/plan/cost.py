@@ -92,8 +92,8 @@ class DeviceClass:
 
 
 DEVICES: Mapping[str, DeviceClass] = {
-    one.name: one
-    for one in (
+    item.name: item
+    for item in (
         DeviceClass("h200", 989e12, 67e12, 4.8e12),
         DeviceClass("h100", 989e12, 67e12, 3.35e12),
         DeviceClass("a100", 312e12, 19.5e12, 2.039e12),
@@ -104,7 +104,7 @@ DEVICES: Mapping[str, DeviceClass] = {
     )
 }
 DEFAULT_DEVICE = "h100"
-UTILISATION = 0.4
+UTILIZATION = 0.4
 """Share of the peak that a tuned loop of a large model reaches; small models and short texts reach less."""
 BANDWIDTH = 0.6
 """Share of the memory's bandwidth that decoding reaches."""
@@ -116,16 +116,16 @@ class Assumptions:
 
     Attributes:
         device: The kind of GPU, one of them.
-        utilisation: Share of its peak that is reached in training and in reading prompts.
+        utilization: Share of its peak that is reached in training and in reading prompts.
         bandwidth: Share of its memory's bandwidth that is reached in writing.
     """
 
     device: DeviceClass = DEVICES[DEFAULT_DEVICE]
-    utilisation: float = UTILISATION
+    utilization: float = UTILIZATION
     bandwidth: float = BANDWIDTH
 
     @classmethod
-    def of(cls, device: str | None = None, utilisation: float | None = None) -> Assumptions:
+    def of(cls, device: str | None = None, utilization: float | None = None) -> Assumptions:
         """From a device's name and a share.
 
         Raises:
@@ -134,7 +134,7 @@ class Assumptions:
         name = DEFAULT_DEVICE if device is None else device
         if name not in DEVICES:
             raise unknown_name("GPU", name, DEVICES, where="--gpu")
-        share = UTILISATION if utilisation is None else utilisation
+        share = UTILIZATION if utilization is None else utilization
         if not 0 < share <= 1:
             raise UserError(f"{share:g} is no share of a peak", where="--utilization", try_this="a number above 0, at most 1")
         return cls(DEVICES[name], share)
@@ -143,7 +143,7 @@ class Assumptions:
         device = self.device
         return (
             f"one {device.name}: {device.half / 1e12:g} TFLOP/s in 16 bits, {device.single / 1e12:g} in float32, "
-            f"{device.bandwidth / 1e12:g} TB/s; {self.utilisation:.0%} of the peak in training and reading, "
+            f"{device.bandwidth / 1e12:g} TB/s; {self.utilization:.0%} of the peak in training and reading, "
             f"{self.bandwidth:.0%} of the bandwidth in writing"
         )
 
@@ -161,7 +161,7 @@ class Assumptions:
             dtype: In which it computes.
             causal: Whether a token sees only those before it.
         """
-        return operations(size, tokens, length, causal=causal) / (self.device.peak(dtype) * self.utilisation)
+        return operations(size, tokens, length, causal=causal) / (self.device.peak(dtype) * self.utilization)
 
     def training(self, size: ModelSize, tokens: float, length: float, dtype: str, *, causal: bool = True) -> float:
         """Seconds of forward and backward passes: three times `reading`, 6·N a token."""
@@ -363,7 +363,7 @@ class Weights:
         if model not in self._trainings:
             path = Path(model).expanduser().absolute()
             # A stage's folder, or a tower's in it.
-            homes = (self._homes.get(one) for one in (path, *path.parents[:2]))
+            homes = (self._homes.get(item) for item in (path, *path.parents[:2]))
             self._trainings[model] = next(filter(None, homes), None)
         return self._trainings[model]
 
@@ -467,7 +467,7 @@ def _model_cost(
     limit = getattr(config, "max_prompt_tokens", None)
     if isinstance(config, Seq2SeqConfig):
         limit = limit or T5_PROMPT
-    lengths = [count(one.question, _handed_to_reader(one, k)) for one in shape.asked]
+    lengths = [count(item.question, _handed_to_reader(item, k)) for item in shape.asked]
     calls = Calls(questions, mean([min(length, limit or length) for length in lengths]), longest)
     if isinstance(config, ChatConfig):
         return asked(calls, config, assume)
@@ -497,8 +497,8 @@ def _prompts(
     return count, instructions.longest(int(own))
 
 
-def _handed_to_reader(one: Asked, k: int | None) -> Passages:
-    return one.passages if k is None else one.passages[:k]
+def _handed_to_reader(item: Asked, k: int | None) -> Passages:
+    return item.passages if k is None else item.passages[:k]
 
 
 # -- CLaRa ----------------------------------------------------------------------------------------------------------
@@ -521,8 +521,8 @@ def memory_cost(
         return unknown(f"reading by {model}: it is no checkpoint that is here or trained by this experiment")
     if not shape.asked:
         return unknown(f"tokens of {shape.reference}: its lengths are unknown")
-    documents = mean([len(_handed_to_reader(one, k)) for one in shape.asked])
-    prompt = mean([_tokens(messages(answer(one.question, 1), MEMORY)) for one in shape.asked])
+    documents = mean([len(_handed_to_reader(item, k)) for item in shape.asked])
+    prompt = mean([_tokens(messages(answer(item.question, 1), MEMORY)) for item in shape.asked])
     memory = documents * clara.memory_tokens
     calls = Calls(questions, prompt + memory, config.max_new_tokens, memory)
     size = weights.size(model)
@@ -546,11 +546,11 @@ def _text_cost(config: ClaraTextConfig, shape: Shape, questions: float, k: int |
     model = base or ClaraConfig.model_validate({"max_length": config.max_length, "rate": config.max_length})
     most = CHARACTERS_PER_TOKEN * model.max_length
 
-    def count(one: Asked) -> int:
-        texts = [passage.full_text[:most] for passage in _handed_to_reader(one, k)]
-        return _tokens(messages(answer_from_text(one.question, texts), "\n".join(texts)))
+    def count(item: Asked) -> int:
+        texts = [passage.full_text[:most] for passage in _handed_to_reader(item, k)]
+        return _tokens(messages(answer_from_text(item.question, texts), "\n".join(texts)))
 
-    prompt = mean([min(count(one), model.max_prompt - config.max_new_tokens) for one in shape.asked])
+    prompt = mean([min(count(item), model.max_prompt - config.max_new_tokens) for item in shape.asked])
     calls = Calls(questions, prompt, config.max_new_tokens)
     return here(calls, weights.size(config.model, config.revision), config.dtype, config.batch_size, assume)
 
@@ -601,8 +601,8 @@ def indexes(component: Component, work: Work) -> Iterator[Index]:
     """The indexes that a retriever, or those underneath it, search."""
     config = component.config
     inner = list(retrievers_in(config))
-    for one in inner:
-        yield from indexes(one, work)
+    for item in inner:
+        yield from indexes(item, work)
     cost = _index_cost(component, work)
     if cost is not None:
         yield Index(component, cost)
@@ -669,8 +669,8 @@ def searching(component: Component, work: Work, depth: int | None) -> Cost:
     if config.__class__ is MethodConfig or isinstance(config, BM25Config):
         return Cost()
     cost = Cost()
-    for one in retrievers_in(config):
-        cost += searching(one, work, depth)
+    for item in retrievers_in(config):
+        cost += searching(item, work, depth)
     if isinstance(config, HydeConfig):
         calls = Calls(questions * config.samples, shape.question + PROMPT, config.llm.max_tokens)
         written = encoding(config.retriever.config, calls.number, calls.completion, work)
@@ -694,13 +694,13 @@ def searching(component: Component, work: Work, depth: int | None) -> Cost:
 def _tree_cost(config: TreeConfig, work: Work) -> Cost:
     """A node has an answer, and above the last level a child for every way of asking; evidence adds up on the way."""
     ways, shape = len(QUERY_TOKENS), work.shape
-    found = config.per_query * min(shape.passage, (config.evidence_words or shape.passage) / WORDS_PER_TOKEN)
+    result = config.per_query * min(shape.passage, (config.evidence_words or shape.passage) / WORDS_PER_TOKEN)
     calls = tokens = 0.0
     for level in range(config.depth + 1):
         nodes = ways**level
         written = nodes * (1 + (ways if level < config.depth else 0))
         calls += written
-        tokens += written * (PROMPT + shape.question + level * (found + config.max_new_tokens))
+        tokens += written * (PROMPT + shape.question + level * (result + config.max_new_tokens))
     number = work.questions * calls
     size = work.weights.size(config.model, config.revision)
     return here(Calls(number, tokens / calls, config.max_new_tokens), size, config.dtype, config.batch_size, work.assume)
@@ -763,33 +763,33 @@ OURS = "methods."
 def parts(method: MethodPlan, benchmark: BenchmarkPlan, work: Work) -> dict[str, Cost]:
     """What each step takes for all questions that are left: candidates, retrieve, rerank, compress, read, store."""
     made_of = method.composition
-    found: dict[str, Cost] = {}
+    results: dict[str, Cost] = {}
     prescribed = candidate_retriever(benchmark.setting)
     if prescribed is not None:
-        found["candidates"] = searching(prescribed, work, None)
+        results["candidates"] = searching(prescribed, work, None)
     work = replace(work, shape=_handed(made_of.method, work.shape))
-    found["retrieve"] = searching(made_of.method, work, made_of.kept)
+    results["retrieve"] = searching(made_of.method, work, made_of.kept)
     for reranker in made_of.rerankers:
-        found["rerank"] = found.get("rerank", Cost()) + ordering(reranker, work, made_of.kept)
+        results["rerank"] = results.get("rerank", Cost()) + ordering(reranker, work, made_of.kept)
     if made_of.method.entry.whole:
-        found["read"] = _whole(made_of.method, work)
+        results["read"] = _whole(made_of.method, work)
     if made_of.compressor is not None:
-        found["compress"] = _compressed(made_of.compressor, work, made_of.handed_on)
+        results["compress"] = _compressed(made_of.compressor, work, made_of.handed_on)
     reader = made_of.answering
     if reader is not None:
         compressed = made_of.compressor is not None and isinstance(made_of.compressor.config, ClaraCompressorConfig)
-        found["read"] = reading_cost(
+        results["read"] = reading_cost(
             reader, work.shape, work.questions, made_of.handed_on, work.assume, work.weights, compressed=compressed
         )
     kept = work.shape.candidates if made_of.kept is None else min(made_of.kept, work.shape.candidates)
-    found["store"] = Cost(disk=work.questions * (ROW + RANKED * kept))
-    return {name: cost for name, cost in found.items() if cost != Cost()}
+    results["store"] = Cost(disk=work.questions * (ROW + RANKED * kept))
+    return {name: cost for name, cost in results.items() if cost != Cost()}
 
 
 def _handed(method: Component, shape: Shape) -> Shape:
     if method.id not in WITHOUT_PASSAGES:
         return shape
-    return replace(shape, asked=tuple(replace(one, passages=(), candidates=0) for one in shape.asked), whole=False)
+    return replace(shape, asked=tuple(replace(item, passages=(), candidates=0) for item in shape.asked), whole=False)
 
 
 def _whole(method: Component, work: Work) -> Cost:
@@ -810,7 +810,7 @@ def _compressed(compressor: Component, work: Work, k: int | None) -> Cost:
         clara = work.weights.clara(config.model)
         if clara is None:
             return unknown(f"compressing by {config.model}: it is no checkpoint that is known here")
-        documents = mean([len(one.passages if k is None else one.passages[:k]) for one in work.shape.asked])
+        documents = mean([len(item.passages if k is None else item.passages[:k]) for item in work.shape.asked])
         return compressing(clara, work.shape, work.questions * documents, work.assume, work.weights, config.model)
     return Cost() if type(config).__module__.startswith(OURS) else unknown(f"compressing by {compressor.id}")
 
@@ -827,7 +827,7 @@ class JudgeRow:
 
     Attributes:
         judge: Its id.
-        asked: Judgements at most: answers, or pairs of them in both orders, repeated. What is judged already, or
+        asked: Judgments at most: answers, or pairs of them in both orders, repeated. What is judged already, or
             needs no opinion, is not taken off; a judge may need several calls for one of them.
         cost: At most, one call each.
     """
@@ -838,7 +838,7 @@ class JudgeRow:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {"judge": self.judge, "judgements": self.asked, "cost": self.cost.to_json()}
+        return {"judge": self.judge, "judgments": self.asked, "cost": self.cost.to_json()}
 
 
 def judge_rows(experiment: Experiment, shapes: Sequence[Shape], answer: float, assume: Assumptions) -> list[JudgeRow]:
@@ -873,7 +873,7 @@ def _cost(plan: JudgePlan, shape: Shape, number: int, answer: float, assume: Ass
     if not isinstance(config, ChatConfig):
         return unknown(f"judging by {plan.judge.entry.id}")
     if not isinstance(config, LLMJudgeConfig):
-        return Cost(calls=number) + unknown(f"tokens of {plan.judge.entry.id}: how many calls a judgement takes varies")
+        return Cost(calls=number) + unknown(f"tokens of {plan.judge.entry.id}: how many calls a judgment takes varies")
     if not shape.asked:
         return Cost(calls=number) + unknown(f"tokens of {plan.judge.entry.id} on {shape.reference}")
     prompt = config.load()

@@ -60,12 +60,12 @@ class EndpointRow:
 
 def endpoint_rows(experiment: Experiment) -> list[EndpointRow]:
     """Every model at every endpoint, once."""
-    found: dict[tuple[str, str], list[str]] = {}
+    results: dict[tuple[str, str], list[str]] = {}
     for who, chat in _chats(experiment):
-        askers = found.setdefault((chat.url, chat.model), [])
+        askers = results.setdefault((chat.url, chat.model), [])
         if who not in askers:
             askers.append(who)
-    return [EndpointRow(url, model, tuple(askers)) for (url, model), askers in found.items()]
+    return [EndpointRow(url, model, tuple(askers)) for (url, model), askers in results.items()]
 
 
 def _chats(experiment: Experiment) -> Iterator[tuple[str, ChatConfig]]:
@@ -86,8 +86,8 @@ def _of_training(config: TrainingConfig) -> Iterator[ChatConfig]:
     used = getattr(config, "chats", None)
     yield from chats_in(config) if used is None else used
     if config.wanted_judge is not None:
-        name, given = config.wanted_judge
-        yield from chats_in(JUDGES.get(name).config.model_validate(given))
+        name, value = config.wanted_judge
+        yield from chats_in(JUDGES.get(name).config.model_validate(value))
 
 
 def chats_in(config: BaseModel) -> Iterator[ChatConfig]:
@@ -197,8 +197,8 @@ def missing(
         needed_disk: Bytes that the plan comes to, at most.
     """
     left = [plan for plan in experiment.trainings if plan.trained(store) != plan.stages]
-    models = [one for model, who in needed_models(experiment, left, weights) for one in _of_model(*model, who)]
-    found = [
+    models = [item for model, who in needed_models(experiment, left, weights) for item in _of_model(*model, who)]
+    results = [
         *_of_data(shapes, "benchmarks"),
         *_of_data(taught, "trainings"),
         *_of_trainings(left),
@@ -208,11 +208,11 @@ def missing(
         *_of_disk(store, needed_disk),
     ]
     merged: dict[tuple[str, str, str | None], Missing] = {}
-    for one in found:
-        key = (one.kind, one.what, one.remedy)
+    for item in results:
+        key = (item.kind, item.what, item.remedy)
         known = merged.get(key)
-        who = tuple(dict.fromkeys((*known.needed_by, *one.needed_by))) if known else one.needed_by
-        merged[key] = Missing(one.kind, one.what, one.where, one.remedy, who)
+        who = tuple(dict.fromkeys((*known.needed_by, *item.needed_by))) if known else item.needed_by
+        merged[key] = Missing(item.kind, item.what, item.where, item.remedy, who)
     return list(merged.values())
 
 
@@ -339,8 +339,8 @@ def published_rows(experiment: Experiment) -> list[PublishedRow]:
         return []
     table = match["number"] if match["what"] == "table" else f"figure {match['number']}"
     ours = [_plain(stem(method.name)) for method in experiment.methods]
-    found = [figure for figure in figures(match["paper"]) if figure.table == table and "over" not in figure.conditions]
-    counted = Counter(name for figure in found for name in _named(figure) if not any(_plain(name) in one for one in ours))
+    results = [figure for figure in figures(match["paper"]) if figure.table == table and "over" not in figure.conditions]
+    counted = Counter(name for figure in results for name in _named(figure) if not any(_plain(name) in our for our in ours))
     return [PublishedRow(name, match["paper"], table, number) for name, number in counted.items()]
 
 
@@ -366,15 +366,15 @@ Flat = dict[str, str]
 def variants(plans: Sequence[BenchmarkPlan]) -> list[str]:
     """For each benchmark the options, `key=value`, in which it is not like the others of its name; "" for one alone."""
     options = [_flat(plan.config.model_dump(mode="json", exclude_unset=True)) for plan in plans]
-    for plan, given in zip(plans, options, strict=True):
-        given.update({} if plan.limit is None else {"limit": str(plan.limit)})
+    for plan, supplied in zip(plans, options, strict=True):
+        supplied.update({} if plan.limit is None else {"limit": str(plan.limit)})
     names = [(str(plan.reference), str(plan.setting)) for plan in plans]
-    found = []
-    for name, given in zip(names, options, strict=True):
+    results = []
+    for name, supplied in zip(names, options, strict=True):
         alike = [other for other, its in zip(options, names, strict=True) if its == name]
-        differing = {key for other in alike for key in other if any(one.get(key) != other[key] for one in alike)}
-        found.append(", ".join(f"{key}={given[key]}" for key in given if key in differing))
-    return found
+        differing = {key for other in alike for key in other if any(item.get(key) != other[key] for item in alike)}
+        results.append(", ".join(f"{key}={supplied[key]}" for key in supplied if key in differing))
+    return results
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Flat:
@@ -476,13 +476,13 @@ class Plan:
 
     @property
     def totals(self) -> dict[str, Cost]:
-        """What is left of trainings, tasks and judgements, and all together."""
-        found = {
+        """What is left of trainings, tasks and judgments, and all together."""
+        results = {
             "trainings": total(row.cost for row in self.stages),
             "tasks": total(row.cost for row in self.tasks),
             "judges": total(row.cost for row in self.judges),
         }
-        return {**found, "all": total(found.values())}
+        return {**results, "all": total(results.values())}
 
     @property
     def scratch(self) -> float:
@@ -496,7 +496,7 @@ def plan_of(experiment: Experiment, store: Store, assume: Assumptions | None = N
     Args:
         experiment: Validated.
         store: What is done already.
-        assume: Device and utilisation.
+        assume: Device and utilization.
 
     Raises:
         UserError: A setting, or a reading, is impossible on data that are here.
@@ -516,11 +516,12 @@ class _Planner:
         known = {row.dataset.partition("(")[0] for row in queries.runs(store)} if store.database.exists else set()
         # Runs are known by all of their data: it is read in full where there may be some.
         self.shapes = [
-            shape_of(one.reference, one.config, one.setting, one.limit, full=str(one.reference) in known) for one in experiment.benchmarks
+            shape_of(benchmark.reference, benchmark.config, benchmark.setting, benchmark.limit, full=str(benchmark.reference) in known)
+            for benchmark in experiment.benchmarks
         ]
-        for one, shape in zip(experiment.benchmarks, self.shapes, strict=True):
+        for item, shape in zip(experiment.benchmarks, self.shapes, strict=True):
             if shape.benchmark is not None:
-                settings.check(one.setting, shape.benchmark, where=one.where)
+                settings.check(item.setting, shape.benchmark, where=item.where)
 
     def plan(self) -> Plan:
         experiment, store = self.experiment, self.store
@@ -547,11 +548,11 @@ class _Planner:
 
     def _taught(self) -> list[Shape]:
         left = [plan for plan in self.experiment.trainings if self._left[plan.name, plan.config.seed]]
-        return [self.room.shape(one, given) for plan in left for one, given in references_of(plan)]
+        return [self.room.shape(item, value) for plan in left for item, value in references_of(plan)]
 
     def _models(self) -> list[ModelSize]:
         named = (model for model, _ in needed_models(self.experiment, list(self.experiment.trainings), self.weights))
-        return [self.weights.size(*one) for one in dict.fromkeys(named)]
+        return [self.weights.size(*fromkey) for fromkey in dict.fromkeys(named)]
 
     # -- tasks --
 
@@ -574,7 +575,7 @@ class _Planner:
         work = Work(shape, left, self.assume, self.weights)
         shares: dict[str, Cost] = {}
         if left or shape.questions is None:
-            index = total(one.cost for one in self._indexes(method, benchmark, work))
+            index = total(index.cost for index in self._indexes(method, benchmark, work))
             shares = {**({"index": index} if index != Cost() else {}), **parts(method, benchmark, work)}
         if shape.questions is None:
             shares["questions"] = Cost(unknown=(f"how many questions {shape.reference} has",))
@@ -614,20 +615,20 @@ class _Planner:
         prescribed = candidate_retriever(benchmark.setting)
         wanted = [method.composition.method, *([prescribed] if prescribed is not None else [])]
         where = f"{benchmark.reference} {benchmark.config.model_dump_json()}"
-        found = []
+        results = []
         for component in wanted:
             for index in indexes(component, work):
                 key = (f"{index.component.id} {index.component.config.model_dump_json()}", where)
                 if key not in self._built and not self._kept(index.component, work.shape):
-                    found.append(index)
+                    results.append(index)
                 self._built.add(key)
-        return found
+        return results
 
     def _kept(self, component: Component, shape: Shape) -> bool:
         if shape.benchmark is None or shape.origin != "counted":
             return False
         try:
-            folder = index_folder(component, shape.benchmark.corpus, Services(artefacts=self.store.artefacts))
+            folder = index_folder(component, shape.benchmark.corpus, Services(artifacts=self.store.artifacts))
         except UserError:
             return False
         return folder is not None and folder.exists()

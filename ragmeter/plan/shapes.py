@@ -86,23 +86,23 @@ class Shape:
     @property
     def question(self) -> float:
         """Mean tokens of a question."""
-        return mean([tokens(one.question) for one in self.asked])
+        return mean([tokens(item.question) for item in self.asked])
 
     @property
     def answer(self) -> float:
         """Mean tokens of an answer."""
-        return mean([tokens(one.answer) for one in self.asked])
+        return mean([tokens(item.answer) for item in self.asked])
 
     @property
     def candidates(self) -> float:
         """Mean number of passages that a question may use; of a corpus without candidates all."""
-        return float(self.corpus or 0) if self.whole else mean([one.candidates for one in self.asked])
+        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.asked])
 
     @property
     def document(self) -> float:
         """Mean tokens of all passages that a question may use."""
-        shown = [tokens(passage.full_text) for one in self.asked for passage in one.passages]
-        return mean(shown) * mean([one.candidates for one in self.asked])
+        shown = [tokens(passage.full_text) for item in self.asked for passage in item.passages]
+        return mean(shown) * mean([item.candidates for item in self.asked])
 
 
 def tokens(text: str) -> int:
@@ -223,8 +223,8 @@ def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataRefere
     named = getattr(config, "base", None)
     if not isinstance(named, str):
         return None
-    found, entry = registry.resolve(named if ":" in named else f"{named}:{reference.split}")
-    return found, registry.options_of(entry, getattr(config, "base_config", {}))
+    result, entry = registry.resolve(named if ":" in named else f"{named}:{reference.split}")
+    return result, registry.options_of(entry, getattr(config, "base_config", {}))
 
 
 def stated(
@@ -248,11 +248,11 @@ def stated(
         return Shape(reference, questions if questions is not None else limit, "unknown", absent=absent)
     count, whole = _stated_candidates(usual, setting)
     filler = Passage("", "", "x" * (CHARACTERS_PER_TOKEN * usual.passage))
-    asked = Asked(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
+    query = Asked(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
     of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
     corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
     reading = None if usual.reading is None else Reading(**usual.reading)
-    return Shape(reference, questions, "stated", (asked,), corpus, float(usual.passage), whole, reading, None, absent)
+    return Shape(reference, questions, "stated", (query,), corpus, float(usual.passage), whole, reading, None, absent)
 
 
 def _searches(config: DatasetConfig, setting: Setting | None) -> bool:
@@ -282,8 +282,8 @@ def stated_questions(reference: DataReference) -> int | None:
     _, entry = registry.resolve(reference)
     stated = entry.card.splits_of(reference.subset)
     known = [stated.get(split) for split in (reference.split or "").split("+")]
-    if all(one is not None for one in known):
-        return sum(one for one in known if one is not None)
+    if all(item is not None for item in known):
+        return sum(item for item in known if item is not None)
     usual = typical(reference)
     return None if usual is None else usual.questions
 
@@ -328,21 +328,21 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     """
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
-    source, given = base_of(reference, config) or (reference, config)
-    options = given.model_dump(exclude_unset=True)
+    source, value = base_of(reference, config) or (reference, config)
+    options = value.model_dump(exclude_unset=True)
     splits = (source.split or "").split("+")
-    places = (whereabouts(DataReference(source.name, source.subset, one), options) for one in splits)
-    if all(place.state != LOCAL for place in places):
+    positions = (whereabouts(DataReference(source.name, source.subset, split), options) for split in splits)
+    if all(position.state != LOCAL for position in positions):
         return None
     # A layout of the file may have a number of its own.
-    said = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
-    return said if said is not None and held < NEARLY_ALL * said else None
+    response = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
+    return response if response is not None and held < NEARLY_ALL * response else None
 
 
 def samples(shapes: Iterable[Shape]) -> list[Sample]:
     """Those of some data that are samples, each once."""
-    found = [Sample(str(one.reference), one.questions or 0, one.whole_number) for one in shapes if one.whole_number is not None]
-    return list(dict.fromkeys(found))
+    results = [Sample(str(shape.reference), shape.questions or 0, shape.whole_number) for shape in shapes if shape.whole_number is not None]
+    return list(dict.fromkeys(results))
 
 
 SAMPLED = 20
@@ -410,17 +410,17 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
     options = config.model_dump(exclude_unset=True)
     for split in (reference.split or "").split("+"):
         try:
-            found = whereabouts(replace(reference, split=split), options)
+            result = whereabouts(replace(reference, split=split), options)
         except UserError as error:
             yield error
             continue
-        if found.state in (ABSENT, UNCLEAR):
-            fetch = f"ragmeter data download {found.reference}" if found.repository else None
-            said = found.said
+        if result.state in (ABSENT, UNCLEAR):
+            fetch = f"ragmeter data download {result.reference}" if result.repository else None
+            response = result.said
             yield UserError(
-                f"the data {found.reference} are not here" if found.state == ABSENT else str(said and said.what),
-                where=said.where if said else None,
-                try_this="; or ".join(filter(None, (said.try_this if said else None, fetch))) or None,
+                f"the data {result.reference} are not here" if result.state == ABSENT else str(response and response.what),
+                where=response.where if response else None,
+                try_this="; or ".join(filter(None, (response.try_this if response else None, fetch))) or None,
             )
 
 
@@ -429,10 +429,10 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
 
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
     whole = registry.load(reference, config)
-    found = _of(whole.limited(limit), setting)
+    result = _of(whole.limited(limit), setting)
     held = len(whole.questions) + len(whole.skipped)
     number = whole_of(reference, config, whole, held) if limit is None or held < limit else None
-    return replace(found, whole_number=number)
+    return replace(result, whole_number=number)
 
 
 def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
@@ -440,13 +440,13 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
     shrunk = _shrunk(reference, config)
     if shrunk is not None:
         few, share, questions = shrunk
-        found = _of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting)
-        corpus = round((found.corpus or 0) / share)
+        result = _of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting)
+        corpus = round((result.corpus or 0) / share)
         if getattr(config, "documents", 0) is None:
             # What is retold are documents, all of them unless it is said how many.
             questions = corpus
         questions = questions if limit is None else min(limit, questions)
-        return replace(found, questions=questions, origin="sampled", corpus=corpus)
+        return replace(result, questions=questions, origin="sampled", corpus=corpus)
     if isinstance(config, RowsConfig) and config.first is None and setting is None:
         return _first_rows(reference, config)
     return _full(reference, config, setting, limit)
@@ -458,32 +458,32 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
     rows: dict[Any, list[Question]] = {}
     for question in benchmark.questions:
         rows.setdefault(question.metadata.get("row", question.id), []).append(question)
-    found = _of(benchmark, None)
+    result = _of(benchmark, None)
     if any(len(several) > 1 for several in rows.values()):
         shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
-        found = replace(found, asked=tuple(shown), questions=len(rows))
+        result = replace(result, asked=tuple(shown), questions=len(rows))
     if len(rows) < ROWS:
-        return replace(found, whole_number=whole_of(reference, config, benchmark, found.questions or 0))
+        return replace(result, whole_number=whole_of(reference, config, benchmark, result.questions or 0))
     number = stated(reference, config, None, None, ()).questions
     corpus = None if number is None else round(number * len(benchmark.corpus) / len(rows))
-    return replace(found, questions=number, origin="sampled", corpus=corpus)
+    return replace(result, questions=number, origin="sampled", corpus=corpus)
 
 
 def _row(questions: Sequence[Question], benchmark: Benchmark) -> Asked:
     """A row of pretraining: its document, and all questions with their answers as the target."""
     first = _asked(questions[0], benchmark, None)
-    target = "\n".join(f"{one.text} {next(iter(one.answers), '')}" for one in questions)
+    target = "\n".join(f"{question.text} {next(iter(question.answers), '')}" for question in questions)
     return replace(first, answer=target)
 
 
 def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     """The shape of data that are here."""
-    said = benchmark.extra.get("reading")
+    response = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
-    shown = [_asked(one, benchmark, setting) for one in first]
+    shown = [_asked(item, benchmark, setting) for item in first]
     corpus = list(benchmark.corpus.ids[:SEARCHED])
     lengths = [tokens(passage.full_text) for passage in benchmark.corpus.get(corpus)] if corpus else []
-    whole = bool(first) and all(_candidates(one, benchmark, setting) is None for one in first)
+    whole = bool(first) and all(_candidates(item, benchmark, setting) is None for item in first)
     return Shape(
         benchmark.reference,
         len(benchmark.questions),
@@ -492,7 +492,7 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
         len(benchmark.corpus),
         mean(lengths),
         whole,
-        Reading(**said) if said else None,
+        Reading(**response) if response else None,
         benchmark,
     )
 
@@ -501,7 +501,7 @@ def _asked(question: Question, benchmark: Benchmark, setting: Setting | None) ->
     named = _candidates(question, benchmark, setting)
     ids = benchmark.corpus.ids[:SEARCHED] if named is None else named
     shown = ids[:SEARCHED] if setting is not None and setting.name == "graph" else ids
-    present = [one for one in shown if one in benchmark.corpus]
+    present = [item for item in shown if item in benchmark.corpus]
     answer = str(question.metadata.get("target") or next(iter(question.answers), ""))
     return Asked(question.text, tuple(benchmark.corpus.get(present)), answer, len(ids))
 
@@ -541,10 +541,10 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
         if inner is None:
             return None
         few, share, questions = inner
-        given = few.model_dump(exclude_unset=True)
+        value = few.model_dump(exclude_unset=True)
         if (documents := getattr(config, "documents", None)) is not None:
-            return config.model_copy(update={"base_config": given, "documents": None}), share, documents
-        return config.model_copy(update={"base_config": given}), share, questions
+            return config.model_copy(update={"base_config": value, "documents": None}), share, documents
+        return config.model_copy(update={"base_config": value}), share, questions
     if whereabouts(_single(reference), config.model_dump(exclude_unset=True)).state != MADE:
         return None
     number = getattr(config, "questions", None)
@@ -559,20 +559,20 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
 
 
 @lru_cache(maxsize=128)
-def _made(reference: str, given: str) -> Benchmark:
+def _made(reference: str, value: str) -> Benchmark:
     """What is generated of some options, which give the same again."""
-    return registry.load(reference, json.loads(given))
+    return registry.load(reference, json.loads(value))
 
 
 def _single(reference: DataReference) -> DataReference:
     return replace(reference, split=(reference.split or "").partition("+")[0])
 
 
-def options(reference: str, given: Mapping[str, Any]) -> tuple[DataReference, DatasetConfig]:
+def options(reference: str, settings: Mapping[str, Any]) -> tuple[DataReference, DatasetConfig]:
     """A reference and its options, complete.
 
     Raises:
         UserError: There is no such dataset or option.
     """
-    found, entry = registry.resolve(reference)
-    return found, registry.options_of(entry, given)
+    result, entry = registry.resolve(reference)
+    return result, registry.options_of(entry, settings)

@@ -36,15 +36,15 @@ def plan_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, 
         "stages": [row.to_json() for row in planned.stages],
         "tasks": [row.to_json() for row in planned.tasks if row.status != WAITING],
         "after_training": [row.to_json() for row in planned.tasks if row.status == WAITING],
-        "judgements": {row.judge: row.asked for row in planned.judges},
+        "judgments": {row.judge: row.asked for row in planned.judges},
         "judges": [row.to_json() for row in planned.judges],
         "published": [row.to_json() for row in planned.published],
         "totals": {name: cost.to_json() for name, cost in planned.totals.items()},
         "scratch_bytes": round(planned.scratch),
-        "models": [{"model": one.model, "parameters": one.parameters, "source": one.source} for one in planned.models],
-        "samples": [one.to_json() for one in planned.samples],
-        "endpoints": [one.to_json() for one in planned.endpoints],
-        "missing": [one.to_json() for one in planned.missing],
+        "models": [{"model": model.model, "parameters": model.parameters, "source": model.source} for model in planned.models],
+        "samples": [sample.to_json() for sample in planned.samples],
+        "endpoints": [endpoint.to_json() for endpoint in planned.endpoints],
+        "missing": [item.to_json() for item in planned.missing],
         "assumptions": planned.assumptions.to_json(),
     }
 
@@ -111,8 +111,8 @@ def _open(cost: Cost) -> str:
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], keys: int = 1) -> None:
     """A table whose cells are broken behind words or separators, or that is printed in parts where that will not do."""
     cells = [[Text(cell) for cell in row] for row in rows]
-    used = [place for place, head in enumerate(heads) if head or any(row[place].plain for row in cells)]
-    heads, cells = [heads[place] for place in used], [[row[place] for place in used] for row in cells]
+    used = [position for position, head in enumerate(heads) if head or any(row[position].plain for row in cells)]
+    heads, cells = [heads[position] for position in used], [[row[position] for position in used] for row in cells]
     widths = fitted(heads, cells, out.width)
     fits = all(
         widest(folded(cell, width)) <= width
@@ -197,7 +197,7 @@ def _published(planned: Plan) -> None:
 def _footnotes(planned: Plan, name: str) -> None:
     """What the numbers rest on."""
     if planned.samples:
-        few = ", ".join(f"{one.reference} ({one.here:,} of about {short(one.stated)})" for one in planned.samples)
+        few = ", ".join(f"{sample.reference} ({sample.here:,} of about {short(sample.stated)})" for sample in planned.samples)
         out.print(Text(f"a sample is here, and planned as if it were all: {few}", style="yellow"))
     for reason in planned.totals["all"].unknown:
         out.print(Text(f"not in these numbers: {reason}"))
@@ -212,11 +212,11 @@ def _footnotes(planned: Plan, name: str) -> None:
     if timed:
         assume = planned.assumptions
         out.print(Text(f"GPU hours: {assume}", style="dim"))
-        half, twice = assume.utilisation / 2, min(1.0, assume.utilisation * 1.5)
+        half, twice = assume.utilization / 2, min(1.0, assume.utilization * 1.5)
         out.print(
             Text(
                 f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
-                f"{assume.utilisation / twice:.0%}",
+                f"{assume.utilization / twice:.0%}",
                 style="dim",
             )
         )
@@ -249,12 +249,12 @@ def _missing(planned: Plan) -> None:
         return
     out.print()
     out.print(Text(f"before it can run ({len(planned.missing)}):", style="bold"))
-    for one in planned.missing:
-        needed = ", ".join(one.needed_by[:3]) + (" …" if len(one.needed_by) > 3 else "")
-        where = f" ({one.where})" if one.where and one.kind not in ("key",) else ""
-        out.print(Text(f"- {one.what}{where}; for {needed}"))
-        if one.remedy:
-            out.print(Text(f"  try: {one.remedy}", style="dim"))
+    for item in planned.missing:
+        needed = ", ".join(item.needed_by[:3]) + (" …" if len(item.needed_by) > 3 else "")
+        where = f" ({item.where})" if item.where and item.kind not in ("key",) else ""
+        out.print(Text(f"- {item.what}{where}; for {needed}"))
+        if item.remedy:
+            out.print(Text(f"  try: {item.remedy}", style="dim"))
 
 
 def short(number: float) -> str:

@@ -41,7 +41,7 @@ from ragmeter.trainings import TrainingPlan
 DATA = "data"
 """The stage in which data are prepared: scores, synthesis, frozen documents."""
 FULL = "float32"
-OPTIMISER = 12
+OPTIMIZER = 12
 """Bytes a trained parameter takes in a point to go on from: float32 itself, and the two means of AdamW."""
 GRADIENT_CACHING = 4 / 3
 """Gradient caching reads every text once more without a gradient."""
@@ -56,7 +56,7 @@ class Lesson:
     Attributes:
         stage: Its name, or `DATA`.
         rows: Training rows, at most; None: unknown.
-        steps: Of the optimiser, at most; None: unknown, or not a stage that trains.
+        steps: Of the optimizer, at most; None: unknown, or not a stage that trains.
         cost: At most.
         scratch: Bytes on disk while it runs: points to go on from, frozen documents.
         once: What is done once for all trainings that need it: replies and indexes are kept, by what they are of.
@@ -91,17 +91,17 @@ class Classroom:
         self.done |= set(new)
         return total((lesson.cost, *new.values()))
 
-    def shape(self, reference: str, given: Mapping[str, Mapping[str, Any]]) -> Shape:
+    def shape(self, reference: str, settings: Mapping[str, Mapping[str, Any]]) -> Shape:
         """The shape of training data, whose options are given by dataset id, or by id/subset."""
-        chosen = resolve(reference)[0].options_in(given)
+        chosen = resolve(reference)[0].options_in(settings)
         key = f"{reference} {chosen}"
         if key not in self.shapes:
             self.shapes[key] = shape_of(*options(reference, chosen))
         return self.shapes[key]
 
-    def shapes_of(self, references: Iterable[str], given: Mapping[str, Mapping[str, Any]]) -> list[Shape]:
+    def shapes_of(self, references: Iterable[str], settings: Mapping[str, Mapping[str, Any]]) -> list[Shape]:
         """The shapes of several."""
-        return [self.shape(one, given) for one in references]
+        return [self.shape(reference, settings) for reference in references]
 
     def ask(self, chat: ChatConfig | None, number: float, prompt: float, longest: float | None = None) -> Cost:
         """Calls of an endpoint; None: nobody is asked."""
@@ -126,11 +126,11 @@ class Classroom:
 
 def once(what: str, *parts: BaseModel | Sequence[str]) -> str:
     """A key of work that trainings share: equal where it is of equal options and data."""
-    return fingerprint(what, [one.model_dump(mode="json") if isinstance(one, BaseModel) else list(one) for one in parts])
+    return fingerprint(what, [part.model_dump(mode="json") if isinstance(part, BaseModel) else list(part) for part in parts])
 
 
 def steps_of(rows: float, batch: int, epochs: int) -> int:
-    """Steps of the optimiser: the last one of an epoch may be smaller."""
+    """Steps of the optimizer: the last one of an epoch may be smaller."""
     return math.ceil(rows / batch) * epochs if rows else 0
 
 
@@ -143,15 +143,15 @@ def saved(size: ModelSize, towers: int = 1) -> Cost:
 
 def points(size: ModelSize, towers: int = 1) -> float:
     """Bytes of the point that an interrupted training goes on from; 0 where the size is unknown."""
-    return towers * OPTIMISER * (size.parameters or 0.0)
+    return towers * OPTIMIZER * (size.parameters or 0.0)
 
 
 def unclear(shapes: Iterable[Shape], what: str) -> Cost:
     """What data whose numbers or lengths are unknown leave unknown."""
     return total(
-        unknown(f"{what} on {one.reference}: " + ("its lengths are" if one.questions else "how much there is, is") + " unknown")
-        for one in shapes
-        if one.questions is None or not one.asked
+        unknown(f"{what} on {shape.reference}: " + ("its lengths are" if shape.questions else "how much there is, is") + " unknown")
+        for shape in shapes
+        if shape.questions is None or not shape.asked
     )
 
 
@@ -163,25 +163,25 @@ SENTENCE = 25
 INSTRUCTIONS = 40
 """Tokens of the prompts by which chunks are scored, beside chunk, question and answer."""
 GIVEN = 60
-"""Triples of a neighbourhood shown for queries, each of about `TRIPLE` tokens."""
+"""Triples of a neighborhood shown for queries, each of about `TRIPLE` tokens."""
 TRIPLE = 15
 
 
 def ark_lessons(config: ArkTrainingConfig, room: Classroom) -> list[Lesson]:
     """The stages of a training, its preparation first."""
     shapes = room.shapes_of(config.data, config.data_options)
-    known = [one for one in shapes if one.questions is not None and one.asked]
+    known = [shape for shape in shapes if shape.questions is not None and shape.asked]
     missing = unclear(shapes, "training")
     written = {}
     if config.augments:
-        what = [config.kg, config.neighbourhood.seeds, config.queries]
-        written = {once("ark", config.data, *what): total(_synthesis(config, room, one) for one in known)}
-    cost = total(_prepared(config, room, one) for one in known) + missing
+        what = [config.kg, config.neighborhood.seeds, config.queries]
+        written = {once("ark", config.data, *what): total(_synthesis(config, room, item) for item in known)}
+    cost = total(_prepared(config, room, item) for item in known) + missing
     prepared = Lesson(DATA, None, None, cost, once=written)
     stages = config.train.stages
     if config.train.curriculum == "mixed":
         return [prepared, _mixed(config, room, known)]
-    return [prepared, *(_stage(config, room, known, STAGES.index(one)) for one in stages)]
+    return [prepared, *(_stage(config, room, known, STAGES.index(stage)) for stage in stages)]
 
 
 def chunk(config: ArkTrainingConfig, shape: Shape) -> tuple[float, float]:
@@ -224,7 +224,7 @@ def _synthesis(config: ArkTrainingConfig, room: Classroom, shape: Shape) -> Cost
     number, cost = _documents(shape) * pieces, Cost()
     if config.kg.extractor == "llm":
         cost += room.ask(config.kg.chat, number, length + _template("extraction", config.kg.prompt))
-    seeds = config.neighbourhood.seeds
+    seeds = config.neighborhood.seeds
     if seeds.namer == "llm":
         cost += room.ask(seeds.chat, questions, shape.question + shape.answer + _template("names", seeds.prompt))
     if config.queries.generator == "llm":
@@ -238,17 +238,17 @@ def _template(name: str, path: str | None) -> int:
     return tokens(prompt.system) + tokens(prompt.user)
 
 
-def _stage(config: ArkTrainingConfig, room: Classroom, shapes: list[Shape], place: int) -> Lesson:
-    name = STAGES[place]
-    rows = sum(float(one.questions or 0) for one in shapes) * config.score.positives
-    cost = total(_trained(config, room, one, name, config.train.epochs[place]) for one in shapes)
-    return _lesson(config, room, name, rows, config.train.epochs[place], cost)
+def _stage(config: ArkTrainingConfig, room: Classroom, shapes: list[Shape], position: int) -> Lesson:
+    name = STAGES[position]
+    rows = sum(float(shape.questions or 0) for shape in shapes) * config.score.positives
+    cost = total(_trained(config, room, shape, name, config.train.epochs[position]) for shape in shapes)
+    return _lesson(config, room, name, rows, config.train.epochs[position], cost)
 
 
 def _mixed(config: ArkTrainingConfig, room: Classroom, shapes: list[Shape]) -> Lesson:
     stages, epochs = config.train.stages, sum(config.train.epochs)
-    rows = len(stages) * sum(float(one.questions or 0) for one in shapes) * config.score.positives
-    cost = total(_trained(config, room, one, name, epochs) for one in shapes for name in stages)
+    rows = len(stages) * sum(float(shape.questions or 0) for shape in shapes) * config.score.positives
+    cost = total(_trained(config, room, shape, name, epochs) for shape in shapes for name in stages)
     return _lesson(config, room, stages[-1], rows, epochs, cost)
 
 
@@ -295,11 +295,11 @@ def _clara_lesson(config: ClaraTrainingConfig, room: Classroom, stage: Stage) ->
     size = room.weights.size(model.base, model.revision)
     shapes = room.shapes_of(config.references(stage), config.data.options)
     train = _steps(config, stage)
-    rows = sum(_rows(config, stage, one) for one in shapes)
+    rows = sum(_rows(config, stage, shape) for shape in shapes)
     steps = steps_of(rows, train.batch_size, train.epochs)
     limited = steps if train.steps is None else min(steps, train.steps)
     times = train.epochs * limited / steps if steps else 0.0
-    cost = total(_pass(config, room, stage, model, size, one).times(times) for one in shapes)
+    cost = total(_pass(config, room, stage, model, size, shape).times(times) for shape in shapes)
     frozen, scratch = _frozen(config, room, stage, model, size, shapes)
     made = cost + frozen + _checkpoint(model.lora, size) + unclear(shapes, stage)
     return Lesson(stage, rows, limited, made, scratch)
@@ -413,13 +413,13 @@ def _checkpoint(options: LoraOptions, size: ModelSize) -> Cost:
 
 
 TEXTS_OF_ROW = 3
-"""Triples of a row of GPR: the one asked about, a neighbour, a negative."""
+"""Triples of a row of GPR: the one asked about, a neighbor, a negative."""
 
 
 def triples_of(shapes: list[Shape]) -> tuple[float, float]:
     """Triples of a graph, at most (graphs of questions overlap), and mean tokens of one."""
-    number = sum(float(one.corpus or 0) for one in shapes)
-    return number, sum(float(one.corpus or 0) * one.passage for one in shapes) / number if number else 0.0
+    number = sum(float(shape.corpus or 0) for shape in shapes)
+    return number, sum(float(shape.corpus or 0) * shape.passage for shape in shapes) / number if number else 0.0
 
 
 def gpr_lessons(config: GprTrainingConfig, room: Classroom) -> list[Lesson]:
@@ -467,18 +467,18 @@ def skp_lessons(config: SkpTrainingConfig, room: Classroom) -> list[Lesson]:
 def cross_encoder_lessons(config: GraphCrossEncoderTrainingConfig, room: Classroom) -> list[Lesson]:
     """Right triples, each against others; a question is taken to have two of them."""
     shapes = room.shapes_of(config.data, config.data_options)
-    rows = 2 * sum(float(one.questions or 0) for one in shapes)
+    rows = 2 * sum(float(shape.questions or 0) for shape in shapes)
     size = room.weights.size(config.base, config.revision)
     dtype = DTYPES[config.precision]
     cost = total(
         room.train(
             size,
-            2 * config.epochs * float(one.questions or 0) * (1 + config.negatives),
-            min(one.question + one.passage, config.max_length),
+            2 * config.epochs * float(shape.questions or 0) * (1 + config.negatives),
+            min(shape.question + shape.passage, config.max_length),
             dtype,
             causal=False,
         )
-        for one in shapes
+        for shape in shapes
     )
     steps = steps_of(rows, config.batch_size, config.epochs)
     return [Lesson("reranker", rows, steps, cost + saved(size) + unclear(shapes, "training"), points(size))]
@@ -497,17 +497,17 @@ STAGE = "reranker"
 
 def sark_lessons(config: SarkTrainingConfig, room: Classroom) -> list[Lesson]:
     """The rows, and the stage."""
-    shapes = [_used(config, one) for one in room.shapes_of(config.data, config.data_options)]
-    held = [_used(config.held_out, one) for one in room.shapes_of(config.validation, config.validation_options)]
+    shapes = [_used(config, item) for item in room.shapes_of(config.data, config.data_options)]
+    held = [_used(config.held_out, item) for item in room.shapes_of(config.validation, config.validation_options)]
     shared: dict[str, Cost] = {}
     own = Cost()
-    for part, one in (*((config, one) for one in shapes), *((config.held_out, one) for one in held)):
-        shared |= {**_indexes(part, room, one), **_asked(part, room, one)}
-        own += _own(part, room, one)
-    rows = sum(_labelled(config, one) for one in shapes)
+    for part, item in (*((config, shape) for shape in shapes), *((config.held_out, item) for item in held)):
+        shared |= {**_indexes(part, room, item), **_asked(part, room, item)}
+        own += _own(part, room, item)
+    rows = sum(_labeled(config, shape) for shape in shapes)
     size = room.weights.size(config.base, config.revision)
     steps = steps_of(rows, config.train.batch_size * config.train.accumulation, config.train.epochs)
-    cost = total(_sark_trained(config, room, one) for one in shapes)
+    cost = total(_sark_trained(config, room, shape) for shape in shapes)
     return [
         Lesson(DATA, rows, None, own + unclear((*shapes, *held), "rows"), once=shared),
         Lesson(STAGE, rows, steps, cost + saved(size), points(size)),
@@ -534,7 +534,7 @@ def _tried(config: SarkTrainingConfig, shape: Shape) -> float:
     return min(float(config.candidates.depth), shape.candidates)
 
 
-def _labelled(config: SarkTrainingConfig, shape: Shape) -> float:
+def _labeled(config: SarkTrainingConfig, shape: Shape) -> float:
     """Rows at most: a label of every passage that was tried, as far as rows are wanted."""
     every = float(shape.questions or 0) * (_tried(config, shape) + _further(config))
     return every if config.rows is None else min(every, float(config.rows))
@@ -592,14 +592,14 @@ def _work(room: Classroom, shape: Shape) -> Work:
 
 def _indexes(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> dict[str, Cost]:
     """Indexes of the whole corpus, which the splits of a dataset share."""
-    found = (index for one in _retrievers(config) for index in indexes(one, _work(room, shape)))
+    results = (index for retriever in _retrievers(config) for index in indexes(retriever, _work(room, shape)))
     corpus = [shape.reference.name, str(shape.corpus)]
-    return {once("index", corpus, index.component.config): index.cost for index in found}
+    return {once("index", corpus, index.component.config): index.cost for index in results}
 
 
 def _own(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
     """What each training does for itself: searching, and answers of a reader of this machine."""
-    cost = total(searching(one, _work(room, shape), None) for one in _retrievers(config))
+    cost = total(searching(retriever, _work(room, shape), None) for retriever in _retrievers(config))
     if config.labels.by == "reader":
         reader = config.labels.component
         cost += reading_cost(reader, shape, _attempts(config, shape), 1, room.assume, room.weights)
@@ -624,11 +624,11 @@ def _sark_template(name: str, path: str | None) -> int:
 def _sark_trained(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
     """Every row with its passage and its list, in both styles: 14 sequences."""
     loss = config.loss
-    told = STYLES if loss.styles else 1
-    sequences = told * ((1 if loss.passage else 0) + (LENGTH if loss.listwise else 0))
+    reported = STYLES if loss.styles else 1
+    sequences = reported * ((1 if loss.passage else 0) + (LENGTH if loss.listwise else 0))
     length = min(shape.question + shape.passage, config.model.max_length)
     size = room.weights.size(config.base, config.revision)
-    texts = config.train.epochs * _labelled(config, shape) * sequences
+    texts = config.train.epochs * _labeled(config, shape) * sequences
     return room.train(size, texts, length, DTYPES[config.train.precision], causal=False)
 
 
@@ -724,16 +724,16 @@ def _row(plan: TrainingPlan, room: Classroom, lesson: Lesson, done: set[str]) ->
 def references_of(plan: TrainingPlan) -> list[Named]:
     """The data that a training names, held-out ones too, with the options of their loaders by dataset id."""
     config: Any = plan.config
-    found: list[Named] = []
+    results: list[Named] = []
     if isinstance(config, ClaraTrainingConfig):
-        found += [(one, config.data.options) for stage in config.planned for one in config.references(stage)]
+        results += [(reference, config.data.options) for stage in config.planned for reference in config.references(stage)]
         held = config.validation
-        found += [(one, held.options) for one in (*held.scp, *held.instruction, *held.joint)]
+        results += [(item, held.options) for item in (*held.scp, *held.instruction, *held.joint)]
     else:
         for name in ("graph", "data", "validation"):
-            given = getattr(config, f"{name}_options", {})
-            found += [(one, given) for one in getattr(config, name, ())]
-    return list({one: (one, given) for one, given in found}.values())
+            value = getattr(config, f"{name}_options", {})
+            results += [(item, value) for item in getattr(config, name, ())]
+    return list({item: (item, value) for item, value in results}.values())
 
 
 ORDER = ("counted", "sampled", "stated", "unknown")
@@ -742,5 +742,5 @@ ORDER = ("counted", "sampled", "stated", "unknown")
 
 def origin_of(plan: TrainingPlan, room: Classroom) -> str:
     """Where the lengths of a training's data are from: the least sure of several."""
-    origins = [room.shape(one, given).origin for one, given in references_of(plan)]
+    origins = [room.shape(item, value).origin for item, value in references_of(plan)]
     return max(origins, key=ORDER.index, default="unknown")

@@ -74,24 +74,24 @@ def carry_through(experiment: Experiment, store: Store, how: How, *, talk: bool)
     with err.status("loading", spinner="dots") if talk else nullcontext():
         tasks = _tasks(experiment)
     _enter(experiment, tasks, store, how)
-    found = states(tasks, store, retry_failed=how.retry_failed)
+    results = states(tasks, store, retry_failed=how.retry_failed)
     if talk:
-        _announce(experiment, found, store)
-    reach(found, store.cache)
+        _announce(experiment, results, store)
+    reach(results, store.cache)
     for plan in experiment.judges:
         plan.judge.config.reach(store.cache)
-    services = Services(seed=experiment.seed, artefacts=store.artefacts, device=how.device, cache=store.cache)
-    with RunProgress(len(found), quiet=not talk) as progress:
-        outcomes = execute(found, store, services, progress, retry_failed=how.retry_failed, fail_fast=how.fail_fast)
+    services = Services(seed=experiment.seed, artifacts=store.artifacts, device=how.device, cache=store.cache)
+    with RunProgress(len(results), quiet=not talk) as progress:
+        outcomes = execute(results, store, services, progress, retry_failed=how.retry_failed, fail_fast=how.fail_fast)
     _judge(experiment, store, services, how.retry_failed, quiet=not talk)
     if any(outcome.answered for outcome in outcomes):
         _warn_of_labels(store, tasks)
     return outcomes
 
 
-def estimates(found: list[TaskState]) -> dict[str, Estimate]:
+def estimates(results: list[TaskState]) -> dict[str, Estimate]:
     """By method and dataset, what a task's model calls would take; only tasks that ask an endpoint."""
-    every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in found}
+    every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in results}
     return {name: wanted for name, wanted in every.items() if wanted is not None}
 
 
@@ -150,20 +150,20 @@ def _columns(task: Task, experiment: Experiment) -> list[str]:
 
 
 def _warn_of_labels(store: Store, tasks: list[Task]) -> None:
-    """Say where new answers are others than those that people had labelled."""
+    """Say where new answers are others than those that people had labeled."""
     counting, resting = labels.standing(store, [task.run.run for task in tasks])
     if resting:
         what = f"{resting} of {counting + resting} labels by people do not count: the answers that they are about have "
         err.print(Text(what + "changed; they are kept, and count as soon as the same runs give them", style="yellow"))
 
 
-def _announce(experiment: Experiment, found: list[TaskState], store: Store) -> None:
-    pending = sum(state.pending for state in found)
-    done = sum(state.done for state in found)
+def _announce(experiment: Experiment, results: list[TaskState], store: Store) -> None:
+    pending = sum(state.pending for state in results)
+    done = sum(state.done for state in results)
     again = f", {done} answered before" if done else ""
-    what = f"{experiment.name}: {counted(len(found), 'task')}, {counted(pending, 'question')} to answer{again}"
+    what = f"{experiment.name}: {counted(len(results), 'task')}, {counted(pending, 'question')} to answer{again}"
     err.print(Text(f"{what}; store {store.folder}"))
-    for name, wanted in estimates(found).items():
+    for name, wanted in estimates(results).items():
         err.print(Text(f"{name}: about {wanted}"))
 
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from judges.judge import Judge, JudgeCall, Pair, Parsed
 from methods.api import Services
 from ragmeter.experiment import JudgePlan
-from results import judgements, records
+from results import judgments, records
 from results.board import groups
-from results.judgements import Battle, Match
+from results.judgments import Battle, Match
 from results.queries import RunRow
 from results.store import Store
 
@@ -50,8 +50,8 @@ class Judging:
     @property
     def match(self) -> Match:
         """The two runs, as battles are stored."""
-        one, other = self.runs
-        return Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+        item, other = self.runs
+        return Match(item.dataset_fingerprint, item.setting, item.run, other.run)
 
 
 def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str | None = None) -> list[Judging]:
@@ -62,16 +62,16 @@ def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str 
         runs: The runs.
         reference: The method that others are compared with; None compares all with all.
     """
-    found = []
+    results = []
     for plan in plans:
         if plan.judge.entry.kind == "point":
             distinct = {run.run: run for run in runs}
-            found += [Judging(plan.judge, (run,)) for run in distinct.values()]
+            results += [Judging(plan.judge, (run,)) for run in distinct.values()]
             continue
         for group in groups(runs):
             for a, b in _pairs(group, None if plan.everyone else reference):
-                found.append(Judging(plan.judge, (a, b) if a.run < b.run else (b, a)))
-    return found
+                results.append(Judging(plan.judge, (a, b) if a.run < b.run else (b, a)))
+    return results
 
 
 def _pairs(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[RunRow, RunRow]]:
@@ -88,7 +88,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
 
     Args:
         work: What to do.
-        store: Where the answers are, and where judgements go.
+        store: Where the answers are, and where judgments go.
         services: Of them the cache of replies.
         progress: Told of every step.
         retry_unscored: Judge again where no value could be had.
@@ -97,54 +97,54 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         Broke: A judge's endpoint cannot be used; what was judged is kept.
     """
     built: dict[Judge, Any] = {}
-    for one in work:
-        if one.judge not in built:
-            judgements.put_judge(store, one.judge)
-            built[one.judge] = one.judge.build(services)
-        step = _judge_run if len(one.runs) == 1 else _judge_pair
-        step(one, built[one.judge], store, progress, retry_unscored)
+    for item in work:
+        if item.judge not in built:
+            judgments.put_judge(store, item.judge)
+            built[item.judge] = item.judge.build(services)
+        step = _judge_run if len(item.runs) == 1 else _judge_pair
+        step(item, built[item.judge], store, progress, retry_unscored)
 
 
-def _judge_run(one: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
-    (run,) = one.runs
-    known = judgements.judged(store, run.run, one.judge, retry_unscored=retry)
+def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
+    (run,) = entry.runs
+    known = judgments.judged(store, run.run, entry.judge, retry_unscored=retry)
     every = records.items(store, run)
     pending = [item for item in every if item.question.id not in known]
 
     def write(chunk: Sequence[Any]) -> None:
         made = judge.ask(chunk)
         scores = [judge.score(item, calls) for item, calls in zip(chunk, made, strict=True)]
-        judgements.put_judgements(store, run.run, one.judge, [item.question.id for item in chunk], made, scores)
+        judgments.put_judgments(store, run.run, entry.judge, [item.question.id for item in chunk], made, scores)
 
-    _in_chunks(pending, len(every), one, judge, write, progress)
+    _in_chunks(pending, len(every), entry, judge, write, progress)
 
 
-def _judge_pair(one: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
-    known = judgements.fought(store, one.match, one.judge, retry_unscored=retry)
-    every = pairs(store, one.runs)
+def _judge_pair(item: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
+    known = judgments.fought(store, item.match, item.judge, retry_unscored=retry)
+    every = pairs(store, item.runs)
     pending = [pair for pair in every if pair.question.id not in known]
 
     def write(chunk: Sequence[Pair]) -> None:
         made = judge.ask(chunk)
         verdicts = [[judge.verdicts(call) for call in calls] for calls in made]
-        judgements.put_battles(store, one.match, one.judge, [pair.question.id for pair in chunk], made, verdicts)
+        judgments.put_battles(store, item.match, item.judge, [pair.question.id for pair in chunk], made, verdicts)
 
-    _in_chunks(pending, len(every), one, judge, write, progress)
+    _in_chunks(pending, len(every), item, judge, write, progress)
 
 
 def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
     """The questions that two runs have both answered, with both answers, in the dataset's order."""
-    one, other = (records.answered(store, run) for run in runs)
+    item, other = (records.answered(store, run) for run in runs)
     second = {prediction.question_id: prediction for prediction in other[1]}
-    both = [(question, said) for question, said in zip(*one, strict=True) if question.id in second]
+    both = [(question, response) for question, response in zip(*item, strict=True) if question.id in second]
     gold = records.positives(store, [question for question, _ in both])
-    return [Pair(question, said, second[question.id], passages) for (question, said), passages in zip(both, gold, strict=True)]
+    return [Pair(question, response, second[question.id], passages) for (question, response), passages in zip(both, gold, strict=True)]
 
 
 def _in_chunks(
-    pending: Sequence[Any], total: int, one: Judging, judge: Any, write: Callable[[Sequence[Any]], None], progress: Progress
+    pending: Sequence[Any], total: int, item: Judging, judge: Any, write: Callable[[Sequence[Any]], None], progress: Progress
 ) -> None:
-    progress.begin(one.name, total, total - len(pending))
+    progress.begin(item.name, total, total - len(pending))
     size = getattr(judge, "batch_size", CHUNK)
     for start in range(0, len(pending), size):
         chunk = pending[start : start + size]
@@ -182,29 +182,29 @@ def replay(store: Store, old: str, judge: Judge, services: Services, runs: Seque
     """Read the kept replies of a judge again, under another parser or policy; no call is made.
 
     Args:
-        store: Where the judgements are.
+        store: Where the judgments are.
         old: Id of the judge that made the calls.
         judge: Under whose id the scores are written; the same judge writes the same numbers.
         services: To build the judge with.
         runs: All runs of the store.
         kept: Raw replies by key.
     """
-    judgements.put_judge(store, judge)
+    judgments.put_judge(store, judge)
     by_id = {run.run: run for run in runs}
     built = judge.build(services)
     again = _replay_run if judge.entry.kind == "point" else _replay_pair
-    found = []
+    results = []
     for names in _judged(store, old, judge):
         reader = _Reader(built, kept, rule=judge.rule, same=str(judge) == old)
-        found.append(again(store, old, Judging(judge, tuple(by_id[name] for name in names)), reader))
-    return found
+        results.append(again(store, old, Judging(judge, tuple(by_id[name] for name in names)), reader))
+    return results
 
 
 def _judged(store: Store, old: str, judge: Judge) -> list[tuple[str, ...]]:
     """The runs, or pairs of runs, about which a judge has said something."""
     if judge.entry.kind == "point":
-        return [(run,) for run in judgements.judged_runs(store, old)]
-    return [(match.one, match.other) for _, match in judgements.matches(store, old)]
+        return [(run,) for run in judgments.judged_runs(store, old)]
+    return [(match.one, match.other) for _, match in judgments.matches(store, old)]
 
 
 Replies = Callable[[Sequence[str]], Mapping[str, str]]
@@ -231,10 +231,10 @@ class _Reader:
         self._rule = rule
         self._same = same
 
-    def again(self, asked: Sequence[Any], calls: Sequence[Sequence[JudgeCall]]) -> list[list[JudgeCall]]:
+    def again(self, queries: Sequence[Any], calls: Sequence[Sequence[JudgeCall]]) -> list[list[JudgeCall]]:
         """The calls about items (or pairs) with what the judge reads out of their replies now."""
         if self._rule:
-            made: list[list[JudgeCall]] = self.judge.ask(asked)
+            made: list[list[JudgeCall]] = self.judge.ask(queries)
             return made
         replies = self._kept([call.key for made in calls for call in made if call.key is not None])
         return [[self._again(call, replies) for call in made] for made in calls]
@@ -249,36 +249,36 @@ class _Reader:
         return replace(call, parsed=self.judge.parse(call.part, replies[call.key]))
 
 
-def _replay_run(store: Store, old: str, one: Judging, reader: _Reader) -> Replayed:
-    (run,) = one.runs
-    before = judgements.scores(store, run.run, old)
-    kept = judgements.calls(store, run.run, old)
+def _replay_run(store: Store, old: str, entry: Judging, reader: _Reader) -> Replayed:
+    (run,) = entry.runs
+    before = judgments.scores(store, run.run, old)
+    kept = judgments.calls(store, run.run, old)
     items = [item for item in records.items(store, run) if item.question.id in before]
     names = [item.question.id for item in items]
     # A question without a call is unscorable, and stays so.
     made = reader.again(items, [kept.get(name, []) for name in names])
     scores = [reader.judge.score(item, calls) for item, calls in zip(items, made, strict=True)]
-    judgements.put_judgements(store, run.run, one.judge, names, made, scores)
-    after = judgements.scores(store, run.run, str(one.judge))
-    return _replayed(one, made, reader.lost, sum(before[name] != after[name] for name in names))
+    judgments.put_judgments(store, run.run, entry.judge, names, made, scores)
+    after = judgments.scores(store, run.run, str(entry.judge))
+    return _replayed(entry, made, reader.lost, sum(before[name] != after[name] for name in names))
 
 
-def _replay_pair(store: Store, old: str, one: Judging, reader: _Reader) -> Replayed:
+def _replay_pair(store: Store, old: str, item: Judging, reader: _Reader) -> Replayed:
     def said(judge: str) -> set[Battle]:
-        return set(judgements.battles(store, one.match.dataset_fingerprint, one.match.setting, judge, one.match))
+        return set(judgments.battles(store, item.match.dataset_fingerprint, item.match.setting, judge, item.match))
 
     before = said(old)
-    kept = judgements.battle_calls(store, one.match, old)
+    kept = judgments.battle_calls(store, item.match, old)
     known = {battle.question for battle in before}
-    judged = [pair for pair in pairs(store, one.runs) if pair.question.id in known]
+    judged = [pair for pair in pairs(store, item.runs) if pair.question.id in known]
     names = [pair.question.id for pair in judged]
     made = reader.again(judged, [kept.get(name, []) for name in names])
     verdicts = [[reader.judge.verdicts(call) for call in calls] for calls in made]
-    judgements.put_battles(store, one.match, one.judge, names, made, verdicts)
-    changed = {battle.question for battle in before ^ said(str(one.judge))}
-    return _replayed(one, made, reader.lost, len(changed))
+    judgments.put_battles(store, item.match, item.judge, names, made, verdicts)
+    changed = {battle.question for battle in before ^ said(str(item.judge))}
+    return _replayed(item, made, reader.lost, len(changed))
 
 
-def _replayed(one: Judging, made: Sequence[Sequence[JudgeCall]], lost: int, changed: int) -> Replayed:
-    asked = sum(call.key is not None for calls in made for call in calls)
-    return Replayed(one.name, len(made), asked - lost, lost, changed)
+def _replayed(item: Judging, made: Sequence[Sequence[JudgeCall]], lost: int, changed: int) -> Replayed:
+    query = sum(call.key is not None for calls in made for call in calls)
+    return Replayed(item.name, len(made), query - lost, lost, changed)

@@ -235,8 +235,8 @@ def _answer(
         method.prepare(benchmark.questions)
     progress.stage(task, "index")
     started = time.perf_counter()
-    found = method.index(benchmark.corpus)
-    indexed = found if isinstance(found, Indexed) else Indexed()
+    result = method.index(benchmark.corpus)
+    indexed = result if isinstance(result, Indexed) else Indexed()
     if not indexed.usage.seconds:
         indexed = replace(indexed, usage=replace(indexed.usage, seconds={"index": time.perf_counter() - started}))
     store.put_indexing(run, indexed)
@@ -250,9 +250,9 @@ def _answer(
     with Recorder(store, run, metrics, benchmark.corpus, QuestionGraphs.of(benchmark)) as recorder:
         stream = _predictions(method, queries)
         while True:
-            asked = time.perf_counter()
+            query = time.perf_counter()
             prediction = next(stream, None)
-            waited += time.perf_counter() - asked
+            waited += time.perf_counter() - query
             if prediction is None:
                 break
             question = by_query.pop(prediction.question_id, None)

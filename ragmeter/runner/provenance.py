@@ -50,7 +50,7 @@ def environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "accelerators": accelerators(),
-        "packages": {name: found for name in PACKAGES if (found := installed(name))},
+        "packages": {name: result for name in PACKAGES if (result := installed(name))},
         "git": git_state(),
     }
 

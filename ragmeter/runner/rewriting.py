@@ -30,16 +30,16 @@ SET = "--set"
 
 def settings(options: Sequence[str]) -> dict[str, Any]:
     """`key=value` options; values are read as YAML, so that numbers, true and null are what they look like."""
-    found = {}
+    results = {}
     for text in options:
         key, mark, value = text.partition("=")
         if not mark or not key:
             raise UserError(f"{echoed(text)} sets nothing", where=SET, try_this=f"{SET} key=value")
         try:
-            found[key.strip()] = yaml.safe_load(value) if value else ""
+            results[key.strip()] = yaml.safe_load(value) if value else ""
         except yaml.YAMLError:
-            found[key.strip()] = value
-    return found
+            results[key.strip()] = value
+    return results
 
 
 def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, prefix: str = "") -> Judge:
@@ -127,23 +127,23 @@ class Chosen:
         """What asking the model once for every passage would take; None where no model is asked."""
         if not isinstance(self.rewriter, LLMRewriter):
             return None
-        found = [self.rewriter.estimate(some, style) for style, some in passages.items()]
+        results = [self.rewriter.estimate(some, style) for style, some in passages.items()]
         return Estimate(
-            sum(one.calls for one in found),
-            sum(one.cached for one in found),
-            sum(one.prompt_tokens for one in found),
-            sum(one.completion_tokens for one in found),
-            sum(one.usd for one in found),
-            found[0].counted_by,
+            sum(item.calls for item in results),
+            sum(item.cached for item in results),
+            sum(item.prompt_tokens for item in results),
+            sum(item.completion_tokens for item in results),
+            sum(item.usd for item in results),
+            results[0].counted_by,
         )
 
     def judging_calls(self, passages: Mapping[str, Sequence[Passage]]) -> int:
         """Calls of the validating judges, at most, where every passage is asked for once."""
-        asked = {judge: sum(map(len, _validated(judge, passages))) for judge in self.judges if not judge.rule}
-        return sum(getattr(judge.config, "repetitions", 1) * number for judge, number in asked.items())
+        queries = {judge: sum(map(len, _validated(judge, passages))) for judge in self.judges if not judge.rule}
+        return sum(getattr(judge.config, "repetitions", 1) * number for judge, number in queries.items())
 
 
-def chosen(kind: str, given: Mapping[str, Any], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
+def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
     """The rewriter that options mean.
 
     Args:
@@ -160,8 +160,8 @@ def chosen(kind: str, given: Mapping[str, Any], validators: Sequence[str], split
     if kind not in KINDS:
         raise unknown_name("rewriter", kind, KINDS, where="--rewriter")
     roles = _roles(validators)
-    own = {key: value for key, value in given.items() if key not in MEASURES}
-    of_roles = {role: _of_role(role, given[role], roles) for role in MEASURES if role in given}
+    own = {key: value for key, value in options.items() if key not in MEASURES}
+    of_roles = {role: _of_role(role, options[role], roles) for role in MEASURES if role in options}
     if kind == "rule":
         if roles:
             raise UserError(
@@ -185,7 +185,7 @@ def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: 
     Raises:
         UserError: There is none of this name, it has no such measure, or its options are not right.
     """
-    fits = [entry.id for entry in JUDGES if measure in {one.name for one in entry.measures}]
+    fits = [entry.id for entry in JUDGES if measure in {measure.name for measure in entry.measures}]
     if name in JUDGES and name not in fits:
         raise UserError(f"the judge {name!r} does not measure {measure!r}", where=where, try_this=" or ".join(fits))
     judge = judge_of(name, options, where, prefix=prefix)
@@ -200,17 +200,17 @@ def _validated(judge: Judge, passages: Mapping[str, Sequence[Passage]]) -> list[
 
 
 def _roles(validators: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for text in validators:
         role, mark, value = text.partition("=")
         if role not in ROLES:
             raise unknown_name("validator", role, ROLES, where=VALIDATE)
-        if role in found:
+        if role in results:
             raise UserError(f"{role} is validated twice", where=VALIDATE, try_this="one validator each")
         if mark and not value:
             raise UserError(f"{text!r} names no validator", where=VALIDATE, try_this=f"{VALIDATE} {role}")
-        found[role] = value or ("1" if role == ENTITIES else role)
-    return found
+        results[role] = value or ("1" if role == ENTITIES else role)
+    return results
 
 
 def _of_role(role: str, options: object, roles: Mapping[str, str]) -> Mapping[str, Any]:
@@ -221,13 +221,13 @@ def _of_role(role: str, options: object, roles: Mapping[str, str]) -> Mapping[st
     return options
 
 
-def _by_rules(given: Mapping[str, Any], split: str | None) -> RuleRewriter:
-    for name, value in given.items():
+def _by_rules(options: Mapping[str, Any], split: str | None) -> RuleRewriter:
+    for name, value in options.items():
         if name not in _SHARES:
             raise unknown_name("option of the rule-based rewriter", name, _SHARES, where=SET)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise UserError(f"{name} is a share, not {value!r}", where=SET, try_this=f"{SET} {name}=0.5")
-    return RuleRewriter(split if split in ("train", "validation") else "test", **given)
+    return RuleRewriter(split if split in ("train", "validation") else "test", **options)
 
 
 def _judge(role: str, name: str, options: Mapping[str, Any]) -> Judge:

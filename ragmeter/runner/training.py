@@ -62,8 +62,8 @@ class Job:
 
     @property
     def work(self) -> Path:
-        """Folder of the artefacts."""
-        return self.store.artefacts / "training" / f"{self.entry.id}-{identity(self.entry, self.config)}"
+        """Folder of the artifacts."""
+        return self.store.artifacts / "training" / f"{self.entry.id}-{identity(self.entry, self.config)}"
 
     @property
     def home(self) -> Path:
@@ -110,7 +110,7 @@ class Job:
 
     def _run(self, progress: Progress, until: str | None) -> list[tuple[TrainedStage, Checkpoint]]:
         judge = judge_for(self.config, self.store.cache, self.device)
-        services = Services(self.config.seed, self.store.artefacts, self.device, judge=judge, cache=self.store.cache)
+        services = Services(self.config.seed, self.store.artifacts, self.device, judge=judge, cache=self.store.cache)
         earlier: dict[str, Checkpoint] = {}
         trained = []
         for stage in self.entry.factory(self.config).run(Workshop(self.work, self.home, services, progress)):
@@ -125,7 +125,7 @@ class Job:
         parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
         card = stage.folder / checkpoints.CARD
         if stage.fresh or not card.exists():
-            found = checkpoints.describe(
+            result = checkpoints.describe(
                 stage.folder,
                 method=self.entry.id,
                 stage=stage.stage,
@@ -135,8 +135,8 @@ class Job:
                 data=stage.data,
             )
         else:
-            found = checkpoints.verify(stage.folder)
-        return checkpoints.register(self.store, found.path)
+            result = checkpoints.verify(stage.folder)
+        return checkpoints.register(self.store, result.path)
 
 
 def carry_out(plans: Sequence[TrainingPlan], store: Store, device: str | None, progress: Progress) -> None:

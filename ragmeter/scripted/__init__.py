@@ -7,7 +7,7 @@ the prediction's notes under `scripted`.
 
 Each prompt that it understands is a handler, from a request to a reply or None ("not mine"); later prompts register
 theirs with `WorldTruth.handle`. `template_pattern` (in `prompt_patterns`) turns a prompt template into the pattern
-that recognises it.
+that recognizes it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class WorldTruth:
 
     Attributes:
         corrupted: How many replies were corrupted, by kind.
-        unrecognised: How many prompts no handler took.
+        unrecognized: How many prompts no handler took.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class WorldTruth:
         self.seed = seed
         self._config = WorldsConfig(**(config or {}))
         self.corrupted: Counter[str] = Counter()
-        self.unrecognised = 0
+        self.unrecognized = 0
         self.handlers: list[HandlerFunction] = [
             answer_from_passages,
             answer_from_memory,
@@ -119,19 +119,19 @@ class WorldTruth:
     @cached_property
     def questions(self) -> dict[str, Question]:
         """Questions by text, white space collapsed."""
-        return {_flat(question.text): question for one in self.benchmarks for question in one.questions}
+        return {_flat(question.text): question for benchmark in self.benchmarks for question in benchmark.questions}
 
     @cached_property
     def steps(self) -> dict[str, str]:
         """Answers to the single steps of questions, by text, with what earlier steps answered put in."""
-        found = {}
+        results = {}
         for question in self.questions.values():
             earlier: list[str] = []
             for step in question.metadata.get("steps", ()):
                 text = re.sub(r"#(\d+)", lambda m: earlier[int(m[1]) - 1], step["question"])  # noqa: B023
-                found[_flat(text)] = step["answer"]
+                results[_flat(text)] = step["answer"]
                 earlier.append(step["answer"])
-        return found
+        return results
 
     @cached_property
     def worlds(self) -> dict[int, World]:
@@ -181,7 +181,7 @@ class WorldTruth:
         text = next((reply for h in list(self.handlers) if (reply := h(self, request)) is not None), None)
         if text is None:
             with self._lock:
-                self.unrecognised += 1
+                self.unrecognized += 1
             raise Refused(400, f"the world-truth LLM does not know this prompt: {request.prompt[:80]!r}")
         if self.is_corrupted(request):
             kind = CORRUPTIONS[int(draw(self.seed, "kind", request.prompt) * len(CORRUPTIONS))]
@@ -222,22 +222,22 @@ def corrupt(text: str, kind: str) -> str:
 
 def answer_from_passages(truth: WorldTruth, request: ChatRequest) -> str | None:
     """The prompt of the chat reader with passages."""
-    found = filled(load_prompt(None, "passages"), request)
-    if found is None:
+    result = filled(load_prompt(None, "passages"), request)
+    if result is None:
         return None
-    answer = truth.answer_to(found["question"])
+    answer = truth.answer_to(result["question"])
     if answer is None or truth.reading == "memory":
         return answer or UNKNOWN
-    question = truth.questions.get(_flat(found["question"]))
-    passages = re.split(r"\n\n(?=\[\d+\] )", found["passages"])
-    proven = truth.proven_by(question, passages) if question else _names(_flat(found["passages"]).casefold(), [answer])
+    question = truth.questions.get(_flat(result["question"]))
+    passages = re.split(r"\n\n(?=\[\d+\] )", result["passages"])
+    proven = truth.proven_by(question, passages) if question else _names(_flat(result["passages"]).casefold(), [answer])
     return answer if proven else UNKNOWN
 
 
 def answer_from_memory(truth: WorldTruth, request: ChatRequest) -> str | None:
     """The prompt of the chat reader without a passage."""
-    found = filled(load_prompt(None, "closed_book"), request)
-    return None if found is None else truth.answer_to(found["question"]) or UNKNOWN
+    result = filled(load_prompt(None, "closed_book"), request)
+    return None if result is None else truth.answer_to(result["question"]) or UNKNOWN
 
 
 def say_ok(truth: WorldTruth, request: ChatRequest) -> str | None:
@@ -260,10 +260,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--corruption", type=float, default=0.0, help="share of corrupted replies")
     parser.add_argument("--reading", choices=("evidence", "memory"), default="evidence")
-    asked = parser.parse_args(argv)
-    truth = WorldTruth.of(asked.reference, corruption=asked.corruption, reading=asked.reading)
-    server = truth.server(port=asked.port)
-    sys.stdout.write(f"{NAME} knows {len(truth.questions)} questions of {asked.reference}, at {server.url}\n")
+    query = parser.parse_args(argv)
+    truth = WorldTruth.of(query.reference, corruption=query.corruption, reading=query.reading)
+    server = truth.server(port=query.port)
+    sys.stdout.write(f"{NAME} knows {len(truth.questions)} questions of {query.reference}, at {server.url}\n")
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()
     return 0

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from benchmarks.schema import Question
-from benchmarks.text import is_abstention, normalise, sentences
+from benchmarks.text import is_abstention, normalize, sentences
 from benchmarks.worlds.world import World
 from methods.models.server import ChatRequest
 
@@ -42,29 +42,29 @@ class Truth(Protocol):
 
 def take_answer_apart(truth: Truth, request: ChatRequest) -> str | None:
     """ragas' prompt for the statements of an answer to a question."""
-    given = _given(TAKE_APART_ANSWER, request)
-    if given is None:
+    value = _given(TAKE_APART_ANSWER, request)
+    if value is None:
         return None
-    question, answer = str(given["question"]), str(given["answer"])
-    found = [part if _is_prose(answer) else _STATEMENT.format(question=question, answer=part) for part in _apart(answer)]
-    return json.dumps({"statements": found}, ensure_ascii=False)
+    question, answer = str(value["question"]), str(value["answer"])
+    results = [part if _is_prose(answer) else _STATEMENT.format(question=question, answer=part) for part in _apart(answer)]
+    return json.dumps({"statements": results}, ensure_ascii=False)
 
 
 def take_text_apart(truth: Truth, request: ChatRequest) -> str | None:
     """ragas' prompt for the claims of a text."""
-    given = _given(TAKE_APART_TEXT, request)
-    return None if given is None else json.dumps({"claims": _apart(str(given["response"]))}, ensure_ascii=False)
+    value = _given(TAKE_APART_TEXT, request)
+    return None if value is None else json.dumps({"claims": _apart(str(value["response"]))}, ensure_ascii=False)
 
 
 def judge_claims(truth: Truth, request: ChatRequest) -> str | None:
     """ragas' prompt for verdicts on claims."""
-    given = _given(JUDGE, request)
-    if given is None:
+    value = _given(JUDGE, request)
+    if value is None:
         return None
     judged = [
         {"statement": claim, "reason": "the context says so" if follows else "the context does not say so", "verdict": int(follows)}
-        for claim in map(str, given["statements"])
-        for follows in [_follows(truth, claim, str(given["context"]))]
+        for claim in map(str, value["statements"])
+        for follows in [_follows(truth, claim, str(value["context"]))]
     ]
     return json.dumps({"statements": judged}, ensure_ascii=False)
 
@@ -95,14 +95,14 @@ def _follows(truth: Truth, claim: str, context: str) -> bool:
     stated = _STATED.fullmatch(claim)
     if stated:
         question = truth.questions.get(" ".join(stated["question"].split()))
-        accepted = question is not None and normalise(stated["answer"]) in map(normalise, question.golds)
+        accepted = question is not None and normalize(stated["answer"]) in map(normalize, question.golds)
         return question is not None and accepted and truth.proven_by(question, _stretches(context))
     if _is_prose(claim):
-        return normalise(claim) in normalise(context) or _tells(truth, claim, context)
-    names = {normalise(name) for name in _names_of(truth, claim)}
+        return normalize(claim) in normalize(context) or _tells(truth, claim, context)
+    names = {normalize(name) for name in _names_of(truth, claim)}
     if _is_prose(context):
-        return any(re.search(rf"\b{re.escape(name)}\b", normalise(context)) for name in names if name)
-    return any(normalise(item) in names for item in _apart(context))
+        return any(re.search(rf"\b{re.escape(name)}\b", normalize(context)) for name in names if name)
+    return any(normalize(item) in names for item in _apart(context))
 
 
 def _stretches(context: str) -> list[str]:
@@ -115,22 +115,24 @@ def _tells(truth: Truth, sentence: str, context: str) -> bool:
     """Whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
-    told = []
+    reported = []
     for world in truth.worlds.values():
         names = {e.name: [n.casefold() for n in (e.name, *e.aliases)] for e in world.entities}
         for head, _, tail in world.triples:
             sides = (names[head], names.get(tail, [tail.casefold()]))
             if all(any(name in folded for name in side) for side in sides):
-                told.append(sides)
-    return bool(told) and all(any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in told)
+                reported.append(sides)
+    return bool(reported) and all(
+        any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in reported
+    )
 
 
 def _names_of(truth: Truth, item: str) -> set[str]:
     """The names under which something is accepted as an answer anywhere."""
-    wanted, found = normalise(item), {item}
+    wanted, result = normalize(item), {item}
     for question in truth.questions.values():
         for answer in question.answers:
             group = (answer, *question.aliases.get(answer, ()))
-            if any(normalise(name) == wanted for name in group):
-                found.update(group)
-    return found
+            if any(normalize(name) == wanted for name in group):
+                result.update(group)
+    return result

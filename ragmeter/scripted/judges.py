@@ -38,21 +38,21 @@ class Knows(Protocol):
 
 def judge_match(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt of the match judge."""
-    found = filled(_prompt("match"), request)
-    if found is None:
+    result = filled(_prompt("match"), request)
+    if result is None:
         return None
-    question = _question(truth, found["question"], found["gold"])
-    (verdict,) = match_verdicts([question], [_answer(found["answer"])], RuleMatchConfig.model_validate({}))
+    question = _question(truth, result["question"], result["gold"])
+    (verdict,) = match_verdicts([question], [_answer(result["answer"])], RuleMatchConfig.model_validate({}))
     return verdict or "Mismatch"
 
 
 def judge_pair(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt of the pairwise judge."""
-    found = filled(_prompt("pairwise"), request)
-    if found is None:
+    result = filled(_prompt("pairwise"), request)
+    if result is None:
         return None
-    question = _question(truth, found["question"], found["reference"])
-    first, second = _answer(found["answer_1"]), _answer(found["answer_2"])
+    question = _question(truth, result["question"], result["reference"])
+    first, second = _answer(result["answer_1"]), _answer(result["answer_2"])
     support = answer_support([question] * 2, [first, second])
     verdicts = compared(first, second, float(support[0]), float(support[1]))
     return json.dumps({"reasoning": f"The answer is {question.golds[0]}.", **verdicts})
@@ -60,18 +60,18 @@ def judge_pair(truth: Knows, request: ChatRequest) -> str | None:
 
 def judge_style(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt of the style classifier: a text is informal if it holds what rewriting rules put in."""
-    found = filled(_prompt("style"), request)
-    if found is None:
+    result = filled(_prompt("style"), request)
+    if result is None:
         return None
-    return INFORMAL if _told().search(found["text"]) else FORMAL
+    return INFORMAL if _told().search(result["text"]) else FORMAL
 
 
 def judge_content(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt of the content validation: names of the world and numbers are the facts."""
-    found = filled(_prompt("content"), request)
-    if found is None:
+    result = filled(_prompt("content"), request)
+    if result is None:
         return None
-    source, rewritten = (_facts(truth, found[name]) for name in ("source", "rewritten"))
+    source, rewritten = (_facts(truth, result[name]) for name in ("source", "rewritten"))
     if rewritten - source:
         return ALTERED
     return LOST if source - rewritten else KEPT

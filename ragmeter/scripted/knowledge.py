@@ -59,11 +59,11 @@ class Shelf:
         """The facts of the sentences that stand whole in a chunk, in order."""
         tight = _tight(chunk)
         for wanted in (tight, self._untitled(tight)):
-            for text, places in self._texts:
+            for text, positions in self._texts:
                 start = text.find(wanted)
                 if wanted and start >= 0:
                     end = start + len(wanted)
-                    return [place.fact for place in places if start <= place.start and place.end <= end]
+                    return [position.fact for position in positions if start <= position.start and position.end <= end]
         return []
 
     def _untitled(self, tight: str) -> str:
@@ -74,37 +74,37 @@ class Shelf:
 
 def extract(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt of the extraction: the facts of a chunk as records."""
-    found = filled(_prompt("extraction"), request)
-    if found is None:
+    result = filled(_prompt("extraction"), request)
+    if result is None:
         return None
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
-    for fact in shelf_of(truth).facts(found["text"]):
-        said = statements(fact)[0]
-        entities += [EntityRecord(fact.head.name, fact.head.kind, said), EntityRecord(fact.text, fact.relation.tail, said)]
-        relations.append(RelationRecord(fact.head.name, fact.text, said, STRENGTH))
+    for fact in shelf_of(truth).facts(result["text"]):
+        response = statements(fact)[0]
+        entities += [EntityRecord(fact.head.name, fact.head.kind, response), EntityRecord(fact.text, fact.relation.tail, response)]
+        relations.append(RelationRecord(fact.head.name, fact.text, response, STRENGTH))
     return render(dict.fromkeys(entities), relations)
 
 
 def name_entities(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt for names in a text: the entities of a world that it names, or the text itself."""
-    found = filled(_prompt("names"), request)
-    if found is None:
+    result = filled(_prompt("names"), request)
+    if result is None:
         return None
-    text = found["text"]
+    text = result["text"]
     names = [entity.name for world in truth.worlds.values() for entity in world.entities if entity.name in text]
     return json.dumps({"names": names or [text.strip()]}, ensure_ascii=False)
 
 
 def write_queries(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt of augmented queries: what the template generator makes of the same entities."""
-    found = filled(_prompt("queries"), request)
-    if found is None:
+    result = filled(_prompt("queries"), request)
+    if result is None:
         return None
-    given = json.loads(found["given"])
-    question = Question("", given["question"], (given["answer"],) if given["answer"] else ())
-    nodes = tuple(Node(one["name"], one["type"], tuple(one["descriptions"])) for one in given["entities"])
-    made = TemplateQueries(int(found["most"])).generate([QueryRequest(question, nodes)])[0]
+    value = json.loads(result["given"])
+    question = Question("", value["question"], (value["answer"],) if value["answer"] else ())
+    nodes = tuple(Node(item["name"], item["type"], tuple(item["descriptions"])) for item in value["entities"])
+    made = TemplateQueries(int(result["most"])).generate([QueryRequest(question, nodes)])[0]
     return json.dumps({"queries": list(made.queries)}, ensure_ascii=False)
 
 
@@ -128,15 +128,15 @@ def shelf_of(truth: Knows) -> Shelf:
 
 def _squeezed(world: World, texts: tuple[Text, ...]) -> tuple[str, list[_Place]]:
     parts: list[str] = []
-    places: list[_Place] = []
+    positions: list[_Place] = []
     at = 0
     for sentence, fact in _sentences(texts):
         tight = _tight(sentence)
         if fact != NO_FACT:
-            places.append(_Place(at, at + len(tight), world.facts[fact]))
+            positions.append(_Place(at, at + len(tight), world.facts[fact]))
         parts.append(tight)
         at += len(tight)
-    return "".join(parts), places
+    return "".join(parts), positions
 
 
 def _sentences(texts: tuple[Text, ...]) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Recognising a prompt: from a template to what it was filled with."""
+"""Recognizing a prompt: from a template to what it was filled with."""
 
 from __future__ import annotations
 

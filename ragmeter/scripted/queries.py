@@ -35,47 +35,47 @@ class Knows(Protocol):
 
 def write_passage(truth: Knows, request: ChatRequest) -> str | None:
     """HyDE's prompt: the facts of the question in sentences; of an unknown question, itself."""
-    found = filled(PROMPT, request)
-    if found is None:
+    result = filled(PROMPT, request)
+    if result is None:
         return None
-    question = _known(truth, found["question"])
+    question = _known(truth, result["question"])
     if question is None or not question.triples:
-        return found["question"]
+        return result["question"]
     return " ".join(f"{head} {relation.replace('_', ' ')} {tail}." for head, relation, tail in question.triples)
 
 
 def rewrite(truth: Knows, request: ChatRequest) -> str | None:
     """RQ-RAG's prompt for a rewritten query: the names and words of the question, without what asks."""
-    found = filled(PROMPTS["rewrite"], request)
-    return None if found is None else found["question"].rstrip(" ?")
+    result = filled(PROMPTS["rewrite"], request)
+    return None if result is None else result["question"].rstrip(" ?")
 
 
 def decompose(truth: Knows, request: ChatRequest) -> str | None:
     """RQ-RAG's prompt for sub-questions: the steps of the question, one a line."""
-    found = filled(PROMPTS["decompose"], request)
-    if found is None:
+    result = filled(PROMPTS["decompose"], request)
+    if result is None:
         return None
-    question = _known(truth, found["question"])
+    question = _known(truth, result["question"])
     steps = _steps(question.metadata.get("steps", ())) if question is not None else []
-    return "\n".join(steps or [found["question"]])
+    return "\n".join(steps or [result["question"]])
 
 
 def disambiguate(truth: Knows, request: ChatRequest) -> str | None:
     """RQ-RAG's prompt for the meanings of a question: it with the full name in place of each shorter one."""
-    found = filled(PROMPTS["disambiguate"], request)
-    if found is None:
+    result = filled(PROMPTS["disambiguate"], request)
+    if result is None:
         return None
-    question = _known(truth, found["question"])
+    question = _known(truth, result["question"])
     if question is None:
-        return found["question"]
+        return result["question"]
     heads = {head for head, _, _ in question.triples}
     for world in truth.worlds.values():
         for entity in world.entities:
-            if entity.name in heads and entity.name not in found["question"]:
+            if entity.name in heads and entity.name not in result["question"]:
                 for alias in sorted(entity.aliases, key=len, reverse=True):
-                    if alias in found["question"]:
-                        return found["question"].replace(alias, entity.name, 1)
-    return found["question"]
+                    if alias in result["question"]:
+                        return result["question"].replace(alias, entity.name, 1)
+    return result["question"]
 
 
 SEARCHING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (write_passage, rewrite, decompose, disambiguate)
@@ -87,15 +87,15 @@ def _known(truth: Knows, text: str) -> Question | None:
 
 def _steps(steps: Any) -> list[str]:
     """Questions of steps, `#n` replaced by what step n answers."""
-    said: list[str] = []
+    responses: list[str] = []
     answers: list[str] = []
     for step in steps:
         text = step["question"]
         for number in range(len(answers), 0, -1):
             text = text.replace(f"#{number}", answers[number - 1])
-        said.append(text)
+        responses.append(text)
         answers.append(step["answer"])
-    return said
+    return responses
 
 
 # -- How it answers the rewriter's prompts: by the rules for testing, with every name and number kept --
@@ -104,9 +104,9 @@ def _steps(steps: Any) -> list[str]:
 def rewrite_passage(truth: Any, request: ChatRequest) -> str | None:
     """The rewriter's prompts that ship, as text or as JSON, whole or sentence by sentence."""
     for style in STYLES:
-        found = filled(load_prompt(style), request)
-        if found is not None:
-            return _reply(found["text"], found["form"], found["again"], style)
+        result = filled(load_prompt(style), request)
+        if result is not None:
+            return _reply(result["text"], result["form"], result["again"], style)
     return None
 
 
@@ -115,10 +115,10 @@ REWRITING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (rewrite_passa
 
 def _reply(text: str, form: str, again: str, style: str) -> str:
     by_lines = "each sentence retold" in form
-    told = _told(text.split("\n") if by_lines else sentences(text), again, style)
+    reported = _told(text.split("\n") if by_lines else sentences(text), again, style)
     if "JSON" not in form:
-        return "\n".join(told) if by_lines else " ".join(told)
-    value = {"sentences": told} if by_lines else {"text": " ".join(told)}
+        return "\n".join(reported) if by_lines else " ".join(reported)
+    value = {"sentences": reported} if by_lines else {"text": " ".join(reported)}
     return json.dumps(value, ensure_ascii=False)
 
 

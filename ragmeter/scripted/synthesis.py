@@ -40,8 +40,8 @@ class Knows(Protocol):
 def write_questions(truth: Knows, request: ChatRequest) -> str | None:
     """The prompts for simple and complex questions."""
     for kind in _MAKERS:
-        if (found := filled(_prompt(kind), request)) is not None:
-            pairs = _pairs(truth, found["document"], kind)
+        if (result := filled(_prompt(kind), request)) is not None:
+            pairs = _pairs(truth, result["document"], kind)
             return _json(questions=[pair.question for pair in pairs[: -(-len(pairs) * 2 // 3)]])
     return None
 
@@ -49,9 +49,9 @@ def write_questions(truth: Knows, request: ChatRequest) -> str | None:
 def write_missing_questions(truth: Knows, request: ChatRequest) -> str | None:
     """The prompts of the coverage loop."""
     for kind in _MAKERS:
-        if (found := filled(_prompt(f"more_{kind}"), request)) is not None:
-            there = {pair.question for pair in read_pairs(found["pairs"])}
-            pairs = _pairs(truth, found["document"], kind)
+        if (result := filled(_prompt(f"more_{kind}"), request)) is not None:
+            there = {pair.question for pair in read_pairs(result["pairs"])}
+            pairs = _pairs(truth, result["document"], kind)
             missing = [pair.question for pair in pairs if pair.question not in there]
             return _json(count=len(missing), questions=missing)
     return None
@@ -59,36 +59,36 @@ def write_missing_questions(truth: Knows, request: ChatRequest) -> str | None:
 
 def answer(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt for an answer."""
-    found = filled(_prompt("answer"), request)
-    return None if found is None else _json(answer=_known(truth, found["document"], found["question"]) or ABSENT)
+    result = filled(_prompt("answer"), request)
+    return None if result is None else _json(answer=_known(truth, result["document"], result["question"]) or ABSENT)
 
 
 def check_answer(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt that checks a pair."""
-    found = filled(_prompt("check_answer"), request)
-    if found is None:
+    result = filled(_prompt("check_answer"), request)
+    if result is None:
         return None
-    known = _known(truth, found["document"], found["question"])
-    return _json(judgment="Correct" if known is not None and em(found["answer"], [known]) else "Incorrect")
+    known = _known(truth, result["document"], result["question"])
+    return _json(judgment="Correct" if known is not None and em(result["answer"], [known]) else "Incorrect")
 
 
 def paraphrase(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt for a paraphrase: every fact in its last wording, by the full names."""
-    found = filled(_prompt("paraphrase"), request)
-    if found is None:
+    result = filled(_prompt("paraphrase"), request)
+    if result is None:
         return None
-    facts = _facts(truth, found["document"])
-    return _json(paraphrase=" ".join(statements(fact)[-1] for fact in facts) or found["document"])
+    facts = _facts(truth, result["document"])
+    return _json(paraphrase=" ".join(statements(fact)[-1] for fact in facts) or result["document"])
 
 
 def check_paraphrase(truth: Knows, request: ChatRequest) -> str | None:
     """The prompt that checks a paraphrase: head and tail of every fact must be named."""
-    found = filled(_prompt("check_paraphrase"), request)
-    if found is None:
+    result = filled(_prompt("check_paraphrase"), request)
+    if result is None:
         return None
-    told = found["paraphrase"].casefold()
-    facts = _facts(truth, found["document"])
-    return _json(judgment="Yes" if all(_names(told, fact) for fact in facts) else "No")
+    reported = result["paraphrase"].casefold()
+    facts = _facts(truth, result["document"])
+    return _json(judgment="Yes" if all(_names(reported, fact) for fact in facts) else "No")
 
 
 SYNTHESIS: tuple[Callable[[Any, ChatRequest], str | None], ...] = (
@@ -101,10 +101,10 @@ SYNTHESIS: tuple[Callable[[Any, ChatRequest], str | None], ...] = (
 )
 
 
-def _names(told: str, fact: Fact) -> bool:
+def _names(reported: str, fact: Fact) -> bool:
     tail, others = answer_of(fact)
     heads = (fact.head.name, *fact.head.aliases)
-    return any(name.casefold() in told for name in heads) and any(f.casefold() in told for f in (tail, *others))
+    return any(name.casefold() in reported for name in heads) and any(f.casefold() in reported for f in (tail, *others))
 
 
 def _facts(truth: Knows, document: str) -> list[Fact]:

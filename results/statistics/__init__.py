@@ -1,4 +1,4 @@
-"""Statistics that decide, on plain arrays: intervals, paired tests, ranks, gates, budgets. Seeded and vectorised.
+"""Statistics that decide, on plain arrays: intervals, paired tests, ranks, gates, budgets. Seeded and vectorized.
 
 Scores come as arrays of questions (or of methods × questions). NaN marks an unscorable question; it is left out of a
 mean and of its denominator, and every result says how many questions stood behind it. Where questions share a document

@@ -92,7 +92,7 @@ class WinRate:
     Attributes:
         wins, ties, losses: Questions with a score above, at and below ½.
         none: Questions whose verdicts are all `NONE` or failures, at least one `NONE`: both answers lost.
-        unscored: Questions without any verdict; every judgement failed.
+        unscored: Questions without any verdict; every judgment failed.
         decided: wins / (wins + losses), ARK's formula; NaN where nothing was decided.
         decided_failures_zero: The same with unscored questions in the denominator.
         with_ties: (wins + ties / 2) / n by the tie rule `half`; a question with `none` counts 0 for both methods.
@@ -178,11 +178,11 @@ def win_rates(
         _with_ties(_SWAPPED[states], ties),
     ]
     labels = None if clusters is None else _labels(clusters, questions)
-    found = _estimates(np.concatenate(values), labels, seed, level, resamples, method)
+    results = _estimates(np.concatenate(values), labels, seed, level, resamples, method)
     p = means(_valued(states, _SIGNS), clusters=labels).p
     # Questions that only other pairs were judged on are not left out of this one.
     absent = np.tile((states == _ABSENT).sum(axis=1), len(values)).tolist()
-    found = [replace(one, unscorable=one.unscorable - gone) for one, gone in zip(found, absent, strict=True)]
+    results = [replace(item, unscorable=item.unscorable - gone) for item, gone in zip(results, absent, strict=True)]
     kinds = np.bincount(pairs_of * len(Verdict) + verdicts, minlength=pairs * len(Verdict)).reshape(pairs, -1)
     cells, flipped = order_contradictions(pairs_of, questions_of, rounds, verdicts)
     both, flips = np.bincount(cells[0], minlength=pairs), np.bincount(cells[0][flipped], minlength=pairs)
@@ -195,11 +195,11 @@ def win_rates(
             losses,
             none,
             unscored,
-            found[row],
-            found[pairs + row],
-            found[2 * pairs + row],
-            found[3 * pairs + row],
-            found[4 * pairs + row],
+            results[row],
+            results[pairs + row],
+            results[2 * pairs + row],
+            results[3 * pairs + row],
+            results[4 * pairs + row],
             ties,
             {kind.name.lower(): int(kinds[row, kind]) for kind in Verdict},
             OrderFlips(int(flips[row]), int(both[row])),
@@ -282,16 +282,16 @@ def checked_verdicts(pair: ArrayLike, question: ArrayLike, order: ArrayLike, rep
     ):
         if column.dtype.kind not in "iu" or column.min() < 0 or (most is not None and column.max() > most):
             raise ValueError(f"{name}: codes are whole numbers from 0{'' if most is None else f' to {most}'}")
-    found = [column.astype(np.int64) for column in codes]
-    cells = np.ravel_multi_index(tuple(found[:4]), tuple(int(column.max()) + 1 for column in found[:4]))
+    results = [column.astype(np.int64) for column in codes]
+    cells = np.ravel_multi_index(tuple(results[:4]), tuple(int(column.max()) + 1 for column in results[:4]))
     seen, times = np.unique(cells, return_counts=True)
     if (times > 1).any():
         row = int(np.flatnonzero(cells == seen[times > 1][0])[0])
         where = ", ".join(
-            f"{name} {column[row]}" for name, column in zip(("pair", "question", "order", "repetition"), found[:4], strict=True)
+            f"{name} {column[row]}" for name, column in zip(("pair", "question", "order", "repetition"), results[:4], strict=True)
         )
         raise ValueError(f"judged twice: {where}")
-    return found
+    return results
 
 
 def _counts(states: NDArray[np.int8]) -> NDArray[np.int64]:
@@ -326,8 +326,8 @@ def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:
     """Spread of the rates of states of shape (pairs, repetitions, questions)."""
     decided, with_ties = (_means(table) for table in (_decided(states), _with_ties(states, ties)))
     return [
-        RepetitionSpread(int((states[row] != _ABSENT).any(axis=1).sum()), *_mean_sd(one), *_mean_sd(other))
-        for row, (one, other) in enumerate(zip(decided, with_ties, strict=True))
+        RepetitionSpread(int((states[row] != _ABSENT).any(axis=1).sum()), *_mean_sd(item), *_mean_sd(other))
+        for row, (item, other) in enumerate(zip(decided, with_ties, strict=True))
     ]
 
 
@@ -357,31 +357,31 @@ def _estimates(columns: Floats, clusters: Clusters, seed: int, level: float, res
     own, or one of many with the same gaps, is resampled among its own questions, as `estimates` does.
     """
     missing = np.isnan(columns)
-    places, sizes = unit_places(clusters, columns.shape[1])
-    found: dict[int, Estimate] = {}
+    positions, sizes = unit_places(clusters, columns.shape[1])
+    results: dict[int, Estimate] = {}
     apart: list[int] = []
     for rows in alike(missing):
-        units = len(np.unique(places[~missing[rows[0]]]))
+        units = len(np.unique(positions[~missing[rows[0]]]))
         if len(rows) > _ALIKE or units < _FEW_UNITS:
             some = estimates(columns[rows], clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
-            found.update(zip(rows, some, strict=True))
+            results.update(zip(rows, some, strict=True))
         else:
             apart += rows
     for start in range(0, len(apart), _COLUMNS):
         rows = apart[start : start + _COLUMNS]
         sums, counts = np.zeros((2, len(sizes), len(rows)))
-        np.add.at(sums, places, np.where(missing[rows], 0.0, columns[rows]).T)
-        np.add.at(counts, places, (~missing[rows]).T)
+        np.add.at(sums, positions, np.where(missing[rows], 0.0, columns[rows]).T)
+        np.add.at(counts, positions, (~missing[rows]).T)
         blocks = bootstrap_weights(len(sizes), seed, resamples)
         means = np.concatenate([(weights @ sums) / (weights @ counts) for weights in blocks])
-        for place, row in enumerate(rows):
+        for position, row in enumerate(rows):
             kept = ~missing[row]
             present = columns[row][kept]
             own = units_of(present[None, :], clusters, kept)
             support, mean, skew = own.support, own.means, own.skew
-            spread = distribution(means[:, place][None, :], mean, skew, support.units, method)
+            spread = distribution(means[:, position][None, :], mean, skew, support.units, method)
             low, high = spread.interval(level)
-            found[row] = Estimate(
+            results[row] = Estimate(
                 float(mean[0]),
                 float(low[0]),
                 float(high[0]),
@@ -390,4 +390,4 @@ def _estimates(columns: Floats, clusters: Clusters, seed: int, level: float, res
                 support.units,
                 doubt_about_mean(present, support, float(skew[0])),
             )
-    return [found[row] for row in range(len(columns))]
+    return [results[row] for row in range(len(columns))]

@@ -75,14 +75,14 @@ def units_of(scores: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None 
     Args:
         scores: Shape (columns, kept questions), without gaps.
         clusters: One label per question, None for questions that stand alone.
-        kept: Which of the labelled questions the scores are of; None for all.
+        kept: Which of the labeled questions the scores are of; None for all.
     """
     if clusters is None:
         return Units(np.ascontiguousarray(scores.T), np.ones(scores.shape[1]), False)
-    places, sizes = unit_places(clusters, scores.shape[1], kept)
+    positions, sizes = unit_places(clusters, scores.shape[1], kept)
     sums = np.zeros((len(sizes), len(scores)))
     for column, row in enumerate(scores):
-        sums[:, column] = np.bincount(places, weights=row, minlength=len(sizes))
+        sums[:, column] = np.bincount(positions, weights=row, minlength=len(sizes))
     return Units(sums, sizes.astype(np.float64), bool((sizes > 1).any()))
 
 
@@ -99,13 +99,13 @@ def unit_places(clusters: Clusters, questions: int, kept: NDArray[np.bool_] | No
     if clusters is None:
         return np.arange(questions), np.ones(questions, dtype=np.int64)
     labels = np.asarray([f"#{row}" if label is None else f"={label}" for row, label in enumerate(clusters)])
-    labelled = questions if kept is None else len(kept)
-    if len(labels) != labelled:
-        raise ValueError(f"{len(labels)} cluster labels for {labelled} questions")
+    labeled = questions if kept is None else len(kept)
+    if len(labels) != labeled:
+        raise ValueError(f"{len(labels)} cluster labels for {labeled} questions")
     if kept is not None:
         labels = labels[kept]
-    _, places, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    return places, sizes
+    _, positions, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    return positions, sizes
 
 
 def bootstrap_weights(units: int, seed: int, resamples: int) -> Iterator[Floats]:
@@ -128,13 +128,13 @@ def _kept_weights(units: int, seed: int, resamples: int) -> NDArray[np.unsignedi
 
 def _drawn(units: int, seed: int, resamples: int) -> Iterator[Floats]:
     rng = np.random.default_rng(seed)
-    place = np.empty((_BLOCK, units), dtype=np.int64)
+    position = np.empty((_BLOCK, units), dtype=np.int64)
     for start in range(0, resamples, _BLOCK):
         size = min(_BLOCK, resamples - start)
         drawn = rng.integers(0, units, (size, units), dtype=np.int32)
         # Each resample counts into its own stretch, so that one count serves the whole block.
-        np.add(drawn, np.arange(size, dtype=np.int64)[:, None] * units, out=place[:size])
-        flat = np.bincount(place[:size].ravel(), minlength=size * units)
+        np.add(drawn, np.arange(size, dtype=np.int64)[:, None] * units, out=position[:size])
+        flat = np.bincount(position[:size].ravel(), minlength=size * units)
         yield flat.reshape(size, units).astype(np.float64)
 
 
@@ -320,9 +320,9 @@ def unit_table(table: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None
     Returns:
         Shape (units, columns).
     """
-    places, sizes = unit_places(clusters, len(table), kept)
+    positions, sizes = unit_places(clusters, len(table), kept)
     sums = np.zeros((len(sizes), table.shape[1]))
-    np.add.at(sums, places, table)
+    np.add.at(sums, positions, table)
     return sums, support_of(sizes)
 
 

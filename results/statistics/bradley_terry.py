@@ -81,7 +81,7 @@ def standings(values: Floats, corrected: Floats, component: Codes, level: float)
         component: As in `pair_ps`.
         level: One less the probability of one wrong claim or more.
 
-    Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighbourhoods".
+    Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
     """
     linked = component[:, None] == component
     behind = linked & (values[:, None] - values < -_EQUAL)
@@ -143,19 +143,19 @@ class Cells:
 
     def stretches(self) -> list[_Stretch]:
         """The cells in stretches short enough to be worked on in the processor's cache."""
-        found = []
+        results = []
         for start in range(0, self.cells, _STRETCH):
             stop = min(start + _STRETCH, self.cells)
             low = int(np.searchsorted(self.starts, start, side="right")) - 1
             high = int(np.searchsorted(self.starts, stop, side="left"))
             begin = np.maximum(self.starts[low:high], start) - start
-            found.append(_Stretch(slice(start, stop), slice(low, high), begin, np.diff(begin, append=stop - start)))
-        return found
+            results.append(_Stretch(slice(start, stop), slice(low, high), begin, np.diff(begin, append=stop - start)))
+        return results
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Some neighbouring cells, the pairs they belong to, and where in the stretch each pair's part begins."""
+    """Some neighboring cells, the pairs they belong to, and where in the stretch each pair's part begins."""
 
     cells: slice
     pairs: slice
@@ -193,15 +193,15 @@ def cells_of(first: Codes, second: Codes, covariates: Floats, methods: int) -> t
     ordered = keys[:, order]
     new = np.ones(len(pair), dtype=np.bool_)
     new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
-    place = np.empty(len(pair), dtype=np.int64)
-    place[order] = np.cumsum(new) - 1
+    position = np.empty(len(pair), dtype=np.int64)
+    position[order] = np.cumsum(new) - 1
     cell_pair = pair[order][new]
     met, starts = np.unique(cell_pair, return_index=True)
-    return Cells(methods, met // methods, met % methods, starts, ordered[:-1, new]), place, turned
+    return Cells(methods, met // methods, met % methods, starts, ordered[:-1, new]), position, turned
 
 
 def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats) -> Floats:
-    """Strengths and effects that maximise the likelihood times a normal prior around 0.
+    """Strengths and effects that maximize the likelihood times a normal prior around 0.
 
     Args:
         cells: What was compared.
@@ -259,8 +259,8 @@ def _derivatives(
         part.add(rest, pull)
         part.add(weight, spread)
         slope_of_x += here @ pull
-        for row, one in enumerate(here):
-            leverage = spread * one[:, None]
+        for row, item in enumerate(here):
+            leverage = spread * item[:, None]
             part.add(mixed[row], leverage)
             curve_of_x[row] += here @ leverage
     slope = np.concatenate([signs @ rest, slope_of_x]) - at / prior**2
@@ -302,7 +302,7 @@ def mutual(cells: Cells, battles: Floats, wins: Floats) -> NDArray[np.bool_]:
 ROUNDS = 1_000
 PRIOR = 10.0
 """Standard deviation, in log-odds, of the prior that keeps every strength finite: hardly any opinion at all."""
-ELO_CENTRE = 1500.0
+ELO_CENTER = 1500.0
 ELO_PER_LOGIT = 400 / math.log(10)
 
 
@@ -333,7 +333,7 @@ class Strength:
     @property
     def elo(self) -> tuple[float, float, float]:
         """Value, low and high on the scale of chess ratings: 400 points are odds of 10 to 1, 1500 the mean."""
-        scaled = [ELO_CENTRE + ELO_PER_LOGIT * x for x in (self.logit.value, self.logit.low, self.logit.high)]
+        scaled = [ELO_CENTER + ELO_PER_LOGIT * x for x in (self.logit.value, self.logit.low, self.logit.high)]
         return scaled[0], scaled[1], scaled[2]
 
     @property
@@ -354,7 +354,7 @@ class BradleyTerry:
         shown_first: Log-odds that the place of being shown first adds; None if not asked for.
         per_doubling: Log-odds that an answer twice as long adds; None if not asked for.
         length_spread: Standard deviation of log2(length ratio) over battles: `per_doubling` times this is the effect
-            of the standardised length ratio; None if not asked for.
+            of the standardized length ratio; None if not asked for.
         battles, unscored: Rows with and without a score.
         draws: Shape (methods, rounds), the resampled strengths.
         p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN where no battles link
@@ -382,16 +382,16 @@ class BradleyTerry:
         """Methods whose distance from the others is the prior's word."""
         return [code for code, strength in enumerate(self.strengths) if strength.separated]
 
-    def difference(self, one: int, other: int) -> Estimate:
+    def difference(self, item: int, other: int) -> Estimate:
         """Strength of one method less another's, with its interval; NaN where no battles link them.
 
         The interval is of this pair alone; `corrected` has the p-value that allows for all pairs.
         """
-        a, b = self.strengths[one], self.strengths[other]
+        a, b = self.strengths[item], self.strengths[other]
         value = a.logit.value - b.logit.value if a.component == b.component else math.nan
         held = [_held(side.separated, side.separated_rounds, self.level) for side in (a, b)]
         doubt = "; ".join(dict.fromkeys(reason for reason in held if reason))
-        gaps = self.draws[one] - self.draws[other]
+        gaps = self.draws[item] - self.draws[other]
         return estimate_of(value, gaps, self.support, 0, self.level, self.method, doubt)
 
 
@@ -436,29 +436,29 @@ def bradley_terry(
             and 1, a length is negative or missing, the prior is not positive, or there is nothing to compare.
 
     Source: Bradley & Terry (1952); Chiang et al. (2024), "Chatbot Arena" (bootstrap); Li et al. (2024), "Does style
-        matter?" (style covariates in the fit; theirs is the standardised (a - b) / (a + b), ours the log ratio, of
+        matter?" (style covariates in the fit; theirs is the standardized (a - b) / (a + b), ours the log ratio, of
         which a doubling has a meaning); Dubois et al. (2024), "Length-controlled AlpacaEval".
     """
     refuse_bca(method)
     if not (prior > 0 and math.isfinite(prior)):
         raise ValueError(f"the prior is a positive standard deviation, got {prior}")
-    one, other, asked, won = _checked(first, second, question, score)
+    item, other, query, won = _checked(first, second, question, score)
     x = _covariates(shown_first, lengths, len(won))
     known = ~np.isnan(won)
-    sample = _sample(one[known], other[known], asked[known], won[known], x[:, known], methods, clusters)
-    found, draws = _fits(sample, prior, seed, resamples)
+    sample = _sample(item[known], other[known], query[known], won[known], x[:, known], methods, clusters)
+    result, draws = _fits(sample, prior, seed, resamples)
     total = sample.cells.methods
     support = support_of(sample.sizes)
     effects = [
-        estimate_of(float(found.at[row]), draws[row], support, 0, level, method, _one_sided(x[row - total], won))
+        estimate_of(float(result.at[row]), draws[row], support, 0, level, method, _one_sided(x[row - total], won))
         for row in range(total, len(draws))
     ]
-    values = found.at[:total]
+    values = result.at[:total]
     p = pair_ps(values, draws[:total], sample.component, sample.net, sample.fought)
     corrected = holm_pairs(p)
     bands = standings(values, corrected, sample.component, level)
     return BradleyTerry(
-        _strengths(sample, found, draws[:total], bands, level, method),
+        _strengths(sample, result, draws[:total], bands, level, method),
         sample.linked,
         effects[0] if shown_first is not None else None,
         effects[-1] if lengths is not None else None,
@@ -543,11 +543,11 @@ def _covariates(shown_first: ArrayLike | None, lengths: tuple[ArrayLike, ArrayLi
     if shown_first is not None:
         rows.append(np.where(np.asarray(shown_first, bool), 1.0, -1.0))
     if lengths is not None:
-        one, other = (np.asarray(side, np.float64) for side in lengths)
-        if not ((one >= 0).all() and (other >= 0).all()):
+        item, other = (np.asarray(side, np.float64) for side in lengths)
+        if not ((item >= 0).all() and (other >= 0).all()):
             raise ValueError("every answer has a length of at least 0")
         # An empty answer has a length too.
-        rows.append(np.log2((one + 1) / (other + 1)))
+        rows.append(np.log2((item + 1) / (other + 1)))
     if any(row.shape != (battles,) for row in rows):
         raise ValueError(f"covariates must be of the same {battles} battles, got {[row.shape for row in rows]}")
     return np.stack(rows) if rows else np.empty((0, battles))
@@ -564,12 +564,12 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
     if not total:
         raise ValueError("strengths take at least one scored battle")
     cells, cell, turned = cells_of(first, second, x, total)
-    codes, asked = np.unique(question, return_inverse=True)
+    codes, query = np.unique(question, return_inverse=True)
     labels = list(clusters) if clusters is not None else None
     if labels is not None and len(codes) and codes[-1] >= len(labels):
         raise ValueError(f"{len(labels)} cluster labels for {codes[-1] + 1} questions")
-    places, sizes = unit_places(None if labels is None else [labels[code] for code in codes], len(codes))
-    where, unit = np.concatenate([cell, cell + cells.cells]), np.tile(places[asked], 2)
+    positions, sizes = unit_places(None if labels is None else [labels[code] for code in codes], len(codes))
+    where, unit = np.concatenate([cell, cell + cells.cells]), np.tile(positions[query], 2)
     counts = np.concatenate([np.ones(len(won)), np.where(turned, 1 - won, won)])
     table = csr_array(coo_array((counts, (where, unit)), shape=(2 * cells.cells, len(sizes))))
     fought = np.concatenate([first, second])
@@ -577,7 +577,7 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
     above = np.concatenate([won, 1 - won]) - 0.5
     net = np.bincount(here, above, minlength=total * len(sizes)).astype(np.float64).reshape(total, -1)
     there = np.bincount(here, minlength=total * len(sizes)).reshape(total, -1) > 0
-    met = np.unique(np.stack([fought, np.tile(asked, 2)]), axis=1)[0]
+    met = np.unique(np.stack([fought, np.tile(query, 2)]), axis=1)[0]
     links = coo_array((np.ones(len(cells.left)), (cells.left, cells.right)), shape=(total, total))
     component = connected_components(links, directed=False)[1] if total else np.empty(0, np.int64)
     return _Sample(
@@ -604,8 +604,8 @@ def _fits(sample: _Sample, prior: float, seed: int, resamples: int) -> tuple[_Fi
         draws.append(fit(cells, *drawn, prior, at))
         apart += _separated(mutual(cells, *drawn), sample.component).sum(axis=0)
     whole_apart = _separated(mutual(cells, *whole), sample.component)[0]
-    found = np.concatenate(draws, axis=1)
-    return _Fit(at[:, 0], whole_apart, apart / max(1, found.shape[1])), found
+    result = np.concatenate(draws, axis=1)
+    return _Fit(at[:, 0], whole_apart, apart / max(1, result.shape[1])), result
 
 
 def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_]:
@@ -623,17 +623,17 @@ def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_
     return apart
 
 
-def _strengths(sample: _Sample, found: _Fit, draws: Floats, bands: list[Band], level: float, method: Method) -> list[Strength]:
+def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], level: float, method: Method) -> list[Strength]:
     """Each method's strength with what there is to say about it."""
     strengths = []
     support = support_of(sample.sizes)
     several = "there are methods that never met these, even by way of others" if sample.linked > 1 else ""
     for code in range(len(draws)):
         fought = int(sample.battles[code])
-        apart, share = bool(found.separated[code]), float(found.rounds[code])
+        apart, share = bool(result.separated[code]), float(result.rounds[code])
         doubt = "; ".join(reason for reason in (several, _held(apart, share, level)) if reason)
         logit = estimate_of(
-            float(found.at[code]) if fought else math.nan, draws[code], support, 0, level, method, doubt if fought else "no battle"
+            float(result.at[code]) if fought else math.nan, draws[code], support, 0, level, method, doubt if fought else "no battle"
         )
         logit = replace(logit, n=int(sample.questions[code]))
         strengths.append(Strength(logit, fought, int(sample.component[code]), apart, share, bands[code]))

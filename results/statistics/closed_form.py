@@ -50,7 +50,7 @@ def means(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL
         clusters: One label per question; questions with equal labels are one unit. None stands alone.
         level: Coverage of the interval.
 
-    Source: linearised ratio estimator over clusters, Cochran (1977), "Sampling Techniques", section 9.
+    Source: linearized ratio estimator over clusters, Cochran (1977), "Sampling Techniques", section 9.
     """
     scores, known, starts = _arranged(rows_of(columns), clusters)
     return _moments(np.stack(_sums(scores, None if known.all() else known, starts)), level)
@@ -77,8 +77,8 @@ def all_differences(columns: ArrayLike, *, clusters: Clusters = None, level: flo
             common = known[row] & known[row + 1 :]
             delta *= common
         end = start + len(delta)
-        for target, found in zip(sums, _sums(delta, common, starts), strict=True):
-            target[start:end] = found
+        for target, result in zip(sums, _sums(delta, common, starts), strict=True):
+            target[start:end] = result
         start = end
     return _square(_moments(sums, level), upper, known.sum(axis=1))
 
@@ -101,7 +101,7 @@ class Band:
     best: bool
 
 
-def bands(pairs: Moments, *, places: NDArray[np.int64] | None = None, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
+def bands(pairs: Moments, *, positions: NDArray[np.int64] | None = None, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
     """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs.
 
     Args:
@@ -110,11 +110,11 @@ def bands(pairs: Moments, *, places: NDArray[np.int64] | None = None, higher_is_
         higher_is_better: False for a metric of which less is better.
         level: One less the probability of one wrong claim or more.
 
-    Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighbourhoods".
+    Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
     """
     p, differences = pairs.p, pairs.value if higher_is_better else -pairs.value
-    if places is not None and not np.array_equal(places, np.arange(len(p))):
-        p, differences = p[np.ix_(places, places)], differences[np.ix_(places, places)]
+    if positions is not None and not np.array_equal(positions, np.arange(len(p))):
+        p, differences = p[np.ix_(positions, positions)], differences[np.ix_(positions, positions)]
     methods = len(p)
     upper = np.triu_indices(methods, 1)
     corrected = np.ones((methods, methods))
@@ -153,8 +153,8 @@ def _arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bo
     filled = np.where(known, scores, 0.0)
     if clusters is None or not scores.shape[1]:
         return filled, known, None
-    places, sizes = unit_places(clusters, scores.shape[1])
-    order = np.argsort(places, kind="stable")
+    positions, sizes = unit_places(clusters, scores.shape[1])
+    order = np.argsort(positions, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     return filled[:, order], known[:, order], starts
 
@@ -213,8 +213,8 @@ def _moments(sums: Floats, level: float) -> Moments:
 
 def _quantile(freedom: Floats, level: float) -> Floats:
     """Student's quantile; costly, so once for each number of degrees of freedom."""
-    distinct, places = np.unique(np.maximum(freedom, 1), return_inverse=True)
-    return stdtrit(distinct, level)[places]
+    distinct, positions = np.unique(np.maximum(freedom, 1), return_inverse=True)
+    return stdtrit(distinct, level)[positions]
 
 
 def _square(of_pairs: Moments, upper: tuple[NDArray[np.int64], NDArray[np.int64]], known: NDArray[np.int64]) -> Moments:

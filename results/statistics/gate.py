@@ -184,7 +184,7 @@ def non_inferiority(
         raise ValueError(f"paired scores must be of the same questions, got shapes {a.shape} and {b.shape}")
     if not higher_is_better:
         a, b = b, a
-    ((found, spread),) = differences_with_distributions(
+    ((result, spread),) = differences_with_distributions(
         a[None, :], b[None, :], clusters=clusters, seed=seed, level=level, resamples=resamples, method=method
     )
     alpha = (1 - level) / 2
@@ -193,7 +193,7 @@ def non_inferiority(
     outcome: Outcome = "regressed" if p <= alpha else "pass" if p_pass <= alpha else "inconclusive"
     error = standard_error(a - b, clusters=clusters)
     reach = float(ndtri(1 - alpha) + ndtri(power))
-    decision = GateDecision(outcome, found, margin, strict, p, p_pass, p, reach * error, None)
+    decision = GateDecision(outcome, result, margin, strict, p, p_pass, p, reach * error, None)
     return replace(decision, questions_needed=_needed(decision, reach, error))
 
 

@@ -112,19 +112,19 @@ def estimates(
     """
     scores = rows_of(columns)
     missing = np.isnan(scores)
-    found: list[Estimate] = [Estimate(np.nan, np.nan, np.nan, 0, 0)] * len(scores)
+    results: list[Estimate] = [Estimate(np.nan, np.nan, np.nan, 0, 0)] * len(scores)
     for rows in alike(missing):
         kept = ~missing[rows[0]]
         present = scores[np.ix_(rows, kept)]
         units = units_of(present, clusters, kept)
         low, high = distribution_of(units, seed, resamples, method).interval(level)
         support, means, skew = units.support, units.means, units.skew
-        for place, row in enumerate(rows):
-            doubt = doubt_about_mean(present[place], support, float(skew[place]))
-            found[row] = Estimate(
-                float(means[place]), float(low[place]), float(high[place]), support.n, len(kept) - support.n, support.units, doubt
+        for position, row in enumerate(rows):
+            doubt = doubt_about_mean(present[position], support, float(skew[position]))
+            results[row] = Estimate(
+                float(means[position]), float(low[position]), float(high[position]), support.n, len(kept) - support.n, support.units, doubt
             )
-    return found
+    return results
 
 
 def difference(candidate: ArrayLike, reference: ArrayLike, **ways: Unpack[Ways]) -> Difference:
@@ -145,7 +145,7 @@ def differences(candidates: ArrayLike, references: ArrayLike, **ways: Unpack[Way
     Raises:
         ValueError: The arrays differ in shape: they are not about the same questions.
     """
-    return [one for one, _ in differences_with_distributions(candidates, references, **ways)]
+    return [item for item, _ in differences_with_distributions(candidates, references, **ways)]
 
 
 def differences_with_distributions(
@@ -164,18 +164,18 @@ def differences_with_distributions(
         raise ValueError(f"paired scores must be of the same questions, got {a.shape} and {b.shape}")
     delta = a - b
     missing = np.isnan(delta)
-    found: dict[int, tuple[Difference, Distribution]] = {}
+    results: dict[int, tuple[Difference, Distribution]] = {}
     for rows in alike(missing):
         kept = ~missing[rows[0]]
         present = delta[np.ix_(rows, kept)]
         units = units_of(present, clusters, kept)
         spread = distribution_of(units, seed, resamples, method)
         p = sign_flip_ps(units.sums, seed, resamples)
-        for place, (row, one) in enumerate(zip(rows, _differences(present, units, spread, p, level), strict=True)):
-            part = slice(place, place + 1)
+        for position, (row, item) in enumerate(zip(rows, _differences(present, units, spread, p, level), strict=True)):
+            part = slice(position, position + 1)
             alone = Distribution(spread.means[part], spread.units, method, spread.bias[part], spread.acceleration[part])
-            found[row] = one, alone
-    return [found[row] for row in range(len(delta))]
+            results[row] = item, alone
+    return [results[row] for row in range(len(delta))]
 
 
 def all_pairs(
@@ -200,26 +200,26 @@ def all_pairs(
     scores = rows_of(columns)
     missing = np.isnan(scores)
     pairs = list(itertools.combinations(range(len(scores)), 2))
-    found: dict[tuple[int, int], Difference] = {}
+    results: dict[tuple[int, int], Difference] = {}
     for same in _pairs_alike(missing, pairs):
         kept = ~(missing[same[0][0]] | missing[same[0][1]])
         rows = sorted({row for pair in same for row in pair})
         present = scores[np.ix_(rows, kept)]
-        place = {row: number for number, row in enumerate(rows)}
+        position = {row: number for number, row in enumerate(rows)}
         units = units_of(present, clusters, kept)
         count = len(units.counts)
         means = bootstrap_means(units, seed, resamples) if count > 1 else np.empty((len(rows), 0))
-        places = np.array([(place[i], place[j]) for i, j in same])
-        p = _pair_ps(units.sums, places, seed, resamples)
+        positions = np.array([(position[i], position[j]) for i, j in same])
+        p = _pair_ps(units.sums, positions, seed, resamples)
         for start in range(0, len(same), _PAIRS):
-            left, right = places[start : start + _PAIRS].T
+            left, right = positions[start : start + _PAIRS].T
             delta = present[left] - present[right]
             sums = units.sums[:, left] - units.sums[:, right]
             paired = Units(sums, units.counts, units.clustered)
             spread = distribution(means[left] - means[right], paired.means, paired.skew, count, method, overwrite=True)
             part = slice(start, start + _PAIRS)
-            found.update(zip(same[part], _differences(delta, paired, spread, p[part], level), strict=True))
-    return {pair: found[pair] for pair in pairs}
+            results.update(zip(same[part], _differences(delta, paired, spread, p[part], level), strict=True))
+    return {pair: results[pair] for pair in pairs}
 
 
 def sign_flip_all_pairs(columns: ArrayLike, *, clusters: Clusters = None, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
@@ -235,10 +235,10 @@ def sign_flip_all_pairs(columns: ArrayLike, *, clusters: Clusters = None, seed: 
     scores = rows_of(columns)
     if np.isnan(scores).any():
         raise ValueError("scores with gaps have no common questions: use all_pairs")
-    places = np.array(list(itertools.combinations(range(len(scores)), 2)), dtype=np.int64).reshape(-1, 2)
+    positions = np.array(list(itertools.combinations(range(len(scores)), 2)), dtype=np.int64).reshape(-1, 2)
     matrix = np.ones((len(scores), len(scores)))
-    left, right = places.T
-    matrix[left, right] = matrix[right, left] = _pair_ps(units_of(scores, clusters).sums, places, seed, resamples)
+    left, right = positions.T
+    matrix[left, right] = matrix[right, left] = _pair_ps(units_of(scores, clusters).sums, positions, seed, resamples)
     return matrix
 
 
@@ -262,14 +262,14 @@ def _differences(delta: Floats, units: Units, spread: Distribution, p: Floats, l
         )
 
 
-def _pair_ps(sums: Floats, places: np.ndarray, seed: int, resamples: int) -> Floats:
+def _pair_ps(sums: Floats, positions: np.ndarray, seed: int, resamples: int) -> Floats:
     """Sign-flip p-values of pairs of columns, shape (pairs,), from the signed sums of the columns themselves."""
-    left, right = places.T
-    size = np.array([np.abs(sums[:, i] - sums[:, j]).sum() for i, j in places])
+    left, right = positions.T
+    size = np.array([np.abs(sums[:, i] - sums[:, j]).sum() for i, j in positions])
     total, scale = sums.sum(axis=0), np.abs(sums).sum(axis=0)
     # As in `sign_flip_ps`; subtracting signed sums rounds on the scale of the columns, not of their difference.
     bar = np.abs(total[left] - total[right]) - 1e-9 * size - 1e-14 * (scale[left] + scale[right])
-    extreme = np.zeros(len(places))
+    extreme = np.zeros(len(positions))
     for block in signed_sums(sums, seed, resamples):
         extreme += (np.abs(block[:, left] - block[:, right]) >= bar).sum(axis=0)
     return np.where(size > 0, (extreme + 1) / (resamples + 1), 1.0)
@@ -351,18 +351,18 @@ def stage_losses(
     Raises:
         ValueError: Arrays differ in shape.
     """
-    given = [normal, gold_in_noise, gold_only, closed_book]
+    options = [normal, gold_in_noise, gold_only, closed_book]
     if gold_uncompressed is not None:
-        given.append(gold_uncompressed)
-    arrays = [np.asarray(scores, np.float64) for scores in given]
+        options.append(gold_uncompressed)
+    arrays = [np.asarray(scores, np.float64) for scores in options]
     if len({scores.shape for scores in arrays}) > 1 or arrays[0].ndim != 1:
         raise ValueError(f"all runs must be of the same questions, got {[scores.shape for scores in arrays]}")
     runs = np.stack(arrays)
     runs[:, np.isnan(runs).any(axis=0)] = np.nan
     usual, noisy, clean, without = runs[:4]
     full = runs[-1] if gold_uncompressed is not None else clean
-    found = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), **ways)
-    retrieval, reranking, compression, gain = found
+    result = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), **ways)
+    retrieval, reranking, compression, gain = result
     score, blind = estimates(np.stack([usual, without]), **ways)
     return StageLosses(
         score, retrieval, reranking, compression if gold_uncompressed is not None else None, estimate(ceiling - full, **ways), blind, gain
@@ -442,12 +442,12 @@ def style_robustness(
     parts = estimates(np.concatenate([lost, in_content, in_style]), **ways)
     corrected = holm([drop.p if drop.n else math.nan for drop in drops])
     count = len(names)
-    found = {
+    results = {
         name: StyleDrop(drops[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])
         for row, name in enumerate(names)
     }
-    paired = [name for name in names if found[name].drop.n]
-    return StyleRobustness(found, max(paired, key=lambda name: found[name].drop.value, default=None))
+    paired = [name for name in names if results[name].drop.n]
+    return StyleRobustness(results, max(paired, key=lambda name: results[name].drop.value, default=None))
 
 
 # -- Quality against what it costs: the Pareto front --

@@ -83,10 +83,10 @@ def cohen_kappa(
         raise ValueError(f"two raters must have rated the same items, got shapes {a.shape} and {b.shape}")
     kept = ~(np.isnan(a) | np.isnan(b))
     pairs = np.stack([a[kept], b[kept]])
-    given = _categories(pairs)
-    offered = given if categories is None else np.asarray(categories, np.float64)
-    if (np.diff(offered) <= 0).any() or not np.isin(given, offered).all():
-        raise ValueError(f"categories must ascend and hold every rating, got {offered.tolist()} for {given.tolist()}")
+    value = _categories(pairs)
+    offered = value if categories is None else np.asarray(categories, np.float64)
+    if (np.diff(offered) <= 0).any() or not np.isin(value, offered).all():
+        raise ValueError(f"categories must ascend and hold every rating, got {offered.tolist()} for {value.tolist()}")
     size = len(offered)
     steps = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
     cost = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights]
@@ -100,10 +100,10 @@ def cohen_kappa(
     rows, columns = np.searchsorted(offered, pairs)
     table = np.zeros((pairs.shape[1], size * size))
     table[np.arange(len(table)), rows * size + columns] = 1.0
-    found = _with_interval(kappa, table, kept, **ways)
+    result = _with_interval(kappa, table, kept, **ways)
     both = np.where(kept, [a, b], math.nan)
     raw = raw_agreement(both, **ways)
-    return Agreement(raw, found, 2 * len(table), tuple(given.tolist()))
+    return Agreement(raw, result, 2 * len(table), tuple(value.tolist()))
 
 
 def krippendorff_alpha(ratings: ArrayLike, *, metric: Level = "nominal", **ways: Unpack[Ways]) -> Agreement:
@@ -127,14 +127,14 @@ def krippendorff_alpha(ratings: ArrayLike, *, metric: Level = "nominal", **ways:
     table = _table(ratings)
     kept = (~np.isnan(table)).sum(axis=0) > 1
     paired = table[:, kept]
-    given = _categories(paired)
+    value = _categories(paired)
     if metric == "interval":
         sums, alpha = _moments(paired), _alpha_interval
     else:
-        sums, alpha = _coincidences(_counts(paired, given)), _alpha_ordinal if metric == "ordinal" else _alpha_nominal
-    found = _with_interval(alpha, sums, kept, **ways)
+        sums, alpha = _coincidences(_counts(paired, value)), _alpha_ordinal if metric == "ordinal" else _alpha_nominal
+    result = _with_interval(alpha, sums, kept, **ways)
     raw = raw_agreement(table, **ways)
-    return Agreement(raw, found, int((~np.isnan(paired)).sum()), tuple(given.tolist()))
+    return Agreement(raw, result, int((~np.isnan(paired)).sum()), tuple(value.tolist()))
 
 
 def _with_interval(
@@ -219,9 +219,9 @@ def _moments(table: Floats) -> Floats:
     """Ratings, their sum and sum of squares, and the squared differences within each item, shape (items, 4)."""
     known = ~np.isnan(table)
     # Squares of ratings far from 0 would lose the differences between them.
-    centred = np.where(known, table - (table[known].mean() if known.any() else 0.0), 0.0)
-    m, total, square = known.sum(axis=0), centred.sum(axis=0), (centred**2).sum(axis=0)
-    within = ((centred - total / np.maximum(m, 1)) ** 2 * known).sum(axis=0)
+    centered = np.where(known, table - (table[known].mean() if known.any() else 0.0), 0.0)
+    m, total, square = known.sum(axis=0), centered.sum(axis=0), (centered**2).sum(axis=0)
+    within = ((centered - total / np.maximum(m, 1)) ** 2 * known).sum(axis=0)
     return np.stack([m, total, square, 2 * m * within / np.maximum(m - 1, 1)], axis=1)
 
 
@@ -265,7 +265,7 @@ class LengthPreference:
         equal_length: Decided battles between answers of the same length.
         undecided: Ties and battles without a winner.
         per_doubling: Log-odds that an answer twice as long adds, between methods of given strengths.
-        length_spread: Standard deviation of log2(length ratio); times `per_doubling` it is the standardised effect.
+        length_spread: Standard deviation of log2(length ratio); times `per_doubling` it is the standardized effect.
     """
 
     longer_wins: Estimate
@@ -291,21 +291,21 @@ def repetition_variance(
     Raises:
         ValueError: Arrays differ in length.
     """
-    items, said = np.asarray(item, np.int64), np.asarray(verdict, np.float64)
-    value = said if values is None else np.asarray(values, np.float64)
-    if not items.shape == said.shape == value.shape or items.ndim != 1:
-        raise ValueError(f"rows must be of the same verdicts, got {items.shape}, {said.shape} and {value.shape}")
+    items, response = np.asarray(item, np.int64), np.asarray(verdict, np.float64)
+    value = response if values is None else np.asarray(values, np.float64)
+    if not items.shape == response.shape == value.shape or items.ndim != 1:
+        raise ValueError(f"rows must be of the same verdicts, got {items.shape}, {response.shape} and {value.shape}")
     size = int(items.max(initial=-1)) + 1
-    scored = ~np.isnan(said)
+    scored = ~np.isnan(response)
     held = np.bincount(items[scored], minlength=size)
-    kinds, equal = np.unique(np.stack([items[scored], said[scored]]), axis=1, return_counts=True)
+    kinds, equal = np.unique(np.stack([items[scored], response[scored]]), axis=1, return_counts=True)
     pairs = held * (held - 1) / 2
     same = np.bincount(kinds[0].astype(np.int64), weights=equal * (equal - 1) / 2, minlength=size)
     differing = np.where(held > 1, 1 - same / np.maximum(pairs, 1), math.nan)
     labels = None if clusters is None else list(clusters)[:size]
-    found = [estimate(column, clusters=labels, **drawing) for column in (differing, _variances(items, value, size))]
+    results = [estimate(column, clusters=labels, **drawing) for column in (differing, _variances(items, value, size))]
     seen = np.bincount(items, minlength=size) > 0
-    return RepetitionVariance(found[0], found[1], int(pairs.sum()), int((seen & (held < 2)).sum()))
+    return RepetitionVariance(results[0], results[1], int(pairs.sum()), int((seen & (held < 2)).sum()))
 
 
 def battle_repetition_variance(
@@ -330,9 +330,9 @@ def battle_repetition_variance(
     """
     pairs, questions, orders, _, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
     cells, item = np.unique(np.stack([pairs, questions, orders]), axis=1, return_inverse=True)
-    said = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
+    response = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
     labels = _labels(cells[1], clusters)
-    return repetition_variance(item.ravel(), said, values=verdict_values(verdicts), clusters=labels, **drawing)
+    return repetition_variance(item.ravel(), response, values=verdict_values(verdicts), clusters=labels, **drawing)
 
 
 def order_flip_rate(
@@ -386,8 +386,8 @@ def first_shown_preference(
     pairs, questions, orders, rounds, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
     keys = np.stack([pairs, questions, rounds])
     decisive = (verdicts == Verdict.WIN) | (verdicts == Verdict.LOSS)
-    _, place = np.unique(keys, axis=1, return_inverse=True)
-    both = decisive & (np.bincount(place.ravel(), weights=decisive, minlength=1)[place.ravel()] == 2)
+    _, position = np.unique(keys, axis=1, return_inverse=True)
+    both = decisive & (np.bincount(position.ravel(), weights=decisive, minlength=1)[position.ravel()] == 2)
     first = (verdicts == Verdict.WIN) == (orders == 0)
     return estimate(first[both], clusters=_labels(questions[both], clusters), **drawing)
 
@@ -453,34 +453,34 @@ def _variances(item: Codes, value: Floats, size: int) -> Floats:
     return np.where(count > 1, squares / np.maximum(count - 1, 1), math.nan)
 
 
-# -- A judged mean corrected by the items that a person has labelled too: prediction-powered inference --
+# -- A judged mean corrected by the items that a person has labeled too: prediction-powered inference --
 # The judge has seen everything and may be wrong; the person is right and has seen little. On what both have seen, one
 # learns how wrong the judge is, and takes that off its mean over everything.
 
 
 ENOUGH_LABELS = 30
-"""Fewer labelled items (or documents) than this: simulation finds intervals that cover too rarely."""
+"""Fewer labeled items (or documents) than this: simulation finds intervals that cover too rarely."""
 _NOT_RANDOM = 0.001
-"""p-value of "judged alike" below which the labelled items cannot be taken for a random subset."""
+"""p-value of "judged alike" below which the labeled items cannot be taken for a random subset."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionPowered:
-    """A mean over all judged items, in the eyes of the person who labelled some of them.
+    """A mean over all judged items, in the eyes of the person who labeled some of them.
 
     Attributes:
         corrected: The mean with its interval; n is the number of labels, `unscorable` items without a judged value.
-        labelled: Mean of the labels alone with its interval (Student's t): what the labels say without the judge.
+        labeled: Mean of the labels alone with its interval (Student's t): what the labels say without the judge.
         judged: Mean of the judged values over all items, uncorrected.
-        bias: Judged less labelled, mean over the labelled items: how far the judge is off.
+        bias: Judged less labeled, mean over the labeled items: how far the judge is off.
         weight: How far the judge was listened to (lambda): 0 not at all, 1 in full.
         standard_error: Of `corrected`.
-        items: Judged items, labelled ones among them.
+        items: Judged items, labeled ones among them.
         worth: As many labels as it would take to do as well without the judge; at weight 0 as many as there are.
     """
 
     corrected: Estimate
-    labelled: Estimate
+    labeled: Estimate
     judged: float
     bias: float
     weight: float
@@ -495,13 +495,13 @@ def prediction_powered_mean(
     """Mean of what a person would have said of all items, from judged values of all and labels of a random few.
 
     With Y the labels and f the judged values, the mean is mean(Y) + lambda (mean of f without label - mean of f with
-    label), of variance var(Y - lambda f) / n + lambda² var(f) / N; n items have a label, N have none. The labelled
+    label), of variance var(Y - lambda f) / n + lambda² var(f) / N; n items have a label, N have none. The labeled
     items must be a random subset: labels of the doubtful cases alone correct towards the doubtful cases.
 
     Args:
         judged: Shape (items,), the judge's values; an item without one (NaN) is left out, label or not.
         labels: Shape (items,), a person's; NaN where there is none.
-        weight: Lambda. None tunes it to the smallest variance within 0 and 1 (0 with fewer than three labelled
+        weight: Lambda. None tunes it to the smallest variance within 0 and 1 (0 with fewer than three labeled
             units, since two points fit any line); 1 is plain prediction-powered inference, 0 the mean of the labels.
             Where every item has a label there is nothing to learn from the judge, and it is 0.
         clusters: One label per item; items of one cluster count as one witness.
@@ -511,7 +511,7 @@ def prediction_powered_mean(
         ValueError: Shapes differ, the weight is no number, or fewer than two items (or clusters) have a label.
 
     Source: Angelopoulos et al. (2023), "Prediction-powered inference", Science 382; Angelopoulos, Duchi & Zrnic
-        (2023), "PPI++" (tuned weight). Student's t with the labelled units less one (less two where the
+        (2023), "PPI++" (tuned weight). Student's t with the labeled units less one (less two where the
         weight is tuned), for few labels; sums of clusters as in Cochran (1977), section 9A.1.
     """
     f, y = np.asarray(judged, np.float64), np.asarray(labels, np.float64)
@@ -522,11 +522,11 @@ def prediction_powered_mean(
     kept = np.asarray(~np.isnan(f), dtype=np.bool_)
     f, y = f[kept], y[kept]
     known = np.asarray(~np.isnan(y), dtype=np.bool_)
-    places, sizes = unit_places(clusters, len(f), kept)
-    n, units = int(known.sum()), len(np.unique(places[known]))
+    positions, sizes = unit_places(clusters, len(f), kept)
+    n, units = int(known.sum()), len(np.unique(positions[known]))
     if units < 2:
-        raise ValueError(f"the spread of labels takes at least two labelled items (or documents), got {units}")
-    pulls = _pulls(f, y, known, places, len(sizes))
+        raise ValueError(f"the spread of labels takes at least two labeled items (or documents), got {units}")
+    pulls = _pulls(f, y, known, positions, len(sizes))
     alone = bool(known.all())
     if alone:
         weight = 0.0
@@ -539,7 +539,7 @@ def prediction_powered_mean(
     if not alone:
         value += weight * float(f[~known].mean() - f[known].mean())
     error, plain = pulls.standard_error(weight, fitted), pulls.standard_error(0.0, 0)
-    few = f"{units} labelled, fewer than {ENOUGH_LABELS}" if units < ENOUGH_LABELS else ""
+    few = f"{units} labeled, fewer than {ENOUGH_LABELS}" if units < ENOUGH_LABELS else ""
     if np.ptp(y[known]) == 0:
         few = "; ".join([*filter(None, [few]), "every label is the same: their spread is not known"])
     doubt = "; ".join(reason for reason in (few, "" if alone else pulls.doubt(f, known)) if reason)
@@ -567,13 +567,13 @@ class _Pulls:
 
     Attributes:
         label: On the mean of the labels.
-        judge: On the judge's mean over labelled items, less that over the others; lambda times it is taken off.
-        labelled: Whether the unit holds a label.
+        judge: On the judge's mean over labeled items, less that over the others; lambda times it is taken off.
+        labeled: Whether the unit holds a label.
     """
 
     label: Floats
     judge: Floats
-    labelled: NDArray[np.bool_]
+    labeled: NDArray[np.bool_]
 
     @property
     def best_weight(self) -> float:
@@ -587,30 +587,30 @@ class _Pulls:
         Without clusters its square is var(Y - lambda f) / n + lambda² var(f) / N, both with Bessel's correction.
         """
         square = (self.label - weight * self.judge) ** 2
-        some, rest = int(self.labelled.sum()), int((~self.labelled).sum())
-        variance = float(square[self.labelled].sum()) * some / (some - 1 - fitted)
+        some, rest = int(self.labeled.sum()), int((~self.labeled).sum())
+        variance = float(square[self.labeled].sum()) * some / (some - 1 - fitted)
         if rest > 1:
-            variance += float(square[~self.labelled].sum()) * rest / (rest - 1)
+            variance += float(square[~self.labeled].sum()) * rest / (rest - 1)
         return math.sqrt(variance)
 
     def doubt(self, judged: Floats, known: NDArray[np.bool_]) -> str:
-        """Why the labelled items do not look like a random subset; empty where they do."""
+        """Why the labeled items do not look like a random subset; empty where they do."""
         gap = float(judged[known].mean() - judged[~known].mean())
         error = math.sqrt(float(self.judge @ self.judge))
         p = 2 * float(ndtr(-abs(gap) / error)) if error else float(not gap)
         if p >= _NOT_RANDOM:
             return ""
-        return f"labelled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"
+        return f"labeled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"
 
 
-def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], places: NDArray[np.int64], units: int) -> _Pulls:
-    """The linearised estimate, unit by unit; places say which unit an item belongs to."""
+def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], units: int) -> _Pulls:
+    """The linearized estimate, unit by unit; places say which unit an item belongs to."""
     label, judge = np.zeros((2, len(f)))
     label[known] = (y[known] - y[known].mean()) / known.sum()
     judge[known] = (f[known] - f[known].mean()) / known.sum()
     if not known.all():
         judge[~known] = -(f[~known] - f[~known].mean()) / (~known).sum()
     sums = np.zeros((2, units))
-    np.add.at(sums[0], places, label)
-    np.add.at(sums[1], places, judge)
-    return _Pulls(sums[0], sums[1], np.bincount(places, weights=known, minlength=units) > 0)
+    np.add.at(sums[0], positions, label)
+    np.add.at(sums[1], positions, judge)
+    return _Pulls(sums[0], sums[1], np.bincount(positions, weights=known, minlength=units) > 0)

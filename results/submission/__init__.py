@@ -58,14 +58,14 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""
-        places = [{"line": place.line, "detail": place.detail} for place in self.places]
+        positions = [{"line": position.line, "detail": position.detail} for position in self.places]
         return {
             "code": self.code,
             "severity": self.severity,
             "what": self.what,
             "try": self.try_this,
             "count": self.count,
-            "places": places,
+            "places": positions,
         }
 
 
@@ -84,9 +84,9 @@ class Findings:
         """Count a problem; the first `add` of a code says what it is called and how to mend it."""
         self._kinds.setdefault(code, (severity, what, try_this))
         self._counts[code] = self._counts.get(code, 0) + 1
-        places = self._places.setdefault(code, [])
-        if len(places) < self._shown and (detail or line is not None):
-            places.append(Place(line, detail))
+        positions = self._places.setdefault(code, [])
+        if len(positions) < self._shown and (detail or line is not None):
+            positions.append(Place(line, detail))
 
     def count(self, code: str) -> int:
         """How often a problem was met."""
@@ -100,8 +100,8 @@ class Findings:
     def all(self) -> tuple[Finding, ...]:
         """Every kind: errors first, then warnings, then notes, each in the order met."""
         rank = {"error": 0, "warning": 1, "note": 2}
-        found = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._places[code])) for code in self._kinds]
-        return tuple(sorted(found, key=lambda one: rank[one.severity]))
+        results = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._places[code])) for code in self._kinds]
+        return tuple(sorted(results, key=lambda item: rank[item.severity]))
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,9 @@ class Report:
         for finding in self.findings:
             count = f" ({finding.count} times)" if finding.count > 1 else ""
             lines.append(f"{finding.severity}: {finding.what}{count}")
-            for place in finding.places:
-                where = f"{self.file}:{place.line}" if place.line is not None else ""
-                lines.append("  " + ": ".join(filter(None, (where, place.detail))))
+            for position in finding.places:
+                where = f"{self.file}:{position.line}" if position.line is not None else ""
+                lines.append("  " + ": ".join(filter(None, (where, position.detail))))
             if finding.places and finding.count > len(finding.places):
                 lines.append(f"  … and {finding.count - len(finding.places)} more")
             if finding.try_this:
@@ -195,9 +195,9 @@ class Report:
         errors = self.of("error")
         if errors:
             first = errors[0]
-            place = f"{self.file}:{first.places[0].line}" if first.places and first.places[0].line else self.file
+            position = f"{self.file}:{first.places[0].line}" if first.places and first.places[0].line else self.file
             more = f" (and {len(errors) - 1} other kinds of problems)" if len(errors) > 1 else ""
-            raise UserError(f"{first.what}{more}", where=place, try_this=first.try_this)
+            raise UserError(f"{first.what}{more}", where=position, try_this=first.try_this)
         return self
 
 

@@ -48,7 +48,7 @@ method:
   authors: []                # [A. Author, B. Author]
   url: null                  # code or home page, http(s)
   paper: ""
-  licence: ""
+  license: ""
   parameters: null           # of all models together
   open_weights: null         # true or false
 
@@ -56,7 +56,7 @@ method:
 # retrieval_only: true       # for rankings without answers
 
 models: []                   # every model used:
-#  - {{role: reader, id: organisation/model, revision: abc123}}
+#  - {{role: reader, id: organization/model, revision: abc123}}
 
 # Everything that the method, or a model in it, was trained or tuned on; [] says that nothing was.
 training_data: []
@@ -113,7 +113,7 @@ def write_template(
     if passages:
         corpus = target.asked.corpus
         files[PASSAGES] = lambda: (
-            _line({"id": one.id, "title": one.title, "text": one.text, "sentences": list(one.sentences)}) for one in corpus
+            _line({"id": item.id, "title": item.title, "text": item.text, "sentences": list(item.sentences)}) for item in corpus
         )
         files[CANDIDATES] = lambda: (
             _line(
@@ -195,14 +195,14 @@ class Bundle:
 
     def differences(self, means: Mapping[str, float | None]) -> list[str]:
         """Where our scores are not those that the bundle states."""
-        found = []
+        results = []
         for metric, stated in self.manifest.metrics.items():
             ours = means.get(metric)
             if metric in means and (stated is None) != (ours is None):
-                found.append(f"{metric}: scored here {ours}, the bundle states {stated}")
+                results.append(f"{metric}: scored here {ours}, the bundle states {stated}")
             elif stated is not None and ours is not None and abs(stated - ours) > 1e-9:
-                found.append(f"{metric}: scored here {ours:.6f}, the bundle states {stated:.6f}")
-        return found
+                results.append(f"{metric}: scored here {ours:.6f}, the bundle states {stated:.6f}")
+        return results
 
 
 def write_bundle(
@@ -226,10 +226,12 @@ def write_bundle(
         raise UserError("a bundle's name ends with .zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
         raise UserError("this file is there already", where=str(path), try_this="choose another name")
-    said = card_yaml(card).encode()
+    response = card_yaml(card).encode()
     rows = [_row(prediction) for prediction in predictions]
     body = b"".join(rows)
-    files = {name: Member(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)) for name, data in ((CARD, said), (PREDICTIONS, body))}
+    files = {
+        name: Member(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)) for name, data in ((CARD, response), (PREDICTIONS, body))
+    }
     manifest = Manifest(
         run=run,
         origin=origin,
@@ -247,7 +249,7 @@ def write_bundle(
         path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
             text = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False)
-            for name, data in ((MANIFEST, text.encode()), (CARD, said), (PREDICTIONS, body)):
+            for name, data in ((MANIFEST, text.encode()), (CARD, response), (PREDICTIONS, body)):
                 member = zipfile.ZipInfo(name, _FIXED_DATE)
                 member.compress_type = zipfile.ZIP_DEFLATED
                 member.external_attr = (stat.S_IFREG | 0o644) << 16

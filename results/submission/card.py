@@ -129,13 +129,13 @@ def _scan(text: str, name: str, depth: int) -> None:
 
 def _value(node: yaml.Node, name: str) -> Any:
     if isinstance(node, yaml.MappingNode):
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for key, child in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise UserError("a key is a word", where=f"{name}:{key.start_mark.line + 1}")
             _check_visible(key, name)
-            found[key.value] = _value(child, name)
-        return found
+            results[key.value] = _value(child, name)
+        return results
     if isinstance(node, yaml.SequenceNode):
         return [_value(child, name) for child in node.value]
     assert isinstance(node, yaml.ScalarNode)  # aliases were refused, so there is nothing else
@@ -184,7 +184,7 @@ class MethodPart(_Part):
     authors: tuple[Short, ...] = Field((), max_length=200)
     url: Web | None = Field(None, description="code or home page")
     paper: Short = ""
-    licence: Short = ""
+    license: Short = ""
     parameters: int | None = Field(None, ge=0, lt=10**16, description="of all models together")
     open_weights: bool | None = None
 

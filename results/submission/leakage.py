@@ -1,10 +1,10 @@
 """Gold in prompts: does a prompt say the answer, or mark the evidence, where nothing delivered says it?
 
-Prompts and delivered texts (the question, topic entities, the passages of the row's evidence) are normalised to
+Prompts and delivered texts (the question, topic entities, the passages of the row's evidence) are normalized to
 tokens. A *place* is an occurrence of a gold answer in a message that the model did not write itself (role
 `assistant` is its own). A place is **explained** when
 
-- the answer together with its two neighbours on one side stands in a delivered text: it is a copy, cut at one end
+- the answer together with its two neighbors on one side stands in a delivered text: it is a copy, cut at one end
   perhaps; or
 - it can be the title of a delivered passage: a title that is not followed by its text accounts for one place per
   message; or
@@ -29,7 +29,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import SENTENCE_MARK, Question
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from benchmarks.worlds.world import TEST
 from methods.api import Prediction
 from results import queries
@@ -74,7 +74,7 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
 
     An item is contaminated when its reference covers the evaluated split (a reference without split covers all), when
     it names seeds of test worlds or of the evaluated ones, when ids it lists are evaluated, or when a question of
-    the data it refers to has the id (within one dataset) or the normalised text of an evaluated one.
+    the data it refers to has the id (within one dataset) or the normalized text of an evaluated one.
 
     Args:
         card: With its declared training data.
@@ -85,7 +85,7 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
     Returns:
         One sentence per contaminated item.
     """
-    found: list[str] = []
+    results: list[str] = []
     compared = _Compared(benchmark, load) if load is not None else None
     for number, data in enumerate(card.training_data, 1):
         label = f"training data {number} ({shown(data.reference or data.name)})"
@@ -102,24 +102,24 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
                 severity="warning",
                 try_this="give them as a `reference` with the split, e.g. hotpotqa:train",
             )
-        found += [f"{label} {reason}" for reason in reasons]
-    for sentence in found:
+        results += [f"{label} {reason}" for reason in reasons]
+    for sentence in results:
         findings.add(
             "contaminated", "declared training data cover what is evaluated: stored and shown as contaminated", sentence, severity="warning"
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def _by_reference(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
     if not data.reference or not covers(data.reference, benchmark.name):
         return
-    given, evaluated = asked_of(data.reference), asked_of(benchmark.name)
-    if given.split is None:
+    value, evaluated = asked_of(data.reference), asked_of(benchmark.name)
+    if value.split is None:
         yield f"names no split, so it covers {benchmark.reference}"
     else:
-        asked = set((evaluated.split or "").split("+"))
+        requests = set((evaluated.split or "").split("+"))
         # A split may hold another's questions under its own name.
-        yield f"covers the evaluated split {'+'.join(sorted(set(given.split.split('+')) & asked or asked))}"
+        yield f"covers the evaluated split {'+'.join(sorted(set(value.split.split('+')) & requests or requests))}"
 
 
 def _by_seed(data: TrainingPart, benchmark: Benchmark, findings: Findings) -> Iterator[str]:
@@ -156,30 +156,30 @@ class _Compared:
         self._known: dict[DataReference, list[str] | UserError] = {}
 
     def reasons(self, text: str, label: str, findings: Findings) -> list[str]:
-        given = DataReference.parse(text)
+        value = DataReference.parse(text)
         # The order of splits makes no other data, nor does naming one twice.
-        reference = replace(given, split="+".join(sorted(set(given.split.split("+")))) if given.split else None)
+        reference = replace(value, split="+".join(sorted(set(value.split.split("+")))) if value.split else None)
         if reference not in self._known:
             try:
                 self._known[reference] = _by_content(self._load(str(reference)), self._benchmark)
             except UserError as error:
                 self._known[reference] = error
-        found = self._known[reference]
-        if isinstance(found, UserError):
+        result = self._known[reference]
+        if isinstance(result, UserError):
             findings.add(
                 "training_data_not_compared",
                 "declared training data are not on this machine, so questions were not compared",
-                f"{label}: {found.what}",
+                f"{label}: {result.what}",
                 severity="note",
             )
             return []
-        return found
+        return result
 
 
 def _by_content(data: Training, benchmark: Benchmark) -> list[str]:
     ids = {question.id for question in data.questions}
-    texts = {normalise(question.text) for question in data.questions}
-    alike = {question.id for question in benchmark.questions if normalise(question.text) in texts}
+    texts = {normalize(question.text) for question in data.questions}
+    alike = {question.id for question in benchmark.questions if normalize(question.text) in texts}
     if data.reference.name == benchmark.reference.name:
         named = sum(1 for question in benchmark.questions if question.id in ids and question.id not in alike)
         if named:
@@ -188,9 +188,9 @@ def _by_content(data: Training, benchmark: Benchmark) -> list[str]:
 
 
 def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
-    said = re.sub(r"[^a-z0-9]", "", data.name.lower())
+    response = re.sub(r"[^a-z0-9]", "", data.name.lower())
     names = (benchmark.reference.name, benchmark.card.title)
-    return not data.reference and any(re.sub(r"[^a-z0-9]", "", name.lower()) in said for name in names)
+    return not data.reference and any(re.sub(r"[^a-z0-9]", "", name.lower()) in response for name in names)
 
 
 def training_loader() -> LoadTraining:
@@ -204,7 +204,7 @@ FEW = 3
 """Fewer leaks than this are a coincidence, unless they are most of the prompts."""
 SAMPLE = 40
 """Other questions' prompts in which an answer is looked for, to know boilerplate."""
-_NEIGHBOURS = 2
+_NEIGHBORS = 2
 _OPENING = 200
 """Characters of a text that hold its first words."""
 _LABEL = re.compile(
@@ -221,7 +221,7 @@ class Spot(NamedTuple):
     after: tuple[str, ...]
 
     def resembles(self, other: Spot) -> bool:
-        """Whether a neighbouring word is the same, or the same edge."""
+        """Whether a neighboring word is the same, or the same edge."""
         return self.before[-1:] == other.before[-1:] or self.after == other.after
 
 
@@ -245,29 +245,29 @@ class Prompted:
         """Every delivered text as tokens, the texts kept apart."""
         passages = self.corpus.get(self.passages)
         texts = [self.question.text, *self.question.topic_entities, *(passage.full_text for passage in passages)]
-        return "\n".join(f" {normalise(text)} " for text in texts)
+        return "\n".join(f" {normalize(text)} " for text in texts)
 
     @cached_property
     def titles(self) -> tuple[tuple[str, str], ...]:
         """The delivered titles as tokens, and the same followed by the first words of their texts."""
         passages = self.corpus.get(self.passages)
-        pairs = ((normalise(one.title), normalise(one.text[:_OPENING]).split()[:_NEIGHBOURS]) for one in passages)
+        pairs = ((normalize(passage.title), normalize(passage.text[:_OPENING]).split()[:_NEIGHBORS]) for passage in passages)
         return tuple((f" {title} ", f" {' '.join((title, *opening))} ") for title, opening in pairs if title)
 
     @cached_property
     def raw(self) -> tuple[str, ...]:
         """The messages that were not written by the model."""
-        return tuple(one["content"] for one in self.prediction.notes[PROMPT] if one["role"] != "assistant")
+        return tuple(note["content"] for note in self.prediction.notes[PROMPT] if note["role"] != "assistant")
 
     @cached_property
     def messages(self) -> tuple[str, ...]:
         """The same as tokens."""
-        return tuple(f" {normalise(text)} " for text in self.raw)
+        return tuple(f" {normalize(text)} " for text in self.raw)
 
     @cached_property
     def golds(self) -> tuple[str, ...]:
-        """Accepted answers as tokens, without those that normalise to nothing."""
-        return tuple(dict.fromkeys(filter(None, (normalise(gold) for gold in self.question.golds))))
+        """Accepted answers as tokens, without those that normalize to nothing."""
+        return tuple(dict.fromkeys(filter(None, (normalize(gold) for gold in self.question.golds))))
 
     def places(self, gold: str) -> list[Spot]:
         """The unexplained places of an answer."""
@@ -283,18 +283,18 @@ class Prompted:
         if f" {gold} " not in message:
             return []
         words, size = message.split(), gold.count(" ") + 1
-        found = [
-            Spot(tuple(words[max(0, at - _NEIGHBOURS) : at]), tuple(words[at + size : at + size + 1]))
+        results = [
+            Spot(tuple(words[max(0, at - _NEIGHBORS) : at]), tuple(words[at + size : at + size + 1]))
             for at in _occurrences(words, gold.split(), size)
             if not self._copied(words, at, at + size)
         ]
         alone = sum(f" {gold} " in title and with_text not in message for title, with_text in self.titles)
-        return found[alone:]
+        return results[alone:]
 
     def _copied(self, words: Sequence[str], start: int, end: int) -> bool:
-        around = (words[max(0, start - _NEIGHBOURS) : end], words[start : end + _NEIGHBOURS])
-        # At the edge of a message there are fewer neighbours; the answer alone explains nothing.
-        return any(len(part) == end - start + _NEIGHBOURS and f" {' '.join(part)} " in self.delivered for part in around)
+        around = (words[max(0, start - _NEIGHBORS) : end], words[start : end + _NEIGHBORS])
+        # At the edge of a message there are fewer neighbors; the answer alone explains nothing.
+        return any(len(part) == end - start + _NEIGHBORS and f" {' '.join(part)} " in self.delivered for part in around)
 
 
 def _occurrences(words: Sequence[str], gold: Sequence[str], size: int) -> Iterator[int]:
@@ -367,13 +367,13 @@ def _announced(leaks: Sequence[_Leak], rows: Sequence[Prompted]) -> set[tuple[st
     for leak in leaks:
         for words in {leak.before, leak.before[-1:]} - {()}:
             by_words.setdefault(words, []).append(leak)
-    found = set()
+    results = set()
     for words, those in by_words.items():
         if len(those) >= FEW and _severity(len(those), len(rows)) == "error":
             text = f" {' '.join(words)} "
             if 2 * len(those) >= sum(message.count(text) for leak in those for message in leak.row.messages):
-                found.add(words)
-    return found
+                results.add(words)
+    return results
 
 
 def _check_labels(rows: Sequence[Prompted], findings: Findings) -> None:
@@ -412,9 +412,9 @@ def _check_labels(rows: Sequence[Prompted], findings: Findings) -> None:
 def _named(row: Prompted) -> tuple[bool, bool]:
     """Whether just the positives among several delivered passages are named, and whether unavailable ones are."""
     gold = {identifier.partition(SENTENCE_MARK)[0] for identifier in row.question.evidence}
-    given = {*row.passages, *(row.question.candidates or ())}
-    named = {identifier for identifier in gold | given if any(identifier in text for text in row.raw)}
-    return bool(named) and named == gold & given and bool(set(row.passages) - gold), bool(named & gold - given)
+    options = {*row.passages, *(row.question.candidates or ())}
+    named = {identifier for identifier in gold | options if any(identifier in text for text in row.raw)}
+    return bool(named) and named == gold & options and bool(set(row.passages) - gold), bool(named & gold - options)
 
 
 def _severity(count: int, of: int) -> Severity:
@@ -422,9 +422,9 @@ def _severity(count: int, of: int) -> Severity:
     return "error" if count and many and count >= SHARE * of else "warning"
 
 
-def _share(found: Sequence[object], of: Iterable[object]) -> str:
+def _share(results: Sequence[object], of: Iterable[object]) -> str:
     total = sum(1 for _ in of)
-    return f"{len(found)} of {total} prompts ({100 * len(found) / total:.1f} %)"
+    return f"{len(results)} of {total} prompts ({100 * len(results) / total:.1f} %)"
 
 
 # -- Declared training data as far as a store has their questions: nothing is loaded because a card says so --
@@ -455,7 +455,7 @@ def stored_training(store: Store) -> LoadTraining:
 
     @cache
     def held() -> dict[str, DataReference]:
-        return {data: DataReference.parse(one["reference"]) for data, one in queries.datasets(store).items()}
+        return {data: DataReference.parse(item["reference"]) for data, item in queries.datasets(store).items()}
 
     @cache
     def asked(data: str) -> list[QuestionRow]:
@@ -463,10 +463,10 @@ def stored_training(store: Store) -> LoadTraining:
 
     def load(reference: str) -> _Stored:
         wanted = DataReference.parse(reference)
-        found = {row.question: row.text for data in _within(wanted, held()) for row in asked(data)}
-        if not found:
+        results = {row.question: row.text for data in _within(wanted, held()) for row in asked(data)}
+        if not results:
             raise UserError("the store has no question of them")
-        return _Stored(wanted, tuple(_Question(identifier, text) for identifier, text in found.items()))
+        return _Stored(wanted, tuple(_Question(identifier, text) for identifier, text in results.items()))
 
     return load
 

@@ -207,12 +207,12 @@ def _constant(text: str) -> NoReturn:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    results = dict(pairs)
+    if len(results) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise _Bad("duplicate_key", "a key occurs twice in one object", shown(twice), "keep one of them")
-    return found
+    return results
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True)
@@ -232,12 +232,12 @@ def _json(text: str, limits: Limits) -> Any:
         raise _too_deep(limits)
     try:
         # An escape such as \ud800 makes half a character, which no file can hold.
-        said = "".join(_strings(value))
-        said.encode("utf-8")
+        response = "".join(_strings(value))
+        response.encode("utf-8")
     except UnicodeEncodeError as error:
         detail = f"\\u{ord(error.object[error.start]):04x} is half of a surrogate pair"
         raise _Bad("surrogate", "a text holds what is no character", detail, "write the whole character") from None
-    if "\0" in said:
+    if "\0" in response:
         raise _Bad("nul", "a line holds a NUL character", try_this="remove it")
     return value
 
@@ -297,7 +297,7 @@ def _evidence(items: Any, limits: Limits) -> tuple[Evidence, ...]:
         raise _wrong("evidence", "a list", items)
     if len(items) > limits.evidence:
         raise _Bad("too_much_evidence", f"a row has more than {limits.evidence} items of evidence", str(len(items)))
-    found = []
+    results = []
     for rank, item in enumerate(items, 1):
         if isinstance(item, str):
             raise _wrong(f"evidence {rank}", 'an object {"id": …, "score": …}', item)
@@ -308,26 +308,26 @@ def _evidence(items: Any, limits: Limits) -> tuple[Evidence, ...]:
                 raise _unknown_key(key, ("id", "score"), "evidence")
         if not isinstance(item.get("id"), str) or not 0 < len(item["id"]) <= limits.id_chars:
             raise _wrong(f"id of evidence {rank}", f"a text of 1 to {limits.id_chars} characters", item.get("id"))
-        found.append(Evidence(item["id"], _number(f"score of evidence {rank}", item.get("score", 0.0), signed=True)))
-    return tuple(found)
+        results.append(Evidence(item["id"], _number(f"score of evidence {rank}", item.get("score", 0.0), signed=True)))
+    return tuple(results)
 
 
-def _usage(given: Any) -> Usage:
-    if not isinstance(given, dict):
-        raise _wrong("usage", "an object", given)
-    for key in given:
+def _usage(options: Any) -> Usage:
+    if not isinstance(options, dict):
+        raise _wrong("usage", "an object", options)
+    for key in options:
         if key not in Usage.__slots__:
             raise _unknown_key(key, Usage.__slots__, "usage")
     for name in _COUNTS:
-        value = given.get(name, 0)
+        value = options.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
             raise _wrong(f"usage.{name}", "a whole number from 0 on", value)
-    stages = given.get("seconds", {})
+    stages = options.get("seconds", {})
     if not isinstance(stages, dict):
         raise _wrong("usage.seconds", 'an object by stage, e.g. {"retrieve": 0.1, "read": 1.2},', stages)
     seconds = {_stage(stage): _number(f"usage.seconds.{stage}", spent) for stage, spent in stages.items()}
-    cost = _number("usage.cost_usd", given.get("cost_usd", 0.0))
-    return Usage(**{name: given.get(name, 0) for name in _COUNTS}, seconds=seconds, cost_usd=cost)
+    cost = _number("usage.cost_usd", options.get("cost_usd", 0.0))
+    return Usage(**{name: options.get(name, 0) for name in _COUNTS}, seconds=seconds, cost_usd=cost)
 
 
 def _stage(name: str) -> str:
@@ -347,10 +347,10 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     if FAILED in notes and not isinstance(notes[FAILED], str):
         raise _wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
     support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
-    if not isinstance(support, list) or not all(isinstance(one, str) for one in support):
+    if not isinstance(support, list) or not all(isinstance(item, str) for item in support):
         raise _wrong(f"notes.{SUPPORT}", "a list of ids", support)
     well_formed = isinstance(triples, list) and all(
-        isinstance(one, list) and len(one) == 3 and all(isinstance(part, str) for part in one) for one in triples
+        isinstance(triple, list) and len(triple) == 3 and all(isinstance(part, str) for part in triple) for triple in triples
     )
     if not well_formed:
         raise _wrong(f"notes.{TRIPLES}", "a list of [head, relation, tail]", triples)
@@ -360,17 +360,17 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
 def _prompt(prompt: Any) -> list[dict[str, str]]:
     """Prompts as messages: a text, a list of texts, or a list of {role, content}."""
     messages = prompt if isinstance(prompt, list) else [prompt]
-    found = []
+    results = []
     for message in messages:
         if isinstance(message, str):
-            found.append({"role": "user", "content": message})
+            results.append({"role": "user", "content": message})
             continue
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             raise _wrong("prompt", "a text, a list of texts, or a list of {role, content}", message)
         if message["role"] not in _ROLES or not isinstance(message["content"], str):
             raise _wrong("prompt", f"a role among {', '.join(_ROLES)} and a text as content", message)
-        found.append({"role": message["role"], "content": message["content"]})
-    return found
+        results.append({"role": message["role"], "content": message["content"]})
+    return results
 
 
 def _number(name: str, value: Any, *, signed: bool = False) -> float:

@@ -51,18 +51,18 @@ def require_known(store: Store, card: Card) -> None:
             try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
         )
     reference, _ = datasets.resolve(card.benchmark)
-    references = {mark: one["reference"] for mark, one in queries.datasets(store).items()}
+    references = {mark: item["reference"] for mark, item in queries.datasets(store).items()}
     rows = queries.runs(store)
     known = list(
         dict.fromkeys((references[row.dataset_fingerprint], row.setting, row.seed) for row in rows if row.dataset_fingerprint in references)
     )
     if (str(reference), str(card.setting), card.seed) not in known:
-        said = [f"{place}, setting {setting}, seed {seed}" for place, setting, seed in known]
-        more = f" and {len(said) - _LISTED} more" if len(said) > _LISTED else ""
+        responses = [f"{position}, setting {setting}, seed {seed}" for position, setting, seed in known]
+        more = f" and {len(responses) - _LISTED} more" if len(responses) > _LISTED else ""
         raise UserError(
             f"there is no board here for {reference}, setting {card.setting}, seed {card.seed}",
             where="card: benchmark",
-            try_this=f"one of: {'; '.join(said[:_LISTED])}{more}" if said else "run something first: ragmeter demo",
+            try_this=f"one of: {'; '.join(responses[:_LISTED])}{more}" if responses else "run something first: ragmeter demo",
         )
 
 
@@ -108,14 +108,14 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
     if not report.scores:
         return {}
     documents = [question.document_id for question in target.loaded.questions]
-    found = estimates(np.stack(list(report.scores.values())), clusters=documents if any(documents) else None)
-    return dict(zip(report.scores, found, strict=True))
+    results = estimates(np.stack(list(report.scores.values())), clusters=documents if any(documents) else None)
+    return dict(zip(report.scores, results, strict=True))
 
 
-def to_json(found: dict[str, Estimate]) -> dict[str, Any]:
+def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
     """A preview as a JSON object; None stands for "no value"."""
     names = ("value", "low", "high", "n", "unscorable", "doubt")
-    return {metric: {name: plain(getattr(one, name)) for name in names} for metric, one in found.items()}
+    return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
 
 SUBMITTED, VERIFIED = "submitted", "verified"
@@ -212,8 +212,8 @@ def store_report(
 
 
 def _description(card: Card) -> dict[str, Any]:
-    said = card.to_json()
-    return {"submission": card.method.label, "models": said["models"], "settings": said["settings"]}
+    response = card.to_json()
+    return {"submission": card.method.label, "models": response["models"], "settings": response["settings"]}
 
 
 def stored(store: Store, run: str) -> RunRow | None:
@@ -237,7 +237,7 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
     """Ranges of rows that are written in one transaction each, bounded in rows and in text."""
     ranges, start, held = [], 0, 0
     for row, prediction in enumerate(predictions):
-        held += len(prediction.answer) + sum(len(one["content"]) for one in prediction.notes.get("prompt", ()))
+        held += len(prediction.answer) + sum(len(item["content"]) for item in prediction.notes.get("prompt", ()))
         if row + 1 - start >= _BATCH_ROWS or held > _BATCH_CHARS:
             ranges.append((start, row + 1))
             start, held = row + 1, 0
@@ -308,7 +308,7 @@ class Verification:
     @property
     def agrees(self) -> bool:
         """Whether every metric does."""
-        return all(one.agrees for one in self.metrics)
+        return all(metric.agrees for metric in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as a JSON object."""
@@ -373,8 +373,8 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     common = [metric for metric in theirs if (ours.run, metric) in columns.values]
     if not common:
         raise UserError("the two runs have no metric in common", try_this="score ours on " + ", ".join(theirs[:4]))
-    said = {run: {one.question_id: one for one in store.predictions(run)} for run in runs}
-    pairs = [(said[submitted.run].get(q), said[ours.run].get(q)) for q in columns.questions]
+    responses = {run: {prediction.question_id: prediction for prediction in store.predictions(run)} for run in runs}
+    pairs = [(responses[submitted.run].get(q), responses[ours.run].get(q)) for q in columns.questions]
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     return Verification(
         submitted.run,
@@ -382,7 +382,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
         tolerance,
         len(columns.questions),
         sum(a.answer == b.answer for a, b in both),
-        sum([one.id for one in a.evidence] == [one.id for one in b.evidence] for a, b in both),
+        sum([item.id for item in a.evidence] == [item.id for item in b.evidence] for a, b in both),
         tuple(
             _agreement(metric, columns.questions, columns.values[submitted.run, metric], columns.values[ours.run, metric], tolerance)
             for metric in common
@@ -391,7 +391,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     )
 
 
-def promote(store: Store, submitted: RunRow, found: Verification) -> str:
+def promote(store: Store, submitted: RunRow, result: Verification) -> str:
     """Record a comparison with a submission and make it `verified` where it agrees.
 
     One that disagrees takes nothing back from a submission that another run of ours has confirmed.
@@ -399,11 +399,11 @@ def promote(store: Store, submitted: RunRow, found: Verification) -> str:
     Returns:
         The submission's origin from now on.
     """
-    if submitted.origin == VERIFIED and not found.agrees:
+    if submitted.origin == VERIFIED and not result.agrees:
         return VERIFIED
     card = dict(submitted.card or {})
-    card[RECORD] = {**card.get(RECORD, {}), "verification": found.to_json()}
-    origin = VERIFIED if found.agrees else SUBMITTED
+    card[RECORD] = {**card.get(RECORD, {}), "verification": result.to_json()}
+    origin = VERIFIED if result.agrees else SUBMITTED
     with store.database.writing() as connection:
         connection.execute(
             "UPDATE runs SET origin = ?, card = ? WHERE run = ?", [origin, json.dumps(card, ensure_ascii=False), submitted.run]
@@ -434,12 +434,12 @@ def _agreement(metric: str, questions: list[str], theirs: np.ndarray, ours: np.n
     gaps = np.where(scorable, np.abs(theirs - ours), 0.0)
     differing = np.flatnonzero((gaps > 1e-9) | torn)
     n = int(scorable.sum())
-    said = float(theirs[scorable].mean()) if n else None
-    found = float(ours[scorable].mean()) if n else None
-    difference = said - found if said is not None and found is not None else None
+    response = float(theirs[scorable].mean()) if n else None
+    result = float(ours[scorable].mean()) if n else None
+    difference = response - result if response is not None and result is not None else None
     first = tuple((questions[row], _value(theirs[row]), _value(ours[row])) for row in differing[:SHOWN])
     agrees = not torn.any() and (difference is None or abs(difference) <= tolerance + 1e-12)
-    return Agreement(metric, said, found, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
+    return Agreement(metric, response, result, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
 
 
 def _value(value: float) -> float | None:

@@ -83,7 +83,7 @@ def validate(
             break
         checker.add(row)
     checker.finish(card)
-    found = contamination(card, target.loaded, training, findings)
+    result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
     if not findings.errors:
@@ -99,7 +99,7 @@ def validate(
         len(target.asked.questions),
         findings.all(),
         predictions if kept else (),
-        found,
+        result,
         scores if kept else {},
         digest(predictions) if kept else "",
     )
@@ -111,12 +111,12 @@ def digest(predictions: Sequence[Prediction]) -> str:
 
 
 def _check_data(card: Card, target: Target, findings: Findings) -> None:
-    wanted, found = card.dataset_fingerprint, target.loaded.fingerprint
-    if wanted is not None and wanted != found:
+    wanted, result = card.dataset_fingerprint, target.loaded.fingerprint
+    if wanted is not None and wanted != result:
         findings.add(
             "other_data",
             "the card was made for other data than those found here",
-            f"the card says {wanted}, {target.loaded.reference} here is {found}",
+            f"the card says {wanted}, {target.loaded.reference} here is {result}",
             try_this="compare limit, config and the release of the data; a changed gold is a changed fingerprint",
         )
 
@@ -216,25 +216,25 @@ class _Checker:
                     try_this='a question without answer is a row too: {"question_id": …, "answer": "", "notes": {"failed": "why"}}',
                 )
         kept = list(self._kept.values())
-        failed = [one for one in kept if one.notes.get(FAILED)]
-        for one in failed:
+        failed = [item for item in kept if item.notes.get(FAILED)]
+        for item in failed:
             self._findings.add(
                 "failed",
                 "questions are marked as failed and count as wrong",
-                f"question {shown(one.question_id)}",
-                line=self._lines[one.question_id],
+                f"question {shown(item.question_id)}",
+                line=self._lines[item.question_id],
                 severity="note",
             )
-        if kept and card.retrieval_only and any(one.answer for one in kept):
+        if kept and card.retrieval_only and any(item.answer for item in kept):
             self._findings.add("answers_ignored", "the card says retrieval_only, so answers are kept but not scored", severity="warning")
-        if kept and not card.retrieval_only and not any(one.answer for one in kept):
+        if kept and not card.retrieval_only and not any(item.answer for item in kept):
             self._findings.add(
                 "no_answers",
                 "every answer is empty",
                 severity="warning",
                 try_this="retrieval_only: true in the card, if only rankings are meant",
             )
-        if kept and not any(one.evidence for one in kept) and self._setting.name != "closed_book":
+        if kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
             self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
         check_prompts(
             [
@@ -252,29 +252,29 @@ class _Checker:
 def _scores(
     card: Card, target: Target, predictions: Sequence[Prediction], metrics: Sequence[Metric], findings: Findings
 ) -> dict[str, Scores]:
-    wanted = [one for one in metrics if not card.retrieval_only or RANKING_NEEDS.issuperset(one.entry.needs)]
+    wanted = [metric for metric in metrics if not card.retrieval_only or RANKING_NEEDS.issuperset(metric.entry.needs)]
     ladder = [parse_metric(name) for name in LADDER] if any(q.evidence for q in target.loaded.questions) else []
-    every = {str(one): one for one in (*wanted, *ladder)}
+    every = {str(item): item for item in (*wanted, *ladder)}
     corpus = target.loaded.corpus
-    found = score(
+    result = score(
         target.loaded.questions,
         predictions,
         every.values(),
         corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
         graphs=QuestionGraphs.of(target.loaded),
     )
-    for sentence in check_invariants({every[name]: values for name, values in found.items()}):
+    for sentence in check_invariants({every[name]: values for name, values in result.items()}):
         findings.add(
             "invariant",
             "scores contradict each other: this is a fault of ragmeter or of a metric",
             sentence,
             try_this="report it, with the bundle",
         )
-    if card.retrieval_only and metrics and all(np.isnan(found[str(one)]).all() for one in wanted):
+    if card.retrieval_only and metrics and all(np.isnan(result[str(item)]).all() for item in wanted):
         findings.add(
             "nothing_scored",
             "nothing here can be scored on rankings alone",
             target.loaded.name,
             try_this="send answers, without retrieval_only: the dataset does not say which passages are evidence",
         )
-    return {str(one): found[str(one)] for one in wanted}
+    return {str(item): result[str(item)] for item in wanted}

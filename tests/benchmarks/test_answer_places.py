@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.text import answer_places, has_answer, normalise
+from benchmarks.text import answer_places, has_answer, normalize
 
 # Pieces that make places hard: marks before and after their letters, letters that are two characters once decomposed,
 # characters that become several tokens or none, case that depends on what follows, words within words.
@@ -50,19 +50,19 @@ def test_places(text: str, golds: list[str], expected: list[str]) -> None:
 @given(texts, st.lists(texts, max_size=3))
 @settings(max_examples=500, deadline=None)
 def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) -> None:
-    places = answer_places(text, golds)
-    assert bool(places) == has_answer(text, golds)
-    assert all(0 <= start < end <= len(text) for start, end in places)
-    assert all(one[1] <= other[0] for one, other in pairwise(places))
+    positions = answer_places(text, golds)
+    assert bool(positions) == has_answer(text, golds)
+    assert all(0 <= start < end <= len(text) for start, end in positions)
+    assert all(item[1] <= other[0] for item, other in pairwise(positions))
     # What a place covers holds an answer itself.
-    assert all(has_answer(text[start:end], golds) for start, end in places)
+    assert all(has_answer(text[start:end], golds) for start, end in positions)
 
 
 @pytest.mark.slow
 @given(texts, texts)
 @settings(max_examples=300, deadline=None)
 def test_an_answer_that_was_put_there_is_found_there(before: str, gold: str) -> None:
-    if not normalise(gold, "dpr"):
+    if not normalize(gold, "dpr"):
         return
     text = f"{before} {gold} end"
     first, last = len(before) + 1, len(before) + 1 + len(gold)

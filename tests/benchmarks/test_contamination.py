@@ -20,7 +20,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.leakage import ANSWERS, CONTEXTS, NOWHERE, QUESTION, NgramIndex, Text, contamination, texts, training_files, unit
 from benchmarks.registry import load
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 
 QUESTION_TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 WORDS = QUESTION_TEXT.split()
@@ -64,19 +64,19 @@ few_words = st.lists(st.sampled_from("abcd"), max_size=14)
 @given(st.lists(few_words, max_size=8), st.lists(few_words, max_size=8), st.integers(1, 5))
 def test_the_index_agrees_with_sets_of_tuples(wanted, stream, n):
     index = NgramIndex(wanted, n)
-    piece, places = [], []
+    piece, positions = [], []
     for number, text in enumerate(stream):
         piece += [0, *index.numbered(text)]
-        places += [number] * (len(text) + 1)
-    index.meet(np.array(piece, dtype=np.int32), lambda at: np.array(places, dtype=np.int64)[at])
+        positions += [number] * (len(text) + 1)
+    index.meet(np.array(piece, dtype=np.int32), lambda at: np.array(positions, dtype=np.int64)[at])
     met, total, first = index.counts()
     held = [{tuple(text[i : i + m]) for m in range(1, n + 1) for i in range(len(text) - m + 1)} for text in stream]
-    for place, text in enumerate(wanted):
+    for position, text in enumerate(wanted):
         own = grams(text, n)
         where = [number for gram in own for number, known in enumerate(held) if gram in known]
-        assert total[place] == len(own)
-        assert met[place] == sum(any(gram in known for known in held) for gram in own)
-        assert first[place] == min(where, default=NOWHERE)
+        assert total[position] == len(own)
+        assert met[position] == sum(any(gram in known for known in held) for gram in own)
+        assert first[position] == min(where, default=NOWHERE)
 
 
 def test_grams_that_share_a_key_are_numbered_anew(monkeypatch):
@@ -126,8 +126,8 @@ def test_batches_change_nothing(stream, wanted, batch):
             whole.append([])
         whole[-1] += [(word, text.number) for word in text.text.split()]
     met, _, first = index.counts()
-    for place, words in enumerate(wanted):
-        found = {
+    for position, words in enumerate(wanted):
+        results = {
             gram: min(
                 (
                     run[i][1]
@@ -139,38 +139,38 @@ def test_batches_change_nothing(stream, wanted, batch):
             )
             for gram in grams(words, 13)
         }
-        assert met[place] == sum(found[gram] is not None for gram in grams(words, 13))
-        assert first[place] == min((at for at in found.values() if at is not None), default=NOWHERE)
+        assert met[position] == sum(results[gram] is not None for gram in grams(words, 13))
+        assert first[position] == min((at for at in results.values() if at is not None), default=NOWHERE)
 
 
 def test_a_question_of_sixteen_words_has_four_grams_and_its_share_says_how_many_were_met(asked, tmp_path):
     benchmark = asked((QUESTION_TEXT, ("yes",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": "nothing of it"}, {"a": {"deep": ["x", " ".join(WORDS[:14])]}})
-    (one,) = contamination([benchmark], [train]).overlaps
-    assert one.words == 16
-    assert not one.whole
-    assert (one.found[QUESTION], one.grams[QUESTION]) == (2, 4)
-    assert one.share == one.share_of(QUESTION) == 0.5
-    assert one.first == f"{train}:2"
+    (item,) = contamination([benchmark], [train]).overlaps
+    assert item.words == 16
+    assert not item.whole
+    assert (item.found[QUESTION], item.grams[QUESTION]) == (2, 4)
+    assert item.share == item.share_of(QUESTION) == 0.5
+    assert item.first == f"{train}:2"
 
 
 def test_case_punctuation_and_articles_do_not_count(asked, tmp_path):
     benchmark = asked((QUESTION_TEXT, ("yes",), PASSAGE))
-    said = f"The {', '.join(WORDS).upper()}!"
-    assert normalise(said) == QUESTION_TEXT
-    (one,) = contamination([benchmark], [lines(tmp_path / "t.jsonl", {"a": said})]).overlaps
-    assert one.share == 1
+    response = f"The {', '.join(WORDS).upper()}!"
+    assert normalize(response) == QUESTION_TEXT
+    (item,) = contamination([benchmark], [lines(tmp_path / "t.jsonl", {"a": response})]).overlaps
+    assert item.share == 1
 
 
 def test_a_short_question_is_looked_for_whole_and_a_short_answer_not_at_all(asked, tmp_path):
     benchmark = asked(("Who wrote Emma", ("yes",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": "yes, who wrote it?"})
-    (one,) = contamination([benchmark], [train]).overlaps
-    assert one.whole
-    assert one.share == 0
-    assert one.grams == {QUESTION: 1, ANSWERS: 0}
-    (one,) = contamination([benchmark], [lines(train, {"a": "I ask who wrote Emma, again"})]).overlaps
-    assert one.share == 1
+    (item,) = contamination([benchmark], [train]).overlaps
+    assert item.whole
+    assert item.share == 0
+    assert item.grams == {QUESTION: 1, ANSWERS: 0}
+    (item,) = contamination([benchmark], [lines(train, {"a": "I ask who wrote Emma, again"})]).overlaps
+    assert item.share == 1
 
 
 def test_long_answers_count_and_passages_on_request(asked, tmp_path):
@@ -187,8 +187,8 @@ def test_long_answers_count_and_passages_on_request(asked, tmp_path):
 
 def test_a_question_without_words_has_nothing_to_find(asked, tmp_path):
     benchmark = asked(("?!", ("x",), PASSAGE))
-    (one,) = contamination([benchmark], [lines(tmp_path / "t.jsonl", {"a": "?!"})]).overlaps
-    assert (one.share, one.share_of(QUESTION), one.first) == (0, None, None)
+    (item,) = contamination([benchmark], [lines(tmp_path / "t.jsonl", {"a": "?!"})]).overlaps
+    assert (item.share, item.share_of(QUESTION), item.first) == (0, None, None)
 
 
 def test_the_first_place_is_of_the_first_file(asked, tmp_path):
@@ -234,12 +234,12 @@ FORMATS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_read_and_places_are_of_the_file(name, asked, tmp_path):
-    write, place = FORMATS[name]
+    write, position = FORMATS[name]
     path = tmp_path / name
     write(path)
-    (one,) = contamination([asked((QUESTION_TEXT, ("x",), PASSAGE))], training_files(path)).overlaps
-    assert one.share == 1
-    assert one.first == f"{path}{place}"
+    (item,) = contamination([asked((QUESTION_TEXT, ("x",), PASSAGE))], training_files(path)).overlaps
+    assert item.share == 1
+    assert item.first == f"{path}{position}"
 
 
 def test_sentences_in_a_list_are_one_text_and_fields_are_not(tmp_path):
@@ -285,9 +285,9 @@ def test_real_samples_find_themselves_whole_and_hardly_each_other(data_folder):
         pytest.skip("the samples of musique and nq are not there")
     benchmark = load("musique:train", {"path": str(own)})
     report = contamination([benchmark], [own], contexts=True)
-    assert all(one.share == 1 for one in report.overlaps)
+    assert all(overlap.share == 1 for overlap in report.overlaps)
     # Questions share passages, so the first place may lie before a question's own line and never behind it.
-    firsts = [int(one.first.rpartition(":")[2]) for one in report.overlaps]
+    firsts = [int(overlap.first.rpartition(":")[2]) for overlap in report.overlaps]
     assert all(first <= own for own, first in enumerate(firsts, 1))
     assert firsts.count(1) >= 1
-    assert sum(one.share for one in contamination([benchmark], [other], contexts=True).overlaps) == 0
+    assert sum(overlap.share for overlap in contamination([benchmark], [other], contexts=True).overlaps) == 0

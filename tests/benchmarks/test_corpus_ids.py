@@ -13,11 +13,11 @@ ids = st.one_of(st.text(max_size=20), st.integers(0, 50).map(str), st.integers(0
 
 
 @given(st.lists(ids, unique=True, max_size=40), st.lists(ids, max_size=10))
-def test_an_index_finds_what_a_dict_finds(held, asked):
+def test_an_index_finds_what_a_dict_finds(held, query):
     index = IdIndex.of(keys_of(held), held.__getitem__)
-    places = {identifier: place for place, identifier in enumerate(held)}
-    for identifier in (*held, *asked):
-        assert index.find(identifier) == places.get(identifier)
+    positions = {identifier: position for position, identifier in enumerate(held)}
+    for identifier in (*held, *query):
+        assert index.find(identifier) == positions.get(identifier)
 
 
 @given(st.lists(ids, unique=True, max_size=20))
@@ -40,11 +40,11 @@ def test_a_key_set_says_of_each_whether_it_was_new(batches):
     keys, seen = KeySet(), set()
     for batch in batches:
         expected = []
-        for one in batch:
-            expected.append(one not in seen)
-            seen.add(one)
+        for item in batch:
+            expected.append(item not in seen)
+            seen.add(item)
         assert keys.add(np.array(batch, dtype=np.uint64)).tolist() == expected
-        assert all((one in keys) == (one in seen) for one in range(61))
+        assert all((item in keys) == (item in seen) for item in range(61))
 
 
 def test_a_content_id_is_its_own_key_and_others_are_hashed():

@@ -8,29 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.leakage import near_duplicates
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 
 few = st.lists(st.text("abcdefg ", max_size=12), max_size=8)
 
 
 def naive(first, second, threshold):
-    left, right = ([set(normalise(text).split()) for text in texts] for texts in (first, second))
+    left, right = ([set(normalize(text).split()) for text in texts] for texts in (first, second))
     every = [*left, *right]
 
     def weight(words):
         return sum(1 + math.log(len(every) / sum(word in text for text in every)) for word in words)
 
-    found = {}
+    results = {}
     for (i, a), (j, b) in product(enumerate(left), enumerate(right)):
         if a | b and weight(a & b) / weight(a | b) >= threshold - 1e-9:
-            found[i, j] = weight(a & b) / weight(a | b)
-    return found
+            results[i, j] = weight(a & b) / weight(a | b)
+    return results
 
 
 @given(few, few, st.sampled_from([0.05, 0.3, 0.5, 0.8, 1.0]))
 def test_the_prefix_filter_loses_no_pair_and_adds_none(first, second, threshold):
-    found = {(pair.first, pair.second): pair.similarity for pair in near_duplicates(first, second, threshold)}
-    assert found == pytest.approx(naive(first, second, threshold))
+    results = {(pair.first, pair.second): pair.similarity for pair in near_duplicates(first, second, threshold)}
+    assert results == pytest.approx(naive(first, second, threshold))
 
 
 def test_the_same_question_is_found_whatever_its_case_and_punctuation():
@@ -46,5 +46,5 @@ def test_a_template_with_another_name_is_another_question():
     assert len(near_duplicates(first, [*second, first[1].replace("Where was", "Where exactly was")], 0.7)) == 1
 
 
-def test_texts_that_normalise_to_nothing_are_like_no_other():
+def test_texts_that_normalize_to_nothing_are_like_no_other():
     assert near_duplicates(["?", "the"], ["?", "an"], 0.1) == []

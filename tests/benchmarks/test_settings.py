@@ -92,7 +92,7 @@ CARD = DatasetCard(
     description="",
     hub_id=None,
     revision=None,
-    licence="",
+    license="",
     citation="",
     languages=(),
     splits={"dev": None},
@@ -136,8 +136,8 @@ def first_n(benchmark):
 
 
 def test_distractor_is_the_records_own_order(benchmark):
-    asked = apply("distractor", benchmark, seed=0)
-    assert [q.candidates for q in asked.questions] == [q.candidates for q in benchmark.questions]
+    query = apply("distractor", benchmark, seed=0)
+    assert [q.candidates for q in query.questions] == [q.candidates for q in benchmark.questions]
 
 
 def test_corpus_prescribes_nothing_and_closed_book_allows_nothing(benchmark):
@@ -150,8 +150,8 @@ def test_gold_only_is_the_evidence_in_its_order(benchmark):
 
 
 def test_corpus_with_a_retriever_is_its_ranking(benchmark):
-    asked = apply("corpus(fake,4)", benchmark, 0, first_n(benchmark))
-    for i, question in enumerate(asked.questions):
+    query = apply("corpus(fake,4)", benchmark, 0, first_n(benchmark))
+    for i, question in enumerate(query.questions):
         assert question.candidates == tuple(passage(5 * i + j).id for j in range(4))
 
 
@@ -166,8 +166,8 @@ def test_oracle_cuts_a_longer_base_but_never_a_positive(benchmark):
 
 
 def test_oracle_keeps_the_size_and_drops_the_lowest_ranked_negatives(benchmark):
-    asked = apply("oracle(corpus(fake,8))", benchmark, 3, first_n(benchmark))
-    for i, question in enumerate(asked.questions):
+    query = apply("oracle(corpus(fake,8))", benchmark, 3, first_n(benchmark))
+    for i, question in enumerate(query.questions):
         ranking = [passage((5 * i + j) % 60).id for j in range(8)]
         assert len(question.candidates) == 8
         assert set(question.evidence) <= set(question.candidates)
@@ -195,12 +195,12 @@ def test_inserting_positives_holds_its_promises(base, gold, n, seed):
 
 def test_inserted_places_are_uniform_and_depend_on_seed_and_question():
     base = [f"n{i}" for i in range(10)]
-    places = [insert_positives(base, ["gold"], 10, 0, f"q{i}").index("gold") for i in range(5000)]
-    counts = [places.count(i) for i in range(10)]
+    positions = [insert_positives(base, ["gold"], 10, 0, f"q{i}").index("gold") for i in range(5000)]
+    counts = [positions.count(i) for i in range(10)]
     # Chi-square with 9 degrees of freedom: 27.9 is exceeded once in a thousand fair draws.
     assert sum((count - 500) ** 2 / 500 for count in counts) < 27.9
     other = [insert_positives(base, ["gold"], 10, 1, f"q{i}").index("gold") for i in range(5000)]
-    assert 0.05 < sum(a == b for a, b in zip(places, other, strict=True)) / 5000 < 0.15
+    assert 0.05 < sum(a == b for a, b in zip(positions, other, strict=True)) / 5000 < 0.15
 
 
 def test_more_positives_than_places_is_an_error():
@@ -232,12 +232,12 @@ def test_positives_that_the_corpus_lacks_are_left_out_and_counted(benchmark):
     questions.append(Question("bare", "?0", (), candidates=benchmark.corpus.ids[:3]))
     lacking = replace(benchmark, questions=questions, extra={"counts": {"other": 1}, "notes": ("before",)})
     for text in ("gold_only", "oracle"):
-        asked = apply(text, lacking, 0)
-        assert all("pabsent" not in q.candidates for q in asked.questions)
-        assert all("pabsent" in q.evidence for q in asked.questions[:-1])
-        assert asked.extra["counts"] == {"other": 1, "setting_positives_left_out": 12, "setting_questions_without_positives": 1}
-        assert asked.extra["notes"][0] == "before"
-        assert "12 positives" in asked.extra["notes"][1]
+        query = apply(text, lacking, 0)
+        assert all("pabsent" not in q.candidates for q in query.questions)
+        assert all("pabsent" in q.evidence for q in query.questions[:-1])
+        assert query.extra["counts"] == {"other": 1, "setting_positives_left_out": 12, "setting_questions_without_positives": 1}
+        assert query.extra["notes"][0] == "before"
+        assert "12 positives" in query.extra["notes"][1]
     assert apply("gold_only", lacking, 0).questions[-1].candidates == ()
     assert apply("oracle", lacking, 0).questions[-1].candidates == benchmark.corpus.ids[:3]
 

@@ -19,7 +19,7 @@ CARD = DatasetCard(
     description="A set.",
     hub_id=None,
     revision=None,
-    licence="MIT",
+    license="MIT",
     citation="none",
     languages=("en",),
     splits={"dev": None},
@@ -178,8 +178,8 @@ def test_answers_may_be_a_string_a_list_or_an_encoded_list(written, read):
 
 
 def read_all(path, skip_bad=False, skipped=None):
-    found = [] if skipped is None else skipped
-    return list(read_records(path, lambda r: r.text("a"), skip_bad=skip_bad, skipped=found))
+    result = [] if skipped is None else skipped
+    return list(read_records(path, lambda r: r.text("a"), skip_bad=skip_bad, skipped=result))
 
 
 def test_bad_records_stop_the_reading_or_are_counted_and_named(tmp_path):

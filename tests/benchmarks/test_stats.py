@@ -31,17 +31,17 @@ def test_no_value_gives_no_bin_and_zeros():
 @pytest.mark.parametrize("subset", ["multihop", "long", "graph"])
 def test_counts_and_lengths_agree_with_a_plain_count(subset):
     benchmark = load(f"worlds/{subset}:test", {"questions": 30})
-    found = statistics(benchmark)
-    assert found.counts["questions"] == len(benchmark.questions) == sum(found.types.values())
-    assert found.counts["passages"] == len(list(benchmark.corpus))
+    result = statistics(benchmark)
+    assert result.counts["questions"] == len(benchmark.questions) == sum(result.types.values())
+    assert result.counts["passages"] == len(list(benchmark.corpus))
     for name, texts in {
         "questions": [question.text for question in benchmark.questions],
         "answers": [answer for question in benchmark.questions for answer in question.answers],
         "passages": [passage.text for passage in benchmark.corpus],
     }.items():
-        assert found.words[name].values.tolist() == sorted(len(text.split()) for text in texts)
-        assert found.characters[name].mean == pytest.approx(np.mean([len(text) for text in texts]))
-    assert found.each["answers"].mean == pytest.approx(np.mean([len(q.answers) for q in benchmark.questions]))
+        assert result.words[name].values.tolist() == sorted(len(text.split()) for text in texts)
+        assert result.characters[name].mean == pytest.approx(np.mean([len(text) for text in texts]))
+    assert result.each["answers"].mean == pytest.approx(np.mean([len(q.answers) for q in benchmark.questions]))
 
 
 def test_documents_are_as_long_as_their_passages_together():
@@ -54,6 +54,6 @@ def test_documents_are_as_long_as_their_passages_together():
 
 
 def test_what_is_nowhere_is_left_out():
-    found = statistics(load("worlds/multihop:test", {"questions": 5}))
-    assert "documents" not in found.words
-    assert "topic entities" not in found.each
+    result = statistics(load("worlds/multihop:test", {"questions": 5}))
+    assert "documents" not in result.words
+    assert "topic entities" not in result.each

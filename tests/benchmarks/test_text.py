@@ -22,13 +22,13 @@ from benchmarks.text import (
     has_answer,
     is_abstention,
     is_scorable_gold,
-    normalise,
+    normalize,
     precision_recall_f1,
     sentences,
     tokens,
 )
 
-# Pieces that make normalisation hard, joined at random: articles against every kind of neighbour, odd white space,
+# Pieces that make normalization hard, joined at random: articles against every kind of neighbor, odd white space,
 # marks, control characters, letters whose lower case depends on what follows.
 PIECES = [
     "a", "A", "an", "the", "The ", " ", "  ", "\t", "\n", "\x0b", "\x1c", "\x00", "\x01", "\x7f", "é", "e\u0301",
@@ -113,38 +113,38 @@ OFFICIAL = {"squad": squad, "longbench": squad, "rog": squad, "hotpotqa": hotpot
     ],
 )
 def test_squad_normal_form(text, normal):
-    assert normalise(text) == normal == official_normalize(text)
+    assert normalize(text) == normal == official_normalize(text)
 
 
 @given(texts)
 @settings(max_examples=500, deadline=None)
-def test_normalise_is_the_official_function(text):
+def test_normalize_is_the_official_function(text):
     for rules in ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "rog"):
-        assert normalise(text, rules) == official_normalize(text)
+        assert normalize(text, rules) == official_normalize(text)
 
 
 @given(texts)
 @settings(deadline=None)
-def test_normalising_long_and_cached_texts_gives_the_same(text):
+def test_normalizing_long_and_cached_texts_gives_the_same(text):
     long = text + " " + "word " * 60
-    assert normalise(long) == official_normalize(long)
-    assert normalise(text) == normalise(text) == RULES["squad"].normalise(text)
+    assert normalize(long) == official_normalize(long)
+    assert normalize(text) == normalize(text) == RULES["squad"].normalize(text)
 
 
 def test_clara_reads_true_and_false_as_yes_and_no_only_when_exact():
-    assert normalise("True", "clara") == "yes"
-    assert normalise("False", "clara") == "no"
-    assert normalise("true", "clara") == "true"
-    assert normalise("True story", "clara") == "true story"
+    assert normalize("True", "clara") == "yes"
+    assert normalize("False", "clara") == "no"
+    assert normalize("true", "clara") == "true"
+    assert normalize("True story", "clara") == "true story"
 
 
 def test_unknown_rules_name_the_nearest():
     with pytest.raises(UserError, match="hotpotqa"):
-        normalise("x", "hotpot_qa")
+        normalize("x", "hotpot_qa")
 
 
 @pytest.mark.parametrize("gold", ["A", "The The", "", "...", "an", " the. "])
-def test_a_gold_that_normalises_to_nothing_is_not_scorable(gold):
+def test_a_gold_that_normalizes_to_nothing_is_not_scorable(gold):
     assert not is_scorable_gold(gold)
 
 
@@ -229,15 +229,15 @@ def test_common_tokens_is_the_multiset_intersection(left, right):
         ("It was in New York.", "New York", 1, 1, 1),
         ("York is new to me", "New York", 0, 0, 1),  # CLaRa's code and its wording differ
         ("Johnson", "John", 1, 0, 0),  # and the other way round
-        ("the answer", "A", 0, 0, 0),  # trap: normalises to nothing, lies in everything
+        ("the answer", "A", 0, 0, 0),  # trap: normalizes to nothing, lies in everything
         ("cat", "cat cat", 0, 0, 1),  # tokens ignore how often
         ("", "cat", 0, 0, 0),
         ("New-York", "New York", 0, 0, 0),  # punctuation is deleted, which joins the words
     ],
 )
 def test_three_readings_of_cover_em(prediction, gold, substring, word, tokens_):
-    found = [cover_em(prediction, [gold], match) for match in ("substring", "word", "tokens")]
-    assert found == [substring, word, tokens_]
+    results = [cover_em(prediction, [gold], match) for match in ("substring", "word", "tokens")]
+    assert results == [substring, word, tokens_]
 
 
 def test_unknown_match_is_an_error():
@@ -347,9 +347,9 @@ def test_sentences(text, expected):
 @given(st.text(alphabet="aAB.!? \n\"'。é1", max_size=60))
 @settings(deadline=None)
 def test_sentences_lose_nothing_but_white_space(text):
-    found = sentences(text)
-    assert "".join("".join(found).split()) == "".join(text.split())
-    assert all(sentence == sentence.strip() != "" for sentence in found)
+    results = sentences(text)
+    assert "".join("".join(results).split()) == "".join(text.split())
+    assert all(sentence == sentence.strip() != "" for sentence in results)
     at = 0
-    for sentence in found:
+    for sentence in results:
         at = text.index(sentence, at) + len(sentence)

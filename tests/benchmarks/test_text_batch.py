@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
-from benchmarks.text import COVER_MATCHES, RULES, cover_em, em, f1, has_answer, is_scorable_gold, normalise, precision_recall_f1
-from benchmarks.text_batch import AnswerPairs, has_answer_all, normalise_all
+from benchmarks.text import COVER_MATCHES, RULES, cover_em, em, f1, has_answer, is_scorable_gold, normalize, precision_recall_f1
+from benchmarks.text_batch import AnswerPairs, has_answer_all, normalize_all
 
 PIECES = [
     "a", "The", " an ", "  ", "\t", "\x1c", "\x00", "\x01", "é", "a\u0301", "–", "ΑΣ", "İ", "yes", "no", "True", "-",
@@ -23,15 +23,15 @@ rules_names = st.sampled_from(sorted(RULES))
 @pytest.mark.slow
 @given(st.lists(texts, max_size=20), rules_names)
 @settings(max_examples=300, deadline=None)
-def test_normalising_many_is_normalising_each(many, rules):
-    assert normalise_all(many, rules) == [normalise(text, rules) for text in many]
+def test_normalizing_many_is_normalizing_each(many, rules):
+    assert normalize_all(many, rules) == [normalize(text, rules) for text in many]
 
 
 @pytest.mark.parametrize("strange", ["a\x00b", "the\x01an", "é the", "plain"])
 def test_one_strange_text_among_thousands_changes_no_other(strange):
     many = [f"The {number} cats, a dog" for number in range(5000)]
     many[4500] = strange
-    assert normalise_all(many) == [normalise(text) for text in many]
+    assert normalize_all(many) == [normalize(text) for text in many]
 
 
 @given(pairs, rules_names)

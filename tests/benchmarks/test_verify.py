@@ -1,4 +1,4 @@
-"""What a dataset is not, and what is odd about it, is found, counted and coloured; real samples are green."""
+"""What a dataset is not, and what is odd about it, is found, counted and colored; real samples are green."""
 
 from dataclasses import replace
 
@@ -63,13 +63,13 @@ def named(findings, name):
 
 def test_worlds_are_green(world):
     findings = verify.examine(world)
-    assert verify.colour(findings) == GREEN
+    assert verify.color(findings) == GREEN
     assert {finding.status for finding in findings} == {GREEN}
 
 
-def test_the_worst_finding_gives_the_colour():
+def test_the_worst_finding_gives_the_color():
     def found(*statuses):
-        return verify.colour(Finding("x", status) for status in statuses)
+        return verify.color(Finding("x", status) for status in statuses)
 
     assert [found(), found(GREEN, NOTE), found(NOTE, YELLOW), found(YELLOW, RED, GREEN)] == [GREEN, GREEN, YELLOW, RED]
 
@@ -109,10 +109,10 @@ def test_a_question_that_repeats_an_earlier_one_over_the_same_passages_is_named(
 
 def test_an_oddity_of_one_question_in_twenty_is_a_note_and_of_more_is_yellow():
     plain = [Question(str(number), f"question {number}", ("Rome",)) for number in range(20)]
-    one = [replace(plain[0], answers=("The",)), *plain[1:]]
-    two = [*one[:-1], replace(plain[-1], answers=("a", "Rome"))]
+    item = [replace(plain[0], answers=("The",)), *plain[1:]]
+    two = [*item[:-1], replace(plain[-1], answers=("a", "Rome"))]
     assert verify.empty_golds(plain).status == GREEN
-    assert verify.empty_golds(one).status == NOTE
+    assert verify.empty_golds(item).status == NOTE
     finding = verify.empty_golds(two)
     assert (finding.status, finding.examples) == (YELLOW, ("0", "19"))
     assert finding.detail.startswith("2 of 20")
@@ -148,7 +148,7 @@ def test_near_duplicates_across_splits_are_counted_by_question_of_the_second(wor
 # --- recorded hashes ---------------------------------------------------------------------------------------------
 
 
-def test_what_was_recorded_is_recognised_and_a_changed_file_is_red(world, tmp_path):
+def test_what_was_recorded_is_recognized_and_a_changed_file_is_red(world, tmp_path):
     path = tmp_path / "f.json"
     path.write_text("1")
     known = verify.record(world, [path])
@@ -215,11 +215,11 @@ TWO = {"a": {"train": 1}, "b": {"train": 2}}
     ],
 )
 def test_a_stated_size_is_found_by_the_files_names_where_they_are_plain(sizes, files, name):
-    found = stated_of(sizes, files)
-    assert (found and found[0]) == name
-    if found:
+    result = stated_of(sizes, files)
+    assert (result and result[0]) == name
+    if result:
         config, split = name.split("/")
-        assert found[1] == sizes[config][split]
+        assert result[1] == sizes[config][split]
 
 
 def test_a_split_that_is_not_from_the_hub_has_no_repository_to_state_anything(world):

@@ -24,7 +24,7 @@ def test_a_view_is_what_its_tuple_is(listed, start, stop, step):
     assert tuple(view) == plain
     assert repr(view) == repr(plain)
     assert view[start:stop:step] == plain[start:stop:step]
-    assert [view[place] for place in range(-len(plain), len(plain))] == [*plain, *plain]
+    assert [view[position] for position in range(-len(plain), len(plain))] == [*plain, *plain]
     assert all(identifier in view for identifier in plain)
     assert "p" not in view
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.schema import Question
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from judges.metric import METRICS, Batch, parse
 from judges.score import check_invariants, mean_of, score
 from methods.api import Evidence, Prediction
@@ -32,20 +32,20 @@ def one(metric, question, prediction):
     return float(score([question], [prediction], [metric])[str(parse(metric))][0])
 
 
-# --- golds that normalise to nothing ---------------------------------------------------------------------------
+# --- golds that normalize to nothing ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("match", ["substring", "word", "tokens"])
 def test_a_gold_that_is_part_of_everything_covers_nothing(match):
     for gold in ("A", "The The", "an", "...", "?!", ""):
-        assert normalise(gold) == ""  # the trap: part of every answer
+        assert normalize(gold) == ""  # the trap: part of every answer
         assert np.isnan(one(f"cover_em(match={match})", asked(gold), said("any answer at all"))), gold
 
 
-def test_a_gold_that_normalises_to_nothing_is_unscorable_and_counted_not_zero_and_not_one():
+def test_a_gold_that_normalizes_to_nothing_is_unscorable_and_counted_not_zero_and_not_one():
     questions = [asked("Rome", name="q1"), asked("The The", name="q2")]
-    found = score(questions, [said("Rome", name="q1"), said("x", name="q2")], ["em", "f1", "cover_em", "rouge"])
-    for name, values in found.items():
+    result = score(questions, [said("Rome", name="q1"), said("x", name="q2")], ["em", "f1", "cover_em", "rouge"])
+    for name, values in result.items():
         if name.startswith("rouge"):
             continue  # ROUGE keeps articles
         assert mean_of(values) == 1
@@ -64,7 +64,7 @@ def test_under_rog_alone_such_a_gold_still_matches_because_its_published_numbers
 def test_punctuation_is_deleted_not_replaced_by_a_space():
     replaced = re.sub(f"[{re.escape(string.punctuation)}]", " ", "well-known")
     assert replaced == "well known"  # the trap
-    assert normalise("well-known") == "wellknown"
+    assert normalize("well-known") == "wellknown"
     assert one("em", asked("wellknown"), said("well-known")) == 1
     assert one("em", asked("well known"), said("well-known")) == 0
     assert one("f1", asked("U.S.A."), said("USA")) == 1
@@ -79,9 +79,9 @@ def test_rouge_replaces_it_by_a_space_as_its_own_definition_says():
 
 def test_recall_is_the_share_of_positives_and_hit_is_not_called_recall():
     question = asked("x", evidence=("p1", "p2", "p3", "p4"))
-    found = said("", "p1", "n1", "n2")
-    assert one("hit@3", question, found) == 1  # what others publish as recall@3
-    assert one("recall@3", question, found) == 0.25
+    result = said("", "p1", "n1", "n2")
+    assert one("hit@3", question, result) == 1  # what others publish as recall@3
+    assert one("recall@3", question, result) == 0.25
 
 
 def test_the_mean_is_over_all_questions_not_over_those_that_returned_something():

@@ -95,22 +95,22 @@ ROME = Question("q", "?", ("Rome", "Milan"), aliases={"Rome": ("Roma",)})
     ],
 )
 def test_golds_first_reads_the_first_answer_alone(metric, answer, all_golds, first):
-    said = [Prediction("q", answer)]
+    responses = [Prediction("q", answer)]
     name = metric + "{}"
-    found = [score([ROME], said, [name.format(more)]) for more in ("", "(golds=first)")]
-    assert [next(iter(values.values()))[0] for values in found] == pytest.approx([all_golds, first])
+    results = [score([ROME], responses, [name.format(more)]) for more in ("", "(golds=first)")]
+    assert [next(iter(values.values()))[0] for values in results] == pytest.approx([all_golds, first])
 
 
 def test_of_a_set_golds_first_wants_the_first_alone():
     both = Question("q", "?", ("Rome", "Milan"), answer_set=True)
-    found = score([both], [Prediction("q", "Rome")], ["em", "em(golds=first)", "f1(golds=first)"])
-    assert [values[0] for values in found.values()] == [0, 1, 1]
+    result = score([both], [Prediction("q", "Rome")], ["em", "em(golds=first)", "f1(golds=first)"])
+    assert [values[0] for values in result.values()] == [0, 1, 1]
 
 
-def test_a_first_answer_that_normalises_to_nothing_is_unscorable_whatever_follows():
+def test_a_first_answer_that_normalizes_to_nothing_is_unscorable_whatever_follows():
     question = Question("q", "?", ("The", "Milan"))
-    found = score([question], [Prediction("q", "Milan")], ["em", "em(golds=first)", "f1(golds=first)"])
-    assert [float(values[0]) for values in found.values()] == pytest.approx([1, np.nan, np.nan], nan_ok=True)
+    result = score([question], [Prediction("q", "Milan")], ["em", "em(golds=first)", "f1(golds=first)"])
+    assert [float(values[0]) for values in result.values()] == pytest.approx([1, np.nan, np.nan], nan_ok=True)
 
 
 # --- needs -----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ ASKED = [Question(f"q{n}", "?", (f"gold {n}", "other"), evidence=("p1",)) for n 
 SAID = [Prediction(q.id, "gold 1\nother", (Evidence("p1", 1.0), Evidence("p2", 0.5))) for q in ASKED]
 
 
-def test_answers_are_normalised_once_for_all_rules_that_normalise_alike(monkeypatch):
+def test_answers_are_normalized_once_for_all_rules_that_normalize_alike(monkeypatch):
     calls = counted(monkeypatch, answer_module, "AnswerPairs")
     score(
         ASKED,
@@ -187,7 +187,7 @@ def test_positives_are_looked_up_once_for_all_ranking_metrics(monkeypatch):
     assert len(calls) == 1
 
 
-def test_each_passage_is_normalised_once_for_every_cut(monkeypatch):
+def test_each_passage_is_normalized_once_for_every_cut(monkeypatch):
     read = []
 
     def text(identifier):

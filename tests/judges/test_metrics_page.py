@@ -25,22 +25,22 @@ def ours() -> list[MetricEntry]:
 
 def section(reference: str, metric: str) -> str:
     """What the page says of a metric."""
-    (found,) = re.findall(rf"^### [^\n]*{{ #{metric} }}\n(.*?)(?=^##|\Z)", reference, re.MULTILINE | re.DOTALL)
-    return str(found)
+    (result,) = re.findall(rf"^### [^\n]*{{ #{metric} }}\n(.*?)(?=^##|\Z)", reference, re.MULTILINE | re.DOTALL)
+    return str(result)
 
 
 def test_the_reference_defines_every_metric_as_the_registry_does(reference: str) -> None:
     for entry in ours():
-        said = section(reference, entry.id)
-        assert entry.definition in said
-        assert f"- source: {entry.source}" in said
+        response = section(reference, entry.id)
+        assert entry.definition in response
+        assert f"- source: {entry.source}" in response
         for end in (entry.low, entry.high):
-            assert end is None or f"{end:g}" in said.partition("- range: ")[2].partition("\n")[0], entry.id
-        assert ("less is better" in said) is not entry.higher_is_better, entry.id
+            assert end is None or f"{end:g}" in response.partition("- range: ")[2].partition("\n")[0], entry.id
+        assert ("less is better" in response) is not entry.higher_is_better, entry.id
         for parameter in entry.parameters:
             if parameter.name != "k":
-                assert f"| `{parameter.name}` |" in said
-                assert all(f"`{written(choice)}`" in said for choice in parameter.choices), entry.id
+                assert f"| `{parameter.name}` |" in response
+                assert all(f"`{written(choice)}`" in response for choice in parameter.choices), entry.id
 
 
 def test_every_group_has_a_part_of_its_own(reference: str) -> None:

@@ -24,57 +24,57 @@ def question(name, answers=("Rome",), evidence=("p1", "p2"), **more):
     return Question(name, "?", tuple(answers), evidence=tuple(evidence), **more)
 
 
-def predicted(asked, answer="Rome", evidence=("p1", "p3", "p2"), **notes):
-    return Prediction(asked.query_id, answer, tuple(Evidence(name, 1.0) for name in evidence), notes=notes)
+def predicted(query, answer="Rome", evidence=("p1", "p3", "p2"), **notes):
+    return Prediction(query.query_id, answer, tuple(Evidence(name, 1.0) for name in evidence), notes=notes)
 
 
 def test_results_are_keyed_by_canonical_id():
-    asked = question("q1")
-    found = score([asked], [predicted(asked)], ["recall@1", parse("f1"), "ndcg@3"])
-    assert list(found) == ["recall@1#v1", "f1(rules=squad)#v1", "ndcg@3(gain=linear)#v1"]
-    assert found["recall@1#v1"].tolist() == [0.5]
+    query = question("q1")
+    result = score([query], [predicted(query)], ["recall@1", parse("f1"), "ndcg@3"])
+    assert list(result) == ["recall@1#v1", "f1(rules=squad)#v1", "ndcg@3(gain=linear)#v1"]
+    assert result["recall@1#v1"].tolist() == [0.5]
 
 
 def test_missing_query_counts_as_zero_and_stays_in_the_mean():
-    asked = [question("q1"), question("q2")]
-    found = score(asked, [predicted(asked[0]), None], ["em", "recall@3"])
-    assert found["em(rules=squad)#v1"].tolist() == [1, 0]
-    assert found["recall@3#v1"].tolist() == [1, 0]
+    queries = [question("q1"), question("q2")]
+    result = score(queries, [predicted(queries[0]), None], ["em", "recall@3"])
+    assert result["em(rules=squad)#v1"].tolist() == [1, 0]
+    assert result["recall@3#v1"].tolist() == [1, 0]
 
 
 def test_a_missing_answer_is_not_an_abstention():
-    asked = [question("q1", answerable=False), question("q2", answerable=False)]
-    found = score(asked, [predicted(asked[0], ""), None], ["em(rules=squad_v2)"])
-    assert found["em(rules=squad_v2)#v1"].tolist() == [1, 0]
+    queries = [question("q1", answerable=False), question("q2", answerable=False)]
+    result = score(queries, [predicted(queries[0], ""), None], ["em(rules=squad_v2)"])
+    assert result["em(rules=squad_v2)#v1"].tolist() == [1, 0]
 
 
 def test_a_failed_answer_is_not_an_abstention_but_its_evidence_counts():
-    asked = question("q1", answerable=False)
-    found = score([asked], [predicted(asked, "", **{FAILED: "timeout"})], ["em(rules=squad_v2)", "recall@3"])
-    assert found["em(rules=squad_v2)#v1"].tolist() == [0]
-    assert found["recall@3#v1"].tolist() == [1]
+    query = question("q1", answerable=False)
+    result = score([query], [predicted(query, "", **{FAILED: "timeout"})], ["em(rules=squad_v2)", "recall@3"])
+    assert result["em(rules=squad_v2)#v1"].tolist() == [0]
+    assert result["recall@3#v1"].tolist() == [1]
 
 
 def test_a_missing_prediction_does_not_make_an_unscorable_question_scorable():
-    asked = question("q1", answers=["The"], evidence=[])
-    found = score([asked], [None], ["em", "f1", "cover_em", "recall@3", "mrr@3"])
-    assert all(np.isnan(values).all() for values in found.values())
+    query = question("q1", answers=["The"], evidence=[])
+    result = score([query], [None], ["em", "f1", "cover_em", "recall@3", "mrr@3"])
+    assert all(np.isnan(values).all() for values in result.values())
 
 
 def test_predictions_by_id_may_come_in_any_order_and_leave_gaps():
-    asked = [question("q1"), question("q2"), question("q3")]
-    by_id = {asked[2].query_id: predicted(asked[2], "Milan"), "q1": predicted(asked[0])}
-    assert score(asked, by_id, ["em"])["em(rules=squad)#v1"].tolist() == [1, 0, 0]
+    queries = [question("q1"), question("q2"), question("q3")]
+    by_id = {queries[2].query_id: predicted(queries[2], "Milan"), "q1": predicted(queries[0])}
+    assert score(queries, by_id, ["em"])["em(rules=squad)#v1"].tolist() == [1, 0, 0]
 
 
 def test_predictions_of_other_questions_are_refused():
-    asked = [question("q1"), question("q2")]
+    queries = [question("q1"), question("q2")]
     with pytest.raises(UserError, match="belongs"):
-        score(asked, [predicted(asked[1]), predicted(asked[0])], ["em"])
+        score(queries, [predicted(queries[1]), predicted(queries[0])], ["em"])
     with pytest.raises(UserError, match="not one of the questions"):
-        score(asked, {"q9": predicted(asked[0])}, ["em"])
+        score(queries, {"q9": predicted(queries[0])}, ["em"])
     with pytest.raises(UserError, match="1 predictions for 2"):
-        score(asked, [predicted(asked[0])], ["em"])
+        score(queries, [predicted(queries[0])], ["em"])
 
 
 def test_an_unknown_metric_names_the_nearest():
@@ -83,8 +83,8 @@ def test_an_unknown_metric_names_the_nearest():
 
 
 def test_no_questions_give_no_scores():
-    found = score([], [], every_metric(), TEXTS.__getitem__, QuestionGraphs())
-    assert all(values.shape == (0,) for values in found.values())
+    result = score([], [], every_metric(), TEXTS.__getitem__, QuestionGraphs())
+    assert all(values.shape == (0,) for values in result.values())
 
 
 MODELS = {"bertscore", "perplexity"}
@@ -143,11 +143,11 @@ asked_anything = st.builds(
 )
 
 
-def answered(asked, answer, evidence, outcome):
+def answered(query, answer, evidence, outcome):
     if outcome == "missing":
         return None
     notes = {FAILED: "broke"} if outcome == "failed" else {SUPPORT: list(evidence), TRIPLES: [["A", "b", "c."]]}
-    return predicted(asked, answer, evidence, **notes)
+    return predicted(query, answer, evidence, **notes)
 
 
 outcomes = st.sampled_from(["answered", "answered", "failed", "missing"])
@@ -157,20 +157,20 @@ runs = st.lists(st.tuples(asked_anything, answers, st.lists(passages, max_size=5
 @given(runs)
 @settings(deadline=None, max_examples=60)
 def test_no_run_breaks_an_invariant(rows):
-    asked = [row[0] for row in rows]
-    found = score(asked, [answered(*row) for row in rows], every_metric(), TEXTS.__getitem__, QuestionGraphs())
-    assert check_invariants({parse(name): values for name, values in found.items()}) == []
+    queries = [row[0] for row in rows]
+    result = score(queries, [answered(*row) for row in rows], every_metric(), TEXTS.__getitem__, QuestionGraphs())
+    assert check_invariants({parse(name): values for name, values in result.items()}) == []
 
 
 @pytest.mark.slow
 @given(runs)
 @settings(deadline=None, max_examples=40)
 def test_a_run_scores_like_its_questions_one_by_one(rows):
-    asked = [row[0] for row in rows]
+    queries = [row[0] for row in rows]
     predictions = [answered(*row) for row in rows]
-    together = score(asked, predictions, every_metric(), TEXTS.__getitem__, QuestionGraphs())
-    for row, (one, prediction) in enumerate(zip(asked, predictions, strict=True)):
-        alone = score([one], [prediction], every_metric(), TEXTS.__getitem__, QuestionGraphs())
+    together = score(queries, predictions, every_metric(), TEXTS.__getitem__, QuestionGraphs())
+    for row, (item, prediction) in enumerate(zip(queries, predictions, strict=True)):
+        alone = score([item], [prediction], every_metric(), TEXTS.__getitem__, QuestionGraphs())
         for name, values in together.items():
             np.testing.assert_array_equal(values[row : row + 1], alone[name])
 
@@ -218,7 +218,7 @@ def test_a_broken_invariant_is_named(scores, complaint):
 def test_what_may_differ_is_not_a_violation():
     fine = scores_of(recall_at_1=[0.5, np.nan], recall_at_5=[1, np.nan], precision_at_5=[0.2, np.nan], em=[0, 1], f1=[0.1, 1])
     assert check_invariants(fine) == []
-    for one, other in (
+    for item, other in (
         ("em(rules=strict)", "f1(rules=hotpotqa)"),
         ("em(golds=first)", "f1"),  # of a set of answers the first alone is another question
         ("em", "f1(golds=first)"),
@@ -230,17 +230,17 @@ def test_what_may_differ_is_not_a_violation():
         ("joint_em(rules=hotpotqa)", "joint_f1(rules=2wiki)"),
         ("strict_hit1", "strict_recall"),
     ):
-        assert check_invariants({parse(one): np.array([1.0]), parse(other): np.array([0.0])}) == []
+        assert check_invariants({parse(item): np.array([1.0]), parse(other): np.array([0.0])}) == []
     assert check_invariants(scores_of(rog_precision=[11.8], rog_f1=[2], perplexity=[5000], strict_golds=[40])) == []
 
 
 @pytest.mark.parametrize(("smaller", "larger"), sorted(scoring._NEVER_ABOVE))
 def test_every_declared_order_is_watched(smaller, larger):
     cut = "@5" if any(p.name == "k" for p in METRICS.get(smaller).parameters) else ""
-    one, other = parse(smaller + cut), parse(larger + cut)
-    violations = check_invariants({one: np.array([0.0, 1.0]), other: np.array([0.0, 0.5])})
-    assert violations == [f"{one} is greater than {other} for 1 question, first in row 1"]
-    assert check_invariants({one: np.array([0.0, 0.5]), other: np.array([0.0, 1.0])}) == []
+    item, other = parse(smaller + cut), parse(larger + cut)
+    violations = check_invariants({item: np.array([0.0, 1.0]), other: np.array([0.0, 0.5])})
+    assert violations == [f"{item} is greater than {other} for 1 question, first in row 1"]
+    assert check_invariants({item: np.array([0.0, 0.5]), other: np.array([0.0, 1.0])}) == []
 
 
 def test_a_violation_counts_the_questions_and_names_the_first():
@@ -250,18 +250,18 @@ def test_a_violation_counts_the_questions_and_names_the_first():
 
 def test_each_metric_reads_only_what_it_declares():
     """What a metric does not need may be changed at will."""
-    asked = [question("q1", supporting_facts=("p1#0",), triples=(("a", "b", "c"),))]
-    base = predicted(asked[0], "Rome", ("p1", "p3"), **{SUPPORT: ["p1#0"], TRIPLES: [["a", "b", "c"]]})
+    queries = [question("q1", supporting_facts=("p1#0",), triples=(("a", "b", "c"),))]
+    base = predicted(queries[0], "Rome", ("p1", "p3"), **{SUPPORT: ["p1#0"], TRIPLES: [["a", "b", "c"]]})
     changed = {
-        "answer": predicted(asked[0], "?", ("p1", "p3"), **base.notes),
-        "ranking": predicted(asked[0], "Rome", ("p2",), **base.notes),
-        "support": predicted(asked[0], "Rome", ("p1", "p3"), **{**base.notes, SUPPORT: []}),
-        "triples": predicted(asked[0], "Rome", ("p1", "p3"), **{**base.notes, TRIPLES: []}),
+        "answer": predicted(queries[0], "?", ("p1", "p3"), **base.notes),
+        "ranking": predicted(queries[0], "Rome", ("p2",), **base.notes),
+        "support": predicted(queries[0], "Rome", ("p1", "p3"), **{**base.notes, SUPPORT: []}),
+        "triples": predicted(queries[0], "Rome", ("p1", "p3"), **{**base.notes, TRIPLES: []}),
     }
     graphs = QuestionGraphs()
-    expected = score(asked, [base], every_metric(), TEXTS.__getitem__, graphs)
+    expected = score(queries, [base], every_metric(), TEXTS.__getitem__, graphs)
     for part, other in changed.items():
-        found = score(asked, [other], every_metric(), TEXTS.__getitem__, graphs)
-        for name, values in found.items():
+        result = score(queries, [other], every_metric(), TEXTS.__getitem__, graphs)
+        for name, values in result.items():
             if part not in parse(name).entry.needs:
                 np.testing.assert_array_equal(values, expected[name], err_msg=f"{name} changes with {part}")

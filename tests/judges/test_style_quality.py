@@ -29,7 +29,7 @@ def world():
 
 
 def by_style(report):
-    return {one.style: one.measures for one in report}
+    return {item.style: item.measures for item in report}
 
 
 def test_values_are_those_of_a_plain_loop() -> None:
@@ -38,8 +38,8 @@ def test_values_are_those_of_a_plain_loop() -> None:
         StyleText("informal", "It was sad.", "it was  sad.", ("Ada",)),
         StyleText("informal", "It was sad.", "It was a lovely mill!", ("sad",)),
     ]
-    (found,) = style_quality(texts)
-    values = {name: measured.values.tolist() for name, measured in found.measures.items()}
+    (result,) = style_quality(texts)
+    values = {name: measured.values.tolist() for name, measured in result.measures.items()}
     assert values["entities"] == [2 / 3, 1.0, 1.0]
     assert values["numbers"][0] == 0.5
     assert [math.isnan(value) for value in values["numbers"]] == [False, True, True]
@@ -48,10 +48,10 @@ def test_values_are_those_of_a_plain_loop() -> None:
     assert values["unchanged"] == [0.0, 0.0, 0.0]
     assert values["words"] == [6 / 7, 1.0, 5 / 3]
     assert values["sentiment_shift"] == [0.0, 0.0, 2.0]
-    said = found.to_json()["measures"]
-    assert said["numbers"] == {"n": 1, "missing": 2, "mean": 0.5, "sd": None}
-    assert said["words"]["mean"] == pytest.approx(statistics.fmean(values["words"]))
-    assert said["words"]["sd"] == pytest.approx(statistics.stdev(values["words"]))
+    response = result.to_json()["measures"]
+    assert response["numbers"] == {"n": 1, "missing": 2, "mean": 0.5, "sd": None}
+    assert response["words"]["mean"] == pytest.approx(statistics.fmean(values["words"]))
+    assert response["words"]["sd"] == pytest.approx(statistics.stdev(values["words"]))
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_rule_styles_are_strong_keep_names_and_lose_no_answer(world) -> None:
         assert report[style]["entities"].mean > 0.95
     assert report["romance"]["sentiment_shift"].mean > 0.1
     golds = {question.id: question.golds for question in world.questions}
-    sources = [has_answer(one.formal.text, golds[one.question]) for one in pairs if one.style == "humor"]
+    sources = [has_answer(pair.formal.text, golds[pair.question]) for pair in pairs if pair.style == "humor"]
     assert report["humor"]["answer_kept"].n == sum(sources) > 30
 
 
@@ -86,9 +86,9 @@ def test_a_loss_of_content_shows_where_style_alone_does_not(world) -> None:
 
 
 def test_failed_rewritings_are_counted_beside_the_pairs() -> None:
-    found = style_quality([StyleText("humor", "a", "b")], failed={"humor": 3, "romance": 2})
-    assert [(one.style, one.pairs, one.failed) for one in found] == [("humor", 1, 3), ("romance", 0, 2)]
-    assert found[1].to_json()["measures"] == {}
+    results = style_quality([StyleText("humor", "a", "b")], failed={"humor": 3, "romance": 2})
+    assert [(item.style, item.pairs, item.failed) for item in results] == [("humor", 1, 3), ("romance", 0, 2)]
+    assert results[1].to_json()["measures"] == {}
 
 
 @pytest.mark.slow
@@ -120,12 +120,12 @@ def test_fluency_is_the_perplexity_of_a_given_model(data_folder: Path) -> None:
     model = str(data_folder / "models" / "stories260K")
     source = "Once upon a time there was a little girl named Lily."
     texts = [StyleText("humor", source, "Once upon a time there was a cat."), StyleText("humor", source, "zx qv kk")]
-    (found,) = style_quality(texts, perplexity=model, sentiment=None)
+    (result,) = style_quality(texts, perplexity=model, sentiment=None)
     alone = perplexity_of_texts([text.told for text in texts], model)
-    np.testing.assert_allclose(found.measures["perplexity"].values, alone, rtol=1e-4)
+    np.testing.assert_allclose(result.measures["perplexity"].values, alone, rtol=1e-4)
     assert alone[1] > 10 * alone[0]
-    assert found.measures["perplexity_source"].values[0] == found.measures["perplexity_source"].values[1]
-    assert "sentiment" not in found.measures
+    assert result.measures["perplexity_source"].values[0] == result.measures["perplexity_source"].values[1]
+    assert "sentiment" not in result.measures
 
 
 def test_nothing_to_measure_is_no_error() -> None:
@@ -170,16 +170,16 @@ def test_only_the_styles_named_must_read_as_informal() -> None:
 
 
 def test_bertscore_holds_each_rewriting_against_its_source_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
+    queries: list[tuple[str, str]] = []
 
-    def likeness(told, sources, model, *, layer, device):
+    def likeness(styled, sources, model, *, layer, device):
         assert (model, layer, device) == ("some/encoder", 9, "cpu")
-        asked.extend(zip(told, sources, strict=True))
-        return np.array([len(text) / 10 for text in told])
+        queries.extend(zip(styled, sources, strict=True))
+        return np.array([len(text) / 10 for text in styled])
 
     monkeypatch.setattr("judges.style.bertscore_of_pairs", likeness)
     texts = [StyleText("humor", "a", "bb"), StyleText("romance", "a", "ccc"), StyleText("humor", "a", "bb")]
     report = by_style(style_quality(texts, bertscore="some/encoder", layer=9, device="cpu"))
-    assert asked == [("bb", "a"), ("ccc", "a")]
+    assert queries == [("bb", "a"), ("ccc", "a")]
     assert report["humor"]["bertscore"].values.tolist() == [0.2, 0.2]
     assert report["romance"]["bertscore"].values.tolist() == [0.3]

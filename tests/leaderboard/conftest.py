@@ -84,23 +84,23 @@ def window(browser: Any) -> Iterator[Any]:
     page = context.new_page()
     page.noted, page.complaints = [], []
 
-    def note(asked: Any) -> None:
-        if not asked.url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")):
-            page.noted.append(asked.url)
+    def note(query: Any) -> None:
+        if not query.url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")):
+            page.noted.append(query.url)
 
     page.on("request", note)
     page.on("websocket", note)
     page.on("dialog", lambda dialog: (page.noted.append(f"dialog {dialog.message}"), dialog.dismiss()))
     context.on("page", lambda other: page.noted.append(f"window {other.url}"))
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("console", lambda said: page.complaints.append(said.text) if _complains(said) else None)
+    page.on("console", lambda response: page.complaints.append(response.text) if _complains(response) else None)
     yield page
     context.close()
 
 
-def _complains(said: Any) -> bool:
+def _complains(response: Any) -> bool:
     """Whether a line of the console is an error; Streamlit looks for its own server under each page's address first."""
-    return said.type == "error" and "/_stcore/" not in said.location["url"]
+    return response.type == "error" and "/_stcore/" not in response.location["url"]
 
 
 @pytest.fixture(scope="session")
@@ -155,9 +155,9 @@ class App:
 
     def part(self, key: str) -> Node:
         """The tree that was drawn under a key."""
-        found = [e.proto for e in self.test.get("bidi_component") if e.proto.id.endswith(f"-{key}")]
-        assert len(found) == 1, f"{key}: {[e.proto.id for e in self.test.get('bidi_component')]}"
-        return from_json(found[0].json)
+        results = [e.proto for e in self.test.get("bidi_component") if e.proto.id.endswith(f"-{key}")]
+        assert len(results) == 1, f"{key}: {[e.proto.id for e in self.test.get('bidi_component')]}"
+        return from_json(results[0].json)
 
     def has(self, key: str) -> bool:
         return any(e.proto.id.endswith(f"-{key}") for e in self.test.get("bidi_component"))
@@ -221,11 +221,11 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     loaded = registry.load("worlds/multihop:validation").limited(6)
     store, mark = Store(tmp_path / "board"), loaded.fingerprint
     metrics = [parse("em"), parse("f1(rules=hotpotqa)")]
-    said = [Prediction(one.id, one.answers[0] if n < 3 else "no") for n, one in enumerate(loaded.questions)]
+    responses = [Prediction(item.id, item.answers[0] if n < 3 else "no") for n, item in enumerate(loaded.questions)]
     store.put_benchmark(loaded, mark)
     store.put_cards([], metrics)
     store.start(Run("ab" * 8, "half right", "m", "method", {}, loaded.name, mark, "distractor", 0, 6, {}))
-    store.append("ab" * 8, said, score(loaded.questions, said, metrics))
+    store.append("ab" * 8, responses, score(loaded.questions, responses, metrics))
     store.end("ab" * 8, FINISHED)
     target = Target(loaded, settings.apply("distractor", loaded, 0))
     write_template(tmp_path / "mine", target, Setting.parse("distractor"), limit=6)

@@ -14,7 +14,7 @@ from benchmarks.styles.mix import styled
 from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import parse
 from methods.api import Prediction
-from results import judgements, queries
+from results import judgments, queries
 from results.store import FINISHED, Run, Store
 
 SECRET = "sk-proj-Zq7Hostile0Key1Never2Shown3"
@@ -48,17 +48,17 @@ LINK = f"javascript:window.{MARK}=1"
 def spoil(store: Store, synthetic: ModuleType) -> None:
     """Spoil a store that `synthetic.fill` filled; pages then open with its hostile experiment."""
     _judge(store, synthetic)
-    told = _tell(store)
+    reported = _tell(store)
     runs = list(dict.fromkeys(run.run for run in queries.runs(store)))
     # A style page pairs runs of one name.
-    names = [NAMES[0] if run in told else NAMES[number % len(NAMES)] for number, run in enumerate(runs)]
+    names = [NAMES[0] if run in reported else NAMES[number % len(NAMES)] for number, run in enumerate(runs)]
     with store.database.writing() as connection:
         for run, name in zip(runs, names, strict=True):
             connection.execute("UPDATE runs SET method = ? WHERE run = ?", [name, run])
             connection.execute("UPDATE experiment_runs SET method = ? WHERE run = ?", [name, run])
         _spoil(connection)
-    store.put_experiment("told", TEXT, None, None, None, told)
-    store.put_experiment(EXPERIMENT, TEXT, TEXT, TEXT, names[0], [run for run in runs if run not in told])
+    store.put_experiment("told", TEXT, None, None, None, reported)
+    store.put_experiment(EXPERIMENT, TEXT, TEXT, TEXT, names[0], [run for run in runs if run not in reported])
 
 
 def _spoil(connection: Any) -> None:
@@ -112,7 +112,7 @@ def _spoil(connection: Any) -> None:
         ["ab" * 32, TEXT, json.dumps({"token": HUNTER}), TEXT],
     )
     for fingerprint, text in connection.execute("SELECT fingerprint, card FROM datasets").fetchall():
-        hostile = json.loads(text) | {"title": TEXT, "description": TEXT, "licence": TEXT, "citation": TEXT, "homepage": LINK}
+        hostile = json.loads(text) | {"title": TEXT, "description": TEXT, "license": TEXT, "citation": TEXT, "homepage": LINK}
         connection.execute(
             "UPDATE datasets SET card = ?, notes = ? WHERE fingerprint = ?", [json.dumps(hostile), json.dumps({TEXT: TEXT}), fingerprint]
         )
@@ -120,25 +120,25 @@ def _spoil(connection: Any) -> None:
 
 def _judge(store: Store, synthetic: ModuleType) -> None:
     judge = Judge.of("match", {"model": NAMES[0], "repetitions": 1})
-    judgements.put_judge(store, judge)
+    judgments.put_judge(store, judge)
     for run in queries.runs(store, synthetic.EXPERIMENT)[:3]:
-        asked = [row.question for row in queries.questions(store, run.dataset_fingerprint)]
-        calls = [[JudgeCall("match", 0, "k", Parsed(None, TEXT), TEXT, 1, 1, 0.1, 0.0)] for _ in asked]
-        scores = [dict.fromkeys(("accuracy", "partial", "mismatch"), Score(None, TEXT)) for _ in asked]
-        judgements.put_judgements(store, run.run, judge, asked, calls, scores)
+        requests = [row.question for row in queries.questions(store, run.dataset_fingerprint)]
+        calls = [[JudgeCall("match", 0, "k", Parsed(None, TEXT), TEXT, 1, 1, 0.1, 0.0)] for _ in requests]
+        scores = [dict.fromkeys(("accuracy", "partial", "mismatch"), Score(None, TEXT)) for _ in requests]
+        judgments.put_judgments(store, run.run, judge, requests, calls, scores)
 
 
 def _tell(store: Store) -> list[str]:
     """Runs over one base told in two ways, for the page about styles."""
     base, metric, runs = load("worlds/multihop:test").limited(4), parse("em"), []
     store.put_cards([], [metric])
-    for place, share in enumerate((0.0, 1.0)):
+    for position, share in enumerate((0.0, 1.0)):
         benchmark = styled(base, mix={"informal": share})
         store.put_benchmark(benchmark, benchmark.fingerprint)
-        run = Run(f"{place}" * 16, "told", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0, 4, {})
+        run = Run(f"{position}" * 16, "told", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0, 4, {})
         store.start(run)
-        said = [Prediction(question.id, TEXT) for question in benchmark.questions]
-        store.append(run.run, said, {str(metric): np.array([1.0, 0, 1, 0])})
+        responses = [Prediction(question.id, TEXT) for question in benchmark.questions]
+        store.append(run.run, responses, {str(metric): np.array([1.0, 0, 1, 0])})
         store.end(run.run, FINISHED)
         runs.append(run.run)
     return runs

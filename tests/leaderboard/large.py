@@ -44,7 +44,7 @@ def fill_large(folder: Path, methods: int = 100, datasets: int = 20, questions: 
     """A store of methods × datasets × questions score rows on one metric, in one experiment, in one setting."""
     store = Store(folder)
     store.put_cards([], [])
-    given = {"questions": questions, "methods": float(methods), "metric": METRIC, "experiment": EXPERIMENT}
+    options = {"questions": questions, "methods": float(methods), "metric": METRIC, "experiment": EXPERIMENT}
     with store.database.writing() as connection:
         connection.execute(
             "CREATE TEMP TABLE made_data AS SELECT d, printf('%016x', d + 1) AS f, 'data' || d || ':test' AS name FROM range(?) made(d)",
@@ -57,7 +57,7 @@ def fill_large(folder: Path, methods: int = 100, datasets: int = 20, questions: 
             [methods],
         )
         for statement in _FILL.split(";\n"):
-            used = {name: value for name, value in given.items() if f"${name}" in statement}
+            used = {name: value for name, value in options.items() if f"${name}" in statement}
             connection.execute(statement, used)
         connection.execute("DROP TABLE made_runs")
         connection.execute("DROP TABLE made_data")

@@ -39,13 +39,13 @@ def _metric(identifier: str, definition: str, group: str) -> Metric:
     return Fixed(entry, {})
 
 
-def _card(name: str, parameters: int | None, open_weights: bool | None, trained: str, found: tuple[str, ...] = ()) -> dict[str, Any]:
+def _card(name: str, parameters: int | None, open_weights: bool | None, trained: str, results: tuple[str, ...] = ()) -> dict[str, Any]:
     """As a submission's card is stored; `found` is what was found contaminated, each naming the dataset."""
     return {
         "method": {"name": name, "parameters": parameters, "open_weights": open_weights},
         "models": [{"role": "reader", "id": f"{name}-8b"}],
         "training_data": [{"reference": trained, "name": ""}],
-        "submission": {"contamination": list(found)},
+        "submission": {"contamination": list(results)},
     }
 
 
@@ -86,11 +86,11 @@ def fill(folder: Path) -> Store:
     for world in worlds:
         store.put_benchmark(world, world.fingerprint)
     with store.database.writing() as connection:
-        for place, world in enumerate(worlds):
-            for setting in ("distractor", "oracle") if place == 0 else ("distractor",):
+        for position, world in enumerate(worlds):
+            for setting in ("distractor", "oracle") if position == 0 else ("distractor",):
                 for number, row in enumerate(METHODS):
-                    if not (place == 2 and row[0] == "strong") and not (setting == "oracle" and number > 2):
-                        runs.append(_run(connection, world, setting, place, number, *row))
+                    if not (position == 2 and row[0] == "strong") and not (setting == "oracle" and number > 2):
+                        runs.append(_run(connection, world, setting, position, number, *row))
             connection.execute(
                 "INSERT INTO violations SELECT run, 'recall@1 is greater than recall@5' FROM runs "
                 "WHERE method = 'proven@2' AND dataset = 'musique:dev' AND dataset = ?",
@@ -103,28 +103,28 @@ def fill(folder: Path) -> Store:
 
 
 def _benchmark(name: str) -> Benchmark:
-    asked = [Question(f"{name}-{n}", f"what {n}?", ("a",)) for n in range(QUESTIONS)]
+    queries = [Question(f"{name}-{n}", f"what {n}?", ("a",)) for n in range(QUESTIONS)]
     card = DatasetCard(
         title=name,
         task="QA",
         description="made up",
         hub_id=None,
         revision=None,
-        licence="CC0",
+        license="CC0",
         citation="none",
         languages=("en",),
         splits={name.partition(":")[2]: QUESTIONS},
         metrics=("em",),
         settings=("distractor",),
     )
-    return Benchmark(DataReference.parse(name), 1, card, asked, Corpus.of([]))
+    return Benchmark(DataReference.parse(name), 1, card, queries, Corpus.of([]))
 
 
 def _run(
     connection: duckdb.DuckDBPyConnection,
     world: Benchmark,
     setting: str,
-    place: int,
+    position: int,
     number: int,
     name: str,
     method_id: str,
@@ -135,11 +135,11 @@ def _run(
     card: dict[str, Any] | None,
 ) -> str:
     """One run, written as the store writes it but in one transaction with all others: a tenth of the time."""
-    run = f"{number:02x}{place:02x}{setting[:2].encode().hex()}".ljust(16, "0")
+    run = f"{number:02x}{position:02x}{setting[:2].encode().hex()}".ljust(16, "0")
     model = {"id": "pocket", "config": {"model": f"reader-{number % 2}"}}
     described = {"submission": name} if card else {"method": {"id": method_id, "config": {}}, "reader": model}
     if card:
-        kept = [one for one in card["submission"]["contamination"] if str(world.reference) in one]
+        kept = [item for item in card["submission"]["contamination"] if str(world.reference) in item]
         card = card | {"submission": {"contamination": kept}}
     day = datetime(2026, 3, 1 + number)
     insert(connection, "runs", {
@@ -152,13 +152,13 @@ def _run(
         **{name: [value] for name, value in told_by_name(str(world.reference)).row().items()},
     })  # fmt: skip
     done = QUESTIONS // 2 if status == RUNNING else QUESTIONS
-    difficulty = np.random.default_rng(place).random(QUESTIONS)
-    rng = np.random.default_rng(100 * place + number)
+    difficulty = np.random.default_rng(position).random(QUESTIONS)
+    rng = np.random.default_rng(100 * position + number)
     right = (0.7 * difficulty + 0.3 * rng.random(QUESTIONS) < skill).astype(float)
-    right[3] = np.nan if place == 1 else right[3]
-    found = np.minimum(right + 0.1 * rng.random(QUESTIONS), 1.0)
-    asked = [question.id for question in world.questions[:done]]
-    each = {"run": [run] * done, "question": asked}
+    right[3] = np.nan if position == 1 else right[3]
+    result = np.minimum(right + 0.1 * rng.random(QUESTIONS), 1.0)
+    queries = [question.id for question in world.questions[:done]]
+    each = {"run": [run] * done, "question": queries}
     insert(connection, "predictions", each | {"answer": ["x"] * done, "notes": ["{}"] * done})
     insert(
         connection,
@@ -175,7 +175,7 @@ def _run(
             "cost_usd": [0.001 * number] * done,
         },
     )
-    insert_scores(connection, run, asked, {EM: right[:done], RECALL: found[:done]})
+    insert_scores(connection, run, queries, {EM: right[:done], RECALL: result[:done]})
     return run
 
 

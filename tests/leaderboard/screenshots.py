@@ -1,7 +1,7 @@
 """Takes screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
 
     python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
-    python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colours 255 \
+    python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colors 255 \
         --page judges "experiment=demo&judge=rule_pairwise"
 
 The second makes pictures of the documentation: one for each page, small files. The server is started on a free port
@@ -55,18 +55,18 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(store: Path, program: str | None = None, said: IO[str] | None = None) -> Iterator[str]:
+def serving(store: Path, program: str | None = None, response: IO[str] | None = None) -> Iterator[str]:
     """The leaderboard of a store, served by `serve` in a process of its own; yields its address.
 
     What the server says goes to `said`, where it is given.
     """
-    told = said or subprocess.DEVNULL
+    reported = response or subprocess.DEVNULL
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [sys.executable, "-c", program or SERVE, str(store), str(port)],
-        stdout=told,
-        stderr=told,
+        stdout=reported,
+        stderr=reported,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     try:
@@ -135,15 +135,15 @@ def main() -> None:
     parser.add_argument("--submissions", action="store_true", help="as where submissions are allowed")
     parser.add_argument("--views", default=",".join(VIEWS), help="which of them, with commas between")
     parser.add_argument("--highest", type=int, default=6000, help="pixels at which a page is cut off")
-    parser.add_argument("--colours", type=int, help="so many colours in a palette, for small files; all without")
-    given = parser.parse_args()
-    if not given.chromium:
+    parser.add_argument("--colors", type=int, help="so many colors in a palette, for small files; all without")
+    value = parser.parse_args()
+    if not value.chromium:
         parser.error("no Chromium found: apt-get install chromium, or --chromium PATH")
-    given.folder.mkdir(parents=True, exist_ok=True)
-    queries = dict(given.page) or dict.fromkeys(PAGES if given.submissions else list(PAGES)[:-1], given.query)
-    program = SERVE_SUBMISSIONS if given.submissions else SERVE
-    with serving(given.store, program) as address, browsing(given.chromium) as browser:
-        for view in given.views.split(","):
+    value.folder.mkdir(parents=True, exist_ok=True)
+    queries = dict(value.page) or dict.fromkeys(PAGES if value.submissions else list(PAGES)[:-1], value.query)
+    program = SERVE_SUBMISSIONS if value.submissions else SERVE
+    with serving(value.store, program) as address, browsing(value.chromium) as browser:
+        for view in value.views.split(","):
             scheme, width, height = VIEWS[view]
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1)
             page = context.new_page()
@@ -152,22 +152,22 @@ def main() -> None:
                 settled(page)
                 # Streamlit scrolls inside the window: make the window as high as what is in it.
                 content = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-                page.set_viewport_size({"width": width, "height": max(height, min(content + 60, given.highest))})
+                page.set_viewport_size({"width": width, "height": max(height, min(content + 60, value.highest))})
                 page.wait_for_timeout(500)
-                target = given.folder / f"{name}-{view}.png"
+                target = value.folder / f"{name}-{view}.png"
                 page.screenshot(path=str(target))
-                if given.colours:
-                    reduce(target, given.colours)
+                if value.colors:
+                    reduce(target, value.colors)
                 page.set_viewport_size({"width": width, "height": height})
                 print(target)
 
 
-def reduce(picture: Path, colours: int) -> None:
+def reduce(picture: Path, colors: int) -> None:
     """Write a picture anew with a palette."""
     from PIL import Image
 
     with Image.open(picture) as opened:
-        few = opened.convert("RGB").quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few = opened.convert("RGB").quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(picture, optimize=True)
 
 

@@ -52,8 +52,8 @@ def metric(identifier: str, definition: str, group: str, *, high: float | None =
 
 
 METRICS = [
-    metric("em#v1", "1 where the normalised answer equals a normalised gold, else 0; best over golds.", "answer"),
-    metric("f1(rules=hotpotqa)#v1", "Overlap of tokens <b>after</b> normalisation; best over golds.", "answer"),
+    metric("em#v1", "1 where the normalized answer equals a normalized gold, else 0; best over golds.", "answer"),
+    metric("f1(rules=hotpotqa)#v1", "Overlap of tokens <b>after</b> normalization; best over golds.", "answer"),
     metric("recall@5#v1", "Share of the positives that are within the first 5.", "retrieval"),
     metric("hit@5#v1", "1 where any positive is within the first 5.", "retrieval"),
     metric("perplexity#v1", "Mean of exp(mean NLL).", "text", high=None, better=False),
@@ -61,9 +61,9 @@ METRICS = [
 
 
 def benchmark(count: int, seed: int = 7) -> Benchmark:
-    """Fictional two-hop and comparison questions over a small corpus; the gold of question 3 normalises to nothing."""
+    """Fictional two-hop and comparison questions over a small corpus; the gold of question 3 normalizes to nothing."""
     rng = random.Random(seed)
-    people = [f"{given} {family}" for given in _GIVEN for family in _FAMILY]
+    people = [f"{value} {family}" for value in _GIVEN for family in _FAMILY]
     rng.shuffle(people)
     passages, questions = [], []
     for number in range(count):
@@ -103,7 +103,7 @@ def benchmark(count: int, seed: int = 7) -> Benchmark:
         description="for tests",
         hub_id=None,
         revision=None,
-        licence="CC0",
+        license="CC0",
         citation="none",
         languages=("en",),
         splits={"test": count},
@@ -180,13 +180,13 @@ def _run(
         )
         predictions.append(Prediction(question.id, answer, ranked, usage, {FAILED: "timed out"} if failed else {}))
         unscorable = question.answers == ("The",)
-        found = len({e.id for e in ranked[:5]} & set(question.evidence))
+        result = len({e.id for e in ranked[:5]} & set(question.evidence))
         scores["em#v1"].append(float("nan") if unscorable else float(right and not failed))
         scores["f1(rules=hotpotqa)#v1"].append(
             float("nan") if unscorable else 0.0 if failed else 1.0 if right else 0.5 * float(rng.random() < 0.5)
         )
-        scores["recall@5#v1"].append(found / 2)
-        scores["hit@5#v1"].append(float(found > 0))
+        scores["recall@5#v1"].append(result / 2)
+        scores["hit@5#v1"].append(float(result > 0))
         scores["perplexity#v1"].append(float(20 - 10 * skill + rng.random()))
     store.append(run, predictions, {name: np.array(values) for name, values in scores.items()}, list(world.corpus))
     store.end(run, RUNNING if running else FINISHED)

@@ -44,13 +44,13 @@ def test_the_first_visit_of_a_server_is_whole_and_nothing_is_complained_of(
 ) -> None:
     wrong: list[str] = []
 
-    def listen(one: Any) -> None:
-        if one.type in ("error", "warning"):
-            wrong.append(one.text)
+    def listen(item: Any) -> None:
+        if item.type in ("error", "warning"):
+            wrong.append(item.text)
 
     window.on("console", listen)
-    with (tmp_path / "said").open("w+") as said:
-        with screenshots.serving(filled, said=said) as address:
+    with (tmp_path / "said").open("w+") as responses:
+        with screenshots.serving(filled, said=responses) as address:
             window.goto(f"{address}/datasets")
             screenshots.settled(window)
             window.get_by_text("Compare", exact=True).first.wait_for(timeout=10_000)
@@ -58,8 +58,8 @@ def test_the_first_visit_of_a_server_is_whole_and_nothing_is_complained_of(
             window.goto(address)
             screenshots.settled(window)
             window.goto("about:blank")
-        said.seek(0)
-        complaints = [line for line in said if re.search("Traceback|Error|Failed|[Ww]arning", line)]
+        responses.seek(0)
+        complaints = [line for line in responses if re.search("Traceback|Error|Failed|[Ww]arning", line)]
     window.remove_listener("console", listen)
     assert complaints == []
     assert not [text for text in wrong if "theme" in text.lower() or "font" in text.lower()]
@@ -69,7 +69,7 @@ def test_heads_explain_themselves_and_sort_by_keyboard_and_by_a_click(visit: Any
     page = visit()
     before = methods(page)
     page.locator("thead button", has_text="F1").first.hover()
-    assert "Overlap of tokens <b>after</b> normalisation" in page.locator(".tip:popover-open").inner_text()
+    assert "Overlap of tokens <b>after</b> normalization" in page.locator(".tip:popover-open").inner_text()
     page.locator("thead button", has_text="Time").focus()
     assert page.locator(".tip").first.is_visible() or page.locator(".tip:popover-open").count() == 1
     page.keyboard.press("Enter")
@@ -86,7 +86,7 @@ def test_heads_explain_themselves_and_sort_by_keyboard_and_by_a_click(visit: Any
     assert methods(visit("?" + page.url.partition("?")[2])) == after
 
 
-def test_what_is_marked_is_said_and_not_only_coloured(visit: Any) -> None:
+def test_what_is_marked_is_said_and_not_only_colored(visit: Any) -> None:
     page = visit("questions?question=q0004")
     evidence = page.locator("details.evidence[open]").first.aria_snapshot()
     assert 'mark: "gold sentence: ' in evidence
@@ -122,12 +122,12 @@ def test_a_question_is_opened_by_a_click_or_a_key_and_going_back_shows_the_one_b
 
 
 def test_phones_do_not_scroll_sideways_and_dark_readers_get_dark(visit: Any) -> None:
-    colours = {}
+    colors = {}
     for path, scheme in (("", "dark"), ("questions", "light")):
         page = visit(path, width=390, scheme=scheme)
         assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
-        colours[scheme] = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
-    assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(16, 21, 27)"}
+        colors[scheme] = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+    assert colors == {"light": "rgb(255, 255, 255)", "dark": "rgb(16, 21, 27)"}
 
 
 def test_pages_have_titles_of_their_own_and_a_wrong_link_does_not_trap(visit: Any, screenshots: ModuleType) -> None:
@@ -161,8 +161,8 @@ def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(vis
     page.get_by_text("Only where they differ").first.click()
     page.wait_for_url("**differ=1**")
     screenshots.settled(page)
-    place = page.locator(".place strong")
-    before = place.inner_text()
+    position = page.locator(".place strong")
+    before = position.inner_text()
     page.keyboard.press("j")
     page.wait_for_function(
         "text => [...document.querySelectorAll('*')].some(e => e.shadowRoot?.querySelector("
@@ -170,9 +170,9 @@ def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(vis
         arg=before,
     )
     screenshots.settled(page)
-    after = place.inner_text()
+    after = position.inner_text()
     assert int(after.split(" ")[0]) == int(before.split(" ")[0]) + 1
     page.get_by_label("Search").focus()
     page.keyboard.type("jk")
     page.wait_for_timeout(500)
-    assert place.inner_text() == after
+    assert position.inner_text() == after

@@ -31,16 +31,16 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def made_up(filled: Path, synthetic: ModuleType) -> Board:
-    (found,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, PERPLEXITY])
-    return found
+    (result,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, PERPLEXITY])
+    return result
 
 
-def beaten(one: Spent, others: list[Spent], sign: int) -> bool:
+def beaten(item: Spent, others: list[Spent], sign: int) -> bool:
     """Whether another is as good and as cheap, and better in one; one pair at a time."""
     return any(
-        sign * other.value.value >= sign * one.value.value
-        and other.x <= one.x
-        and (sign * other.value.value > sign * one.value.value or other.x < one.x)
+        sign * other.value.value >= sign * item.value.value
+        and other.x <= item.x
+        and (sign * other.value.value > sign * item.value.value or other.x < item.x)
         for other in others
     )
 
@@ -49,14 +49,14 @@ def beaten(one: Spent, others: list[Spent], sign: int) -> bool:
 @pytest.mark.parametrize("axis", ["tokens", "delivered", "seconds", "cost"])
 def test_the_front_is_who_is_not_beaten(made_up: Board, metric: str, sign: int, axis: Any) -> None:
     rows = quality_budget(made_up, metric, axis, higher_is_better=sign > 0)
-    able = [one for one in rows if not one.row.control and one.row.run.status == "finished"]
-    assert {one.row.run.run for one in rows if one.front} == {one.row.run.run for one in able if not beaten(one, able, sign)}
-    assert any(one.front for one in rows)
-    assert [one.x for one in rows] == sorted(one.x for one in rows)
+    able = [row for row in rows if not row.row.control and row.row.run.status == "finished"]
+    assert {row.row.run.run for row in rows if row.front} == {item.row.run.run for item in able if not beaten(item, able, sign)}
+    assert any(row.front for row in rows)
+    assert [row.x for row in rows] == sorted(row.x for row in rows)
 
 
 def test_controls_and_unfinished_runs_are_on_no_front(made_up: Board) -> None:
-    rows = {one.row.run.method: one for one in quality_budget(made_up, F1, "tokens")}
+    rows = {item.row.run.method: item for item in quality_budget(made_up, F1, "tokens")}
     assert rows["gold answer"].value.value == 1.0
     assert not rows["gold answer"].front
     assert budget.kind(rows["gold answer"]) == budget.CONTROL
@@ -65,10 +65,10 @@ def test_controls_and_unfinished_runs_are_on_no_front(made_up: Board) -> None:
 
 def test_a_run_whose_cost_is_not_known_is_on_no_front_and_comes_last(made_up: Board) -> None:
     rows = tuple(replace(row, cost=None) if row.run.method == "hybrid + chat reader" else row for row in made_up.rows)
-    found = quality_budget(replace(made_up, rows=rows), F1, "tokens")
-    assert found[-1].row.run.method == "hybrid + chat reader"
-    assert math.isnan(found[-1].x)
-    assert not found[-1].front
+    result = quality_budget(replace(made_up, rows=rows), F1, "tokens")
+    assert result[-1].row.run.method == "hybrid + chat reader"
+    assert math.isnan(result[-1].x)
+    assert not result[-1].front
 
 
 def test_money_is_per_question(made_up: Board) -> None:
@@ -127,7 +127,7 @@ def test_the_tables_say_what_was_computed(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "tokens")
     table = budget.pareto_table(rows, "tokens", F1, PERCENT)
     on = {words(next(row.find(cls="method"))) for row in table.find(tag="tr") if budget.ON in list(row.texts())}
-    assert on == {one.row.run.method for one in rows if one.front}
+    assert on == {row.row.run.method for row in rows if row.front}
 
 
 def test_of_too_many_curves_those_of_one_point_are_one_series(made_up: Board) -> None:
@@ -152,8 +152,8 @@ def test_the_chart_draws_every_run_but_controls_and_the_front(made_up: Board) ->
     chart = budget.pareto_chart(rows, "tokens", F1, PERCENT).to_dict()
     step, dots = chart["layer"][0], chart["layer"][2]
     drawn = dots.get("data", chart.get("data"))["values"]
-    assert {entry["name"] for entry in drawn} == {one.row.run.method for one in rows if not one.row.control}
-    assert {entry["name"] for entry in step["data"]["values"]} == {one.row.run.method for one in rows if one.front}
+    assert {entry["name"] for entry in drawn} == {row.row.run.method for row in rows if not row.row.control}
+    assert {entry["name"] for entry in step["data"]["values"]} == {row.row.run.method for row in rows if row.front}
 
 
 def test_the_page_follows_its_url(app: Start, filled: Path, synthetic: ModuleType) -> None:
@@ -186,7 +186,7 @@ def test_a_report_says_what_compression_saves(made_up: Board, filled: Path, synt
     definitions = queries.definitions(store)
     (node,) = behind(store, synthetic.EXPERIMENT, [compressed(made_up)], definitions, {})
     assert "What compression saves" in words(node)
-    said = words(next(node.find(tag="table")))
-    assert all(name in said for name in ("CLaRa 64x", "CLaRa (16x)", "in full", "closed book"))
-    assert "bm25" not in said
+    response = words(next(node.find(tag="table")))
+    assert all(name in response for name in ("CLaRa 64x", "CLaRa (16x)", "in full", "closed book"))
+    assert "bm25" not in response
     assert list(behind(store, synthetic.EXPERIMENT, [made_up], definitions, {})) == []

@@ -38,35 +38,35 @@ def test_pairs_are_shown_with_interval_and_corrected_p_and_counts_of_all_common_
     lines = list(next(tree.find(tag="tbody")).find(tag="tr"))
     assert len(lines) == 3
     for line, pair in zip(lines, three.pairs, strict=True):
-        one, said = pair.difference, words(line)
-        assert PERCENT.difference(one.value) in said
-        assert PERCENT.differences(one.low, one.high) in said
-        assert p_value(pair.p_holm) in said
+        item, response = pair.difference, words(line)
+        assert PERCENT.difference(item.value) in response
+        assert PERCENT.differences(item.low, item.high) in response
+        assert p_value(pair.p_holm) in response
         counts = [int(next(cell.texts())) for cell in list(line.find(tag="td"))[-3:]]
-        assert counts == [one.wins, one.ties, one.losses]
-        assert sum(counts) == one.n
+        assert counts == [item.wins, item.ties, item.losses]
+        assert sum(counts) == item.n
 
 
 def test_where_less_is_better_the_smaller_value_wins(three: Comparison) -> None:
     line = next(next(compare_charts.pairs(three, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
-    one = three.pairs[0].difference
-    assert int(next(list(line.find(tag="td"))[-3].texts())) == one.losses
+    item = three.pairs[0].difference
+    assert int(next(list(line.find(tag="td"))[-3].texts())) == item.losses
 
 
 def test_the_scatter_counts_every_question_that_both_have_a_value_on(three: Comparison) -> None:
     drawn = compare_charts.points(three, 0, 1, PERCENT)
-    assert sum(one.questions for one in drawn) == three.pairs[0].difference.n
-    above = sum(one.questions for one in drawn if one.side == "above")
+    assert sum(item.questions for item in drawn) == three.pairs[0].difference.n
+    above = sum(item.questions for item in drawn if item.side == "above")
     assert above == three.pairs[0].difference.losses
-    assert len({(one.x, one.y) for one in drawn}) == len(drawn)
+    assert len({(item.x, item.y) for item in drawn}) == len(drawn)
 
 
 def test_the_page_opens_with_three_finished_methods_and_no_control(app: Start, filled: Path) -> None:
     page = app(filled).open("compare")
     assert not page.test.exception
-    said = words(page.part("values"))
-    assert "bm25" in said
-    assert "gold answer" not in said
+    response = words(page.part("values"))
+    assert "bm25" in response
+    assert "gold answer" not in response
     assert len(list(page.part("pairs").find(tag="tr"))) == 4
     assert "bridge" in words(page.part("kinds"))
 
@@ -100,9 +100,9 @@ def test_turning_the_list_over_shows_other_questions_and_keeps_the_runs(app: Sta
 
 
 def test_what_stage_attribution_still_needs_is_said_as_settings(app: Start, filled: Path) -> None:
-    said = words(app(filled).open("compare").part("stages"))
-    assert "oracle(base=distractor)" in said
-    assert "closed_book" in said
+    response = words(app(filled).open("compare").part("stages"))
+    assert "oracle(base=distractor)" in response
+    assert "closed_book" in response
 
 
 def test_a_board_with_one_run_says_what_to_do(app: Start, copied: Callable[[], Path], synthetic: ModuleType) -> None:
@@ -119,7 +119,7 @@ def test_strangers_text_is_plain(app: Start, filled: Path, synthetic: ModuleType
     page = app(filled).open("compare", runs=",".join(hostile))
     assert synthetic.HOSTILE_NAME in "".join(page.part("values").texts())
     assert not page.test.markdown
-    assert {one.proto.body for one in page.test.get("html")} == {f"<style>{STYLE}</style>"}
+    assert {item.proto.body for item in page.test.get("html")} == {f"<style>{STYLE}</style>"}
 
 
 def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: Comparison) -> None:
@@ -129,10 +129,10 @@ def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: 
     assert len(marks) == len(drawn)
     low = min(value for point in drawn for value in (point.x, point.y))
     high = max(value for point in drawn for value in (point.x, point.y))
-    said = {mark.tip: mark for mark in marks}
+    responses = {mark.tip: mark for mark in marks}
     for point in drawn:
         scores = f"one {point.x:.1f}, other {point.y:.1f}."
-        (mark,) = (said[tip] for tip in said if scores in tip and point.example in tip)
+        (mark,) = (responses[tip] for tip in responses if scores in tip and point.example in tip)
         assert mark.numbers["x"] == pytest.approx((point.x - low) / (high - low))
         assert mark.numbers["y"] == pytest.approx((point.y - low) / (high - low))
         assert point.side in mark.classes.split()
@@ -157,8 +157,8 @@ def test_bars_have_the_shares_of_the_table(three: Comparison) -> None:
     bars = list(compare_charts.shares(three, higher_is_better=True).find(cls="bar"))
     assert len(bars) == 3
     for bar, pair in zip(bars, three.pairs, strict=True):
-        one = pair.difference
+        item = pair.difference
         shares = [next(iter(bar.find(cls=outcome))).numbers["share"] for outcome in ("won", "tied", "lost")]
-        assert shares == pytest.approx([one.wins / one.n, one.ties / one.n, one.losses / one.n])
+        assert shares == pytest.approx([item.wins / item.n, item.ties / item.n, item.losses / item.n])
     (won, *_) = compare_charts.shares(three, higher_is_better=False).find(cls="won")
     assert won.numbers["share"] == three.pairs[0].difference.losses / three.pairs[0].difference.n

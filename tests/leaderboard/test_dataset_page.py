@@ -60,9 +60,9 @@ def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
     fingerprint = dataset_facts(store)[0].fingerprint
     order = [row.question for row in queries.questions(store, fingerprint)]
     first, moved = (samples(store, fingerprint, 5, start) for start in (0, 1))
-    assert [order.index(one.question.question) for one in first] == [0, 8, 16, 24, 32]
-    assert [order.index(one.question.question) for one in moved] == [1, 9, 17, 25, 33]
-    assert all(set(one.passages) == set(one.question.evidence) for one in first)
+    assert [order.index(item.question.question) for item in first] == [0, 8, 16, 24, 32]
+    assert [order.index(item.question.question) for item in moved] == [1, 9, 17, 25, 33]
+    assert all(set(item.passages) == set(item.question.evidence) for item in first)
     assert len(samples(store, fingerprint, 500)) == 40
     assert samples(store, "no such dataset") == []
 
@@ -74,8 +74,8 @@ def test_a_submission_that_declares_what_is_asked_is_listed(copied: Callable[[],
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET card = ? WHERE run = ?", [json.dumps(card), run.run])
     (facts,) = dataset_facts(store)
-    (found,) = facts.contaminated
-    assert (found.run, found.reasons) == (run.run, tuple(card["submission"]["contamination"]))
+    (result,) = facts.contaminated
+    assert (result.run, result.reasons) == (run.run, tuple(card["submission"]["contamination"]))
     shown = words(dataset.contamination(facts))
     assert "<b>two</b>" in shown
     assert "No stored submission" not in shown

@@ -16,11 +16,11 @@ from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.report import behind
 from leaderboard.views import battles as battle_view
 from leaderboard.views import judge as judge_view
-from results import judgements, labels, queries
+from results import judgments, labels, queries
 from results.battles import BattleBoard, battle_boards
 from results.board import board, groups
 from results.judge_card import JudgeCard, judge_card
-from results.judgements import Match
+from results.judgments import Match
 from results.queries import RunRow
 from results.statistics import bradley_terry
 from results.store import Store
@@ -47,22 +47,22 @@ def cells(table: Node, name: str) -> list[list[str]]:
 
 def fight(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | None]) -> None:
     """Store one verdict per question and order: `mine`, `theirs`, a tie, none or a failure."""
-    one, other = sorted((mine, theirs), key=lambda run: run.run)
+    item, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
-    judgements.put_judge(store, PAIRWISE)
-    asked = [row.question for row in queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
+    judgments.put_judge(store, PAIRWISE)
+    query = [row.question for row in queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
     calls, verdicts = [], []
     for winner in winners:
-        told, made = [], []
+        reported, made = [], []
         for part in (AS_GIVEN, SWAPPED):
-            first = one.run if part == AS_GIVEN else other.run
-            said = winner if winner in (TIE, NONE, None) else FIRST if owner[str(winner)] == first else SECOND
-            told.append(dict.fromkeys(PAIRWISE.entry.criteria, said))
+            first = item.run if part == AS_GIVEN else other.run
+            response = winner if winner in (TIE, NONE, None) else FIRST if owner[str(winner)] == first else SECOND
+            reported.append(dict.fromkeys(PAIRWISE.entry.criteria, response))
             made.append(JudgeCall(part, 0, "k", Parsed(None, "no JSON") if winner is None else Parsed({"by": "hand"})))
-        verdicts.append(told)
+        verdicts.append(reported)
         calls.append(made)
-    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
-    judgements.put_battles(store, match, PAIRWISE, asked, calls, verdicts)
+    match = Match(item.dataset_fingerprint, item.setting, item.run, other.run)
+    judgments.put_battles(store, match, PAIRWISE, query, calls, verdicts)
 
 
 def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | None], repetitions: int = 1) -> None:
@@ -86,9 +86,9 @@ def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | 
     scores = [
         dict.fromkeys(("accuracy", "partial", "mismatch"), Score(value, None if value is not None else "no verdict")) for value in values
     ]
-    asked = [row.question for row in queries.questions(store, run.dataset_fingerprint)][: len(values)]
-    judgements.put_judge(store, judge)
-    judgements.put_judgements(store, run.run, judge, asked, calls, scores)
+    query = [row.question for row in queries.questions(store, run.dataset_fingerprint)][: len(values)]
+    judgments.put_judge(store, judge)
+    judgments.put_judgments(store, run.run, judge, query, calls, scores)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     judge_all(store, runs["bm25"], OTHER, [1.0] * 8 + [0.0] * 4)
     judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
     path = folder.parent / "labels.csv"
-    asked = queries.questions(store, runs["bm25"].dataset_fingerprint)
-    path.write_text(to_csv(("item", "criterion", "label"), [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in asked[:6]]))
+    query = queries.questions(store, runs["bm25"].dataset_fingerprint)
+    path.write_text(to_csv(("item", "criterion", "label"), [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in query[:6]]))
     labels.import_labels(store, path, "Ann <b>")
     return folder
 
@@ -136,12 +136,12 @@ def test_where_both_are_disqualified_neither_has_won(battles: BattleBoard) -> No
     # bm25 wins 4 of the 8 with a verdict, dense none of them; two more the judge failed on.
     assert cells(table, "bm25")[order.index("dense")][0].strip("▲▼ †") == "50.0"
     assert cells(table, "dense")[order.index("bm25")][0].strip("▲▼ †") == "0.0"
-    assert all(cells(table, one)[order.index(other)][1].startswith("[") for one, other in (("bm25", "dense"), ("dense", "bm25")))
+    assert all(cells(table, item)[order.index(other)][1].startswith("[") for item, other in (("bm25", "dense"), ("dense", "bm25")))
     (tip,) = [cell.tip for cell in table.find(tag="td") if "2 the judge failed on" in cell.tip and cell.tip.startswith("4 won")]
     assert "4 with both disqualified" in tip
 
 
-def test_a_certain_win_is_marked_by_more_than_colour(battles: BattleBoard, synthetic: ModuleType) -> None:
+def test_a_certain_win_is_marked_by_more_than_color(battles: BattleBoard, synthetic: ModuleType) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
     assert cells(table, "hybrid")[order.index(synthetic.HOSTILE_NAME)][0] == "▲ 100.0†"
@@ -150,7 +150,7 @@ def test_a_certain_win_is_marked_by_more_than_colour(battles: BattleBoard, synth
 
 def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: BattleBoard, synthetic: ModuleType) -> None:
     order = battle_view.names(battles, "overall")
-    chosen = {(one.method, one.opponent): one for one in battles.pairings if one.criterion == "overall"}
+    chosen = {(pairing.method, pairing.opponent): pairing for pairing in battles.pairings if pairing.criterion == "overall"}
     assert len(chosen) == 4
     # bm25 wins four questions and loses none: dense has 0 % for sure, but four coins fall alike one time in eight.
     table = battle_view.matrix(battles, "overall")
@@ -159,7 +159,8 @@ def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: Battl
         marked = replace(
             battles,
             pairings=tuple(
-                replace(one, corrected=p) if {one.method, one.opponent} == {"hybrid", "bm25"} else one for one in battles.pairings
+                replace(pairing, corrected=p) if {pairing.method, pairing.opponent} == {"hybrid", "bm25"} else pairing
+                for pairing in battles.pairings
             ),
         )
         table = battle_view.matrix(marked, "overall")
@@ -176,8 +177,8 @@ def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: Battl
 
 
 def test_who_met_one_rival_alone_is_listed_against_it(battles: BattleBoard) -> None:
-    star = replace(battles, pairings=tuple(one for one in battles.pairings if "hybrid" in (one.method, one.opponent)))
-    assert len([one for one in star.pairings if one.criterion == "overall"]) == 3
+    star = replace(battles, pairings=tuple(pairing for pairing in battles.pairings if "hybrid" in (pairing.method, pairing.opponent)))
+    assert len([pairing for pairing in star.pairings if pairing.criterion == "overall"]) == 3
     table = battle_view.rates(star, "overall")
     assert next(next(table.find(tag="thead")).texts()) == "Wins against hybrid"
     # bm25 wins 3 and ties 3 of 12 with hybrid, as in the whole matrix.
@@ -203,15 +204,15 @@ def test_strengths_are_listed_strongest_first_with_ranks_that_contain_their_plac
     table = battle_view.strengths(rows)
     listed = [words(node) for node in next(table.find(tag="tbody")).find(cls="method")]
     assert listed == [name for name, _ in rows]
-    values = [one.logit.value for _, one in rows]
+    values = [item.logit.value for _, item in rows]
     assert values == sorted(values, reverse=True)
-    for place, (name, one) in enumerate(rows, 1):
+    for position, (name, item) in enumerate(rows, 1):
         elo, logit, band, *_ = cells(table, name)
-        assert elo[0].strip("*") == f"{1500 + 400 / math.log(10) * one.logit.value:,.0f}"
-        assert logit[0].strip("†").replace("−", "-") == f"{one.logit.value:.2f}"
-        assert band == [one.places]
+        assert elo[0].strip("*") == f"{1500 + 400 / math.log(10) * item.logit.value:,.0f}"
+        assert logit[0].strip("†").replace("−", "-") == f"{item.logit.value:.2f}"
+        assert band == [item.places]
         first, _, last = band[0].partition("–")
-        assert int(first) <= place <= int(last or first)
+        assert int(first) <= position <= int(last or first)
 
 
 def test_ranks_are_single_where_tests_tell_apart() -> None:
@@ -247,10 +248,10 @@ def test_failures_and_agreement_are_those_of_the_card(found: JudgeCard) -> None:
     assert failed > 0
     assert f"{failed:,} ({100 * failed / found.work.calls:.1f} %)" in shown
     table = judge_view.agreement(found)
-    one = found.with_judges["accuracy"][str(OTHER)]
+    item = found.with_judges["accuracy"][str(OTHER)]
     row = next(row for row in table.find(tag="tr") if str(OTHER) in words(row) and "accuracy" in words(row))
-    assert f"{100 * one.raw.value:.1f}" in words(row)
-    assert f"{one.corrected.value:.2f}".replace("-", "−") in words(row)
+    assert f"{100 * item.raw.value:.1f}" in words(row)
+    assert f"{item.corrected.value:.2f}".replace("-", "−") in words(row)
     assert "Ann <b>" in words(table)
     corrected = judge_view.corrected(found.corrected, {})
     assert corrected is not None
@@ -264,7 +265,7 @@ def test_without_labels_the_page_says_how_to_get_some(found: JudgeCard) -> None:
 
 def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
     store = Store(judged)
-    measures = {one["metric"]: one["name"] for one in judgements.judges(store)[str(MATCH)]["measures"]}
+    measures = {judge["metric"]: judge["name"] for judge in judgments.judges(store)[str(MATCH)]["measures"]}
     group = next(runs for runs in groups(queries.runs(store)) if any(run.method == "gold answer" for run in runs))
     wrong = board(store, group, metrics=list(measures))
     # The synthetic control goes by a name of its own; flags know controls by their ids.
@@ -310,7 +311,9 @@ def with_controls(controlled: Path) -> BattleBoard:
 @pytest.mark.slow
 def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoard) -> None:
     rows = with_controls.strengths["overall"]
-    star = replace(with_controls, pairings=tuple(one for one in with_controls.pairings if "dense" in (one.method, one.opponent)))
+    star = replace(
+        with_controls, pairings=tuple(pairing for pairing in with_controls.pairings if "dense" in (pairing.method, pairing.opponent))
+    )
     tables = [
         battle_view.matrix(with_controls, "overall"),
         battle_view.strengths(rows, with_controls.controls),
@@ -328,9 +331,9 @@ def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoar
 def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: BattleBoard) -> None:
     tree = battle_view.controls(with_controls, "overall")
     assert tree is not None
-    belongs, verdict, said = cells(tree, "gold answer")
+    belongs, verdict, response = cells(tree, "gold answer")
     assert (belongs, verdict) == (["above"], ["wrongly"])
-    assert said == ["surely below bm25; not told apart from hybrid; surely above dense"]
+    assert response == ["surely below bm25; not told apart from hybrid; surely above dense"]
     assert "overall ranks bm25 surely above gold answer (the gold answer) speaks against the judge" in words(tree)
     assert "Not checked, nothing is known beforehand of their place here: oracle evidence." in words(tree)
     assert battle_view.controls(with_controls, "no criterion") is None
@@ -347,7 +350,8 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
 )
 def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: BattleBoard, opponent: str, verdict: str, found: str) -> None:
     alone = replace(
-        with_controls, pairings=tuple(one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", opponent})
+        with_controls,
+        pairings=tuple(pairing for pairing in with_controls.pairings if {pairing.method, pairing.opponent} == {"gold answer", opponent}),
     )
     tree = battle_view.controls(alone, "overall")
     assert tree is not None
@@ -365,7 +369,8 @@ def test_a_wrong_answer_that_beats_a_method_is_told_of(with_controls: BattleBoar
 
 def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_controls: BattleBoard) -> None:
     right = replace(
-        with_controls, pairings=tuple(one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", "dense"})
+        with_controls,
+        pairings=tuple(pairing for pairing in with_controls.pairings if {pairing.method, pairing.opponent} == {"gold answer", "dense"}),
     )
     tree = battle_view.elsewhere([("there", right)], "overall")
     assert tree is not None

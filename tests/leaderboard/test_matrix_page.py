@@ -76,7 +76,7 @@ def test_a_setting_has_its_own_benchmarks_and_all_settings_have_all(app: Start, 
 
 
 @pytest.mark.parametrize(
-    ("asked", "gone"),
+    ("requests", "gone"),
     [
         ({"size": "under-1b"}, {"bm25", "sent@1", "strong"}),
         ({"weights": "open"}, {"proven@2", "bm25"}),
@@ -88,9 +88,9 @@ def test_a_setting_has_its_own_benchmarks_and_all_settings_have_all(app: Start, 
     ],
 )
 def test_filters_of_the_url_choose_who_competes(
-    app: Start, several: Path, matrix_store: ModuleType, asked: dict[str, str], gone: set[str]
+    app: Start, several: Path, matrix_store: ModuleType, requests: dict[str, str], gone: set[str]
 ) -> None:
-    page = app(several).open(view="matrix", **asked)
+    page = app(several).open(view="matrix", **requests)
     assert not page.test.exception
     left = set(methods(page))
     assert not left & gone
@@ -98,7 +98,7 @@ def test_filters_of_the_url_choose_who_competes(
     assert f"{len(matrix_store.METHODS) - len(left)} filtered out" in words(page.part("summary"))
 
 
-def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(app: Start, several: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_learned_what_is_asked_is_no_competitor_there(app: Start, several: Path, tmp_path: Path) -> None:
     store = Store(shutil.copytree(several, tmp_path / "store"))
     folder = tmp_path / "model"
     folder.mkdir()
@@ -124,9 +124,9 @@ def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(app: Star
     lines = [
         row for row in app(tmp_path / "store").open("methods", method="pipeline").part("results").find(tag="tr") if "strong" in words(row)
     ]
-    said = {words(row).partition(" ")[0]: [mark.tip for mark in row.find(cls="badge")] for row in lines}
-    assert said["hotpotqa:dev"] == [why]
-    assert said["musique:dev"] == []
+    responses = {words(row).partition(" ")[0]: [mark.tip for mark in row.find(cls="badge")] for row in lines}
+    assert responses["hotpotqa:dev"] == [why]
+    assert responses["musique:dev"] == []
     left = methods(app(tmp_path / "store").open(view="matrix", untrained=key_of("hotpotqa:dev")))
     assert "strong" not in left
     assert {"bm25", "sent@1", "trained on it"} <= set(left)  # hotpotqa:train, nq

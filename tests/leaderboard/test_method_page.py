@@ -68,23 +68,23 @@ def _rounded(estimate: Estimate) -> Estimate:
 @pytest.mark.slow
 def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
-    found = provenance.results_of(store, provenance.runs_of(store, "bm25"), [F1, "perplexity#v1"])
-    assert {result.run.setting for result in found} == {"distractor", "corpus"}
+    results = provenance.results_of(store, provenance.runs_of(store, "bm25"), [F1, "perplexity#v1"])
+    assert {result.run.setting for result in results} == {"distractor", "corpus"}
     expected = {row.run.run: row for name in (synthetic.EXPERIMENT, "open corpus") for table in boards(store, name) for row in table.rows}
-    for result in found:
-        for metric, one in result.values.items():
-            assert _rounded(one) == _rounded(expected[result.run.run].cells[metric].estimate)
+    for result in results:
+        for metric, item in result.values.items():
+            assert _rounded(item) == _rounded(expected[result.run.run].cells[metric].estimate)
         assert result.cost == expected[result.run.run].cost
 
 
 def test_datasets_of_one_size_are_resampled_together_and_have_the_boards_intervals(tmp_path: Path, large: ModuleType) -> None:
     store = large.fill_large(tmp_path / "store", methods=2, datasets=3, questions=40)
-    found = provenance.results_of(store, provenance.runs_of(store, "method-001"), [large.METRIC])
+    results = provenance.results_of(store, provenance.runs_of(store, "method-001"), [large.METRIC])
     expected = {row.run.run: row for table in boards(store, large.EXPERIMENT) for row in table.rows}
-    assert len({result.run.dataset_fingerprint for result in found}) == 3
-    for result in found:
+    assert len({result.run.dataset_fingerprint for result in results}) == 3
+    for result in results:
         assert _rounded(result.values[large.METRIC]) == _rounded(expected[result.run.run].cells[large.METRIC].estimate)
-    assert len({one.values[large.METRIC].value for one in found}) > 1
+    assert len({item.values[large.METRIC].value for item in results}) > 1
 
 
 def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
@@ -97,11 +97,11 @@ def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
 
 
 def test_a_curve_keeps_what_can_be_drawn_and_leaves_out_what_cannot(trained: Path) -> None:
-    (one,) = checkpoints.checkpoints(Store(trained))
-    curve = provenance.curve(one.path)
+    (item,) = checkpoints.checkpoints(Store(trained))
+    curve = provenance.curve(item.path)
     assert curve["loss"] == [(step, 1.0 / (1 + step)) for step in range(5)]
     assert len(curve["rate"]) == 5
-    assert provenance.curve(one.path / "gone") == {}
+    assert provenance.curve(item.path / "gone") == {}
 
 
 def test_a_thinned_curve_has_the_mean_of_the_whole() -> None:
@@ -119,15 +119,15 @@ def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start,
     assert "<b>towers</b>" in words(card)
     assert "nq:train" in words(card)
     assert [a.attributes["href"] for a in card.find(tag="a")] == ["https://arxiv.org/abs/2004.04906"]
-    (one,) = checkpoints.checkpoints(Store(trained))
-    assert one.sha256[:12] in words(page.part("checkpoints"))
+    (item,) = checkpoints.checkpoints(Store(trained))
+    assert item.sha256[:12] in words(page.part("checkpoints"))
     assert "abababab" in words(page.part("checkpoints"))
     assert "0.2" in words(page.part("curves"))
     decided = gate.history(Store(trained))[0]
-    said = words(page.part("gate"))
-    assert decided.outcome in said
-    assert PERCENT.difference(decided.value) in said
-    assert "bm25" in said
+    response = words(page.part("gate"))
+    assert decided.outcome in response
+    assert PERCENT.difference(decided.value) in response
+    assert "bm25" in response
 
 
 def test_every_method_of_the_store_can_be_chosen_and_shows_its_runs(app: Start, filled: Path) -> None:
@@ -146,11 +146,11 @@ def test_a_method_that_does_not_exist_falls_back(app: Start, filled: Path) -> No
 
 
 def test_options_that_runs_do_not_share_say_which_run_has_which(filled: Path, synthetic: ModuleType) -> None:
-    one, two = queries.runs(Store(filled), synthetic.EXPERIMENT)[:2]
-    tree = method_view.options([one, two])
+    item, two = queries.runs(Store(filled), synthetic.EXPERIMENT)[:2]
+    tree = method_view.options([item, two])
     assert tree is not None
-    said = [words(line) for line in next(tree.find(tag="tbody")).find(tag="tr")]
-    assert said == ["id bm25 bm25", "id dense dense"]
+    responses = [words(line) for line in next(tree.find(tag="tbody")).find(tag="tr")]
+    assert responses == ["id bm25 bm25", "id dense dense"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_paper_that_names_an_arxiv_number_is_a_link_to_it(paper: str, number: 
 def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store to which a method was sent: one version on two settings, and another one with a hostile address."""
     store, world = Store(copied()), synthetic.benchmark(40)
-    found = {
+    results = {
         "code": "no_evidence",
         "severity": "warning",
         "what": "no row has <b>evidence</b>",
@@ -221,14 +221,14 @@ def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
                 "authors": ["Ann", "Bob"],
                 "url": url,
                 "paper": "arXiv:2004.04906",
-                "licence": "MIT",
+                "license": "MIT",
                 "parameters": 25_400_000,
                 "open_weights": True,
             },
             "training_data": [
                 {"reference": "nq:train", "name": "", "url": None, "note": "dev left out", "seeds": "", "question_ids": ["q1", "q2"]}
             ],
-            "submission": {"card_digest": "ab" * 8, "contamination": [], "findings": [found] if setting == "distractor" else []},
+            "submission": {"card_digest": "ab" * 8, "contamination": [], "findings": [results] if setting == "distractor" else []},
         }
         store.start(Run(f"{number:016x}", f"Sent@{version}", "submitted:sent", "method", {}, str(world.reference),
                         world.fingerprint, setting, 0, 40, {}, {}, "submitted", card))  # fmt: skip
@@ -252,7 +252,7 @@ def test_a_card_that_was_sent_is_told_in_words(app: Start, sent: Path) -> None:
         "URL": "https://example.org/x",
         "Paper": "arXiv:2004.04906",
         "Parameters": "25.4 M, open weights",
-        "Licence": "MIT",
+        "License": "MIT",
         "Trained on": "nq:train  2 questions of it; dev left out",
         "Found by the check": "no row has <b>evidence</b> warning  3 times; row 'x'; on madeup:test · distractor",
     }
@@ -283,8 +283,8 @@ def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_told_twice(sent
 def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
     run = provenance.runs_of(Store(sent), "submitted:sent")[0]
     bare = replace(run, card={"method": {"name": "Sent"}, "training_data": []})
-    (one,) = submission.cards("submitted:sent", [bare]).find(tag="section")
-    assert told(one) == {
+    (item,) = submission.cards("submitted:sent", [bare]).find(tag="section")
+    assert told(item) == {
         "Name": "Sent",
         "Sent in by": "not stated",
         "Paper": "none given",
@@ -292,17 +292,17 @@ def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
         "Trained on": "nothing that it declares",
         "Found by the check": "nothing",
     }
-    assert not list(one.find(tag="details"))
+    assert not list(item.find(tag="details"))
 
 
 def test_what_it_was_trained_on_is_its_checkpoints_affair_where_it_has_some() -> None:
-    said = [
+    responses = [
         words(method_view.card("m", {"training_data": data}, checkpoints=some))
         for data, some in ((["nq:train"], True), ([], True), ([], False))
     ]
-    assert "nq:train" in said[0]
-    assert "as each checkpoint below says" in said[1]
-    assert "nothing that it declares" in said[2]
+    assert "nq:train" in responses[0]
+    assert "as each checkpoint below says" in responses[1]
+    assert "nothing that it declares" in responses[2]
 
 
 @pytest.mark.parametrize("empty", [True, False])

@@ -35,9 +35,9 @@ def test_the_page_shows_the_board_of_the_newest_experiment(app: Start, filled: P
     (expected,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1])
     table = words(page.part("board"))
     for row in expected.rows:
-        found = row.cells[F1].estimate
+        result = row.cells[F1].estimate
         assert row.run.method in table
-        assert f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]" in table
+        assert f"{100 * result.value:.1f} [{100 * result.low:.1f}, {100 * result.high:.1f}]" in table
     assert "40 questions" in words(page.part("summary"))
 
 
@@ -78,7 +78,7 @@ def test_choosing_an_experiment_changes_the_board(app: Start, filled: Path) -> N
 def test_names_from_strangers_are_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
     for page in (app(filled).open(), app(filled).open("questions")):
         assert not page.test.markdown
-        assert {one.proto.body for one in page.test.get("html")} == {f"<style>{STYLE}</style>"}
+        assert {item.proto.body for item in page.test.get("html")} == {f"<style>{STYLE}</style>"}
         for element in page.test.get("bidi_component"):
             assert not element.proto.html_content
             assert synthetic.HOSTILE_NAME not in element.proto.js_content
@@ -116,12 +116,12 @@ def test_the_drill_down_marks_gold_passages_and_gold_sentences(app: Start, fille
 
 def test_the_drill_down_shows_each_runs_answer_and_scores(app: Start, filled: Path) -> None:
     store = Store(filled)
-    found = queries.runs(store, "made-up")
-    row = queries.questions(store, found[0].dataset_fingerprint)[5]
+    results = queries.runs(store, "made-up")
+    row = queries.questions(store, results[0].dataset_fingerprint)[5]
     page = app(filled).open("questions", question=row.question)
     (body,) = page.part("detail").find(tag="tbody")
     lines = {"".join(next(line.find(cls="method")).texts()): words(line) for line in body.find(tag="tr")}
-    for answer in queries.answers(store, row, [run.run for run in found]):
+    for answer in queries.answers(store, row, [run.run for run in results]):
         line = lines[answer.method]
         value = answer.scores[F1]
         assert (answer.answer or answer.failed) in line
@@ -129,7 +129,7 @@ def test_the_drill_down_shows_each_runs_answer_and_scores(app: Start, filled: Pa
     assert "failed" in lines["closed book"]
     assert "timed out" in lines["closed book"]
     head = next(page.part("detail").find(tag="thead"))
-    assert any("Overlap of tokens <b>after</b> normalisation" in node.tip for node in head.find())
+    assert any("Overlap of tokens <b>after</b> normalization" in node.tip for node in head.find())
 
 
 def test_an_unscorable_question_is_called_so_and_an_unanswered_one_too(app: Start, filled: Path) -> None:
@@ -155,11 +155,11 @@ def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
 
 def test_only_where_they_differ_keeps_the_questions_that_tell_methods_apart(app: Start, filled: Path) -> None:
     store = Store(filled)
-    found = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
-    rows = queries.questions(store, found[0].dataset_fingerprint)
+    results = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
+    rows = queries.questions(store, results[0].dataset_fingerprint)
     expected = []
     for row in rows:
-        scores = [a.scores.get(F1) for a in queries.answers(store, row, [run.run for run in found])]
+        scores = [a.scores.get(F1) for a in queries.answers(store, row, [run.run for run in results])]
         if len({s for s in scores if s is not None}) > 1:
             expected.append(row.question)
     page = app(filled).open("questions", differ="1")

@@ -38,8 +38,8 @@ def asked(folder: Path, *, gold: int) -> QuestionRow:
     store = Store(folder)
     run = queries.runs(store, "made-up")[0]
     for row in queries.questions(store, run.dataset_fingerprint):
-        (said,) = queries.answers(store, row, [run.run])
-        if sum(item.gold for item in said.evidence) == gold and len(row.golds[0]) > 3:
+        (response,) = queries.answers(store, row, [run.run])
+        if sum(item.gold for item in response.evidence) == gold and len(row.golds[0]) > 3:
             return row
     raise AssertionError("no such question")
 

@@ -63,41 +63,41 @@ def html(filled: Path, synthetic: ModuleType) -> str:
 
 @pytest.fixture(scope="module")
 def made_up(filled: Path, synthetic: ModuleType) -> Board:
-    (found,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, PERPLEXITY])
-    return found
+    (result,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, PERPLEXITY])
+    return result
 
 
 def parts(drawing: Any, tag: str) -> list[Any]:
     if isinstance(drawing, str):
         return []
-    found = [drawing] if drawing[0] == tag else []
-    return found + [one for child in drawing[2] for one in parts(child, tag)]
+    result = [drawing] if drawing[0] == tag else []
+    return result + [part for child in drawing[2] for part in parts(child, tag)]
 
 
 @pytest.mark.slow
 def test_a_report_is_the_same_page_whatever_is_stored(html: str) -> None:
-    found, empty = Elements(html), Elements(page({"title": "", "head": [], "sections": []}))
-    assert found.tags == empty.tags
-    assert found.outside == empty.outside
-    assert [tag for tag, _ in found.tags].count("script") == 2
-    assert {key: block for key, block in found.blocks.items() if "json" not in key} == {
+    result, empty = Elements(html), Elements(page({"title": "", "head": [], "sections": []}))
+    assert result.tags == empty.tags
+    assert result.outside == empty.outside
+    assert [tag for tag, _ in result.tags].count("script") == 2
+    assert {key: block for key, block in result.blocks.items() if "json" not in key} == {
         key: block for key, block in empty.blocks.items() if "json" not in key
     }
 
 
 def test_it_loads_nothing(html: str) -> None:
-    found = Elements(html)
-    assert not any({"src", "href", "srcset", "action", "data"} & attributes.keys() for _, attributes in found.tags)
-    assert not re.search(r"@import|url\(|\bimport\b|\bfetch\(", found.blocks["style"] + found.blocks["script module"])
+    result = Elements(html)
+    assert not any({"src", "href", "srcset", "action", "data"} & attributes.keys() for _, attributes in result.tags)
+    assert not re.search(r"@import|url\(|\bimport\b|\bfetch\(", result.blocks["style"] + result.blocks["script module"])
 
 
 def test_its_policy_lets_only_its_own_script_and_style_run(html: str) -> None:
-    found = Elements(html)
-    (policy,) = [attributes["content"] for _, attributes in found.tags if "http-equiv" in attributes]
+    result = Elements(html)
+    (policy,) = [attributes["content"] for _, attributes in result.tags if "http-equiv" in attributes]
     assert policy
     assert policy.startswith("default-src 'none';")
     for block, kind in (("script module", "script-src"), ("style", "style-src")):
-        digest = base64.b64encode(hashlib.sha256(found.blocks[block].encode()).digest()).decode()
+        digest = base64.b64encode(hashlib.sha256(result.blocks[block].encode()).digest()).decode()
         assert f"{kind} 'sha256-{digest}';" in policy
 
 
@@ -121,18 +121,18 @@ def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: Modul
     store, document = Store(filled), json.loads(Elements(html).blocks["script application/json"])["board"]
     assert (document["format"], document["version"]) == ("ragmeter-board", 2)
     assert document["generated"] == "2026-01-02T03:04:05+00:00"
-    assert document["boards"] == [json.loads(json.dumps(one.to_json())) for one in boards(store, synthetic.EXPERIMENT)]
+    assert document["boards"] == [json.loads(json.dumps(board.to_json())) for board in boards(store, synthetic.EXPERIMENT)]
     assert set(document["metrics"]) == set(document["boards"][0]["metrics"])
     assert document["metrics"][F1]["definition"] == queries.definitions(store)[F1]["definition"]
 
 
 def test_every_order_of_the_table_is_the_boards(made_up: Board, filled: Path) -> None:
     definitions = queries.definitions(Store(filled))
-    found = sortable(made_up, F1, definitions)
-    assert len(found["orders"]) == 2 * len({key.partition("|")[0] for key in found["orders"]})
-    for key, order in found["orders"].items():
+    result = sortable(made_up, F1, definitions)
+    assert len(result["orders"]) == 2 * len({key.partition("|")[0] for key in result["orders"]})
+    for key, order in result["orders"].items():
         column, _, direction = key.partition("|")
-        rows = [from_json(json.dumps(found["rows"][number])) for number in order["rows"]]
+        rows = [from_json(json.dumps(result["rows"][number])) for number in order["rows"]]
         names = ["".join(node.texts()) for row in rows for node in row.find(cls="method")]
         expected = ordered(made_up, F1, Order(column, direction == "desc"), definitions)
         assert names == [row.run.method for row in expected]
@@ -159,9 +159,9 @@ def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "seconds")
     drawing = drawings.pareto(rows, "seconds", F1, drawings.scale_of(F1, {}))
     (front,) = [path for path in parts(drawing, "path") if path[1].get("class") == "front"]
-    assert front[1]["d"].count("V") == sum(one.front for one in rows) - 1
+    assert front[1]["d"].count("V") == sum(row.front for row in rows) - 1
     marks = [mark for mark in parts(drawing, "g") if drawings.FRONT in str(mark[1].get("class", ""))]
-    assert len(marks) == sum(one.front for one in rows)
+    assert len(marks) == sum(row.front for row in rows)
 
 
 def test_names_do_not_overlap_and_those_on_the_front_come_first() -> None:
@@ -186,12 +186,12 @@ def test_ticks_are_few_round_and_within_the_range(low: float, width: float) -> N
     high = low + width
     if high - low < 1e-9 * max(1.0, abs(low)):
         return
-    found = drawings.ticks(low, high)
-    assert 1 <= len(found) <= 8
-    assert found == sorted(set(found))
+    results = drawings.ticks(low, high)
+    assert 1 <= len(results) <= 8
+    assert results == sorted(set(results))
     slack = 1e-6 * max(abs(low), abs(high), width)
-    assert low - slack <= found[0]
-    assert found[-1] <= high + slack
+    assert low - slack <= results[0]
+    assert results[-1] <= high + slack
 
 
 def ragmeter(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -207,8 +207,8 @@ def test_the_command_writes_both_files(
 ) -> None:
     html, board = tmp_path / "r.html", tmp_path / "b.json"
     assert ragmeter(monkeypatch, "results", "report", "-o", str(html), "--board", str(board), "--store", str(filled), "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said == {"experiment": synthetic.EXPERIMENT, "files": [str(html), str(board)]}
+    response = json.loads(capsys.readouterr().out)
+    assert response == {"experiment": synthetic.EXPERIMENT, "files": [str(html), str(board)]}
     assert html.read_text("utf-8").startswith("<!doctype html>")
     assert json.loads(board.read_text("utf-8"))["experiment"] == synthetic.EXPERIMENT
 
@@ -219,8 +219,8 @@ def test_a_file_that_cannot_be_written_is_named(
     monkeypatch.setattr("leaderboard.report.report", lambda *_: "")
     there = tmp_path / "none" / "r.html"
     assert ragmeter(monkeypatch, "results", "report", "-o", str(there), "--store", str(filled)) == 2
-    said = capsys.readouterr()
-    assert "cannot be written" in (said.out + said.err)
+    response = capsys.readouterr()
+    assert "cannot be written" in (response.out + response.err)
 
 
 def test_an_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +233,10 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")
     opened = browser.new_page()
-    said: list[str] = []
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+    responses: list[str] = []
+    opened.on("console", lambda message: responses.append(message.text))
+    opened.on("pageerror", lambda error: responses.append(str(error)))
+    opened.on("request", lambda request: responses.append(request.url) if not request.url.startswith("file:") else None)
     opened.goto(path.as_uri())
     opened.wait_for_selector(".chart svg")
     names = opened.locator("table.board").first.locator("tbody .method")
@@ -248,7 +248,7 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path
     assert opened.evaluate("window.pwned") is None
     assert opened.locator("img, iframe, object").count() == 0
     assert opened.locator(".chart svg").count() >= 3
-    assert said == []
+    assert responses == []
     # Titles hold whole ids of judges, which are one word.
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
@@ -256,11 +256,11 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path
 
 def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path, synthetic: ModuleType) -> None:
     (section,) = json.loads(Elements(html).blocks["script application/json"])["sections"]
-    said = " ".join(from_json(json.dumps(section["sources"])).texts())
+    response = " ".join(from_json(json.dumps(section["sources"])).texts())
     for run in queries.runs(Store(filled), synthetic.EXPERIMENT):
-        assert run.run in said
-        assert run.dataset_fingerprint in said
-    assert "machine none" in said
+        assert run.run in response
+        assert run.dataset_fingerprint in response
+    assert "machine none" in response
 
 
 def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_and_style(several: Path) -> None:
@@ -268,11 +268,11 @@ def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_a
     name = queries.experiments(store)[0].name
     text = report(store, name, NOW)
     data = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])
-    said = " ".join(text for one in parts(data["matrix"], "text") for text in one[2] if isinstance(text, str))
+    response = " ".join(text for part in parts(data["matrix"], "text") for text in part[2] if isinstance(text, str))
     document = data["board"]
     assert document["matrix"]
-    scored = {(one["dataset"], one["setting"]) for one in document["matrix"] if one["source"] == "measured"}
+    scored = {(item["dataset"], item["setting"]) for item in document["matrix"] if item["source"] == "measured"}
     assert scored == {(board["dataset"], board["setting"]) for board in document["boards"] if board["metrics"]}
-    for one in document["matrix"]:
-        if one["source"] == "measured" and one["value"] is not None and one["unit"] == "fraction":
-            assert f"{100 * one['value']:.1f}" in said
+    for item in document["matrix"]:
+        if item["source"] == "measured" and item["value"] is not None and item["unit"] == "fraction":
+            assert f"{100 * item['value']:.1f}" in response

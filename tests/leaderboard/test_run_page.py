@@ -94,7 +94,7 @@ def test_whatever_was_seen_a_pace_is_positive_and_finite(looks: list[tuple[int, 
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("left", "response"),
     [
         (0, "0 s"),
         (59.4, "59 s"),
@@ -106,8 +106,8 @@ def test_whatever_was_seen_a_pace_is_positive_and_finite(looks: list[tuple[int, 
         (8_640_000, "100 d"),
     ],
 )
-def test_times_are_said_in_their_two_largest_units(left: float, said: str) -> None:
-    assert formats.span(left) == said
+def test_times_are_said_in_their_two_largest_units(left: float, response: str) -> None:
+    assert formats.span(left) == response
 
 
 # -- the page ------------------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ def test_what_goes_on_shows_how_far_it_is_and_looks_again_by_itself(app: Start, 
     page = app(filled).open("runs")
     assert not page.test.exception
     (run,) = running(Store(filled))
-    said = words(page.part("live"))
-    assert run.method in said
-    assert f"{run.done} of {run.questions}" in said
+    response = words(page.part("live"))
+    assert run.method in response
+    assert f"{run.done} of {run.questions}" in response
     (bar,) = page.part("live").find(cls="whisker")
     assert bar.numbers["high"] == run.done / run.questions
     assert bar.attributes["label"] == "32% answered"
@@ -156,11 +156,11 @@ def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path
 
 def test_what_cannot_be_read_while_it_looks_by_itself_is_said(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = app(filled).open("runs")
-    asked: list[Store] = []
+    requests: list[Store] = []
 
     def busy_the_second_time(store: Store) -> list[Any]:
-        asked.append(store)
-        if len(asked) % 2 == 0:
+        requests.append(store)
+        if len(requests) % 2 == 0:
             raise UserError("another program has the file open")
         return []
 
@@ -189,9 +189,9 @@ def test_all_runs_are_listed_once_and_filters_keep_those_that_pass(app: Start, f
 def test_a_run_of_the_url_says_where_its_numbers_come_from(app: Start, filled: Path, synthetic: ModuleType) -> None:
     run = runs_of(Store(filled), synthetic.EXPERIMENT)["hybrid"]
     page = app(filled).open("runs", run=run.run)
-    said = words(page.part("made"))
+    response = words(page.part("made"))
     for part in (run.run, run.dataset, run.dataset_fingerprint, run.setting, "40 of 40 questions", "run here"):
-        assert part in said
+        assert part in response
     assert "machine none" in words(page.part("fold-1"))
 
 
@@ -217,10 +217,10 @@ def test_a_page_of_runs_holds_the_run_that_the_url_names(app: Start, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "asked", [{"run": "../../etc/passwd", "with": "x"}, {"from": "9" * 400, "state": "<script>"}, {"experiment": "'; DROP"}]
+    "requests", [{"run": "../../etc/passwd", "with": "x"}, {"from": "9" * 400, "state": "<script>"}, {"experiment": "'; DROP"}]
 )
-def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path, asked: dict[str, str]) -> None:
-    page = app(filled).open("runs", **asked)
+def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path, requests: dict[str, str]) -> None:
+    page = app(filled).open("runs", **requests)
     assert not page.test.exception
     usual = app(filled).open("runs", experiment="*")
     assert page.part("made") == usual.part("made")
@@ -230,21 +230,21 @@ def test_the_difference_of_two_runs_is_that_of_the_command(app: Start, filled: P
     store = Store(filled)
     runs = runs_of(store, synthetic.EXPERIMENT)
     first, second = runs["bm25"], runs["hybrid"]
-    found = diff(store, first, second, questions=8)
+    result = diff(store, first, second, questions=8)
     page = app(filled).open("runs", run=first.run, **{"with": second.run})
     assert not page.test.exception
-    said = words(page.part("numbers"))
-    for number in found.numbers:
+    response = words(page.part("numbers"))
+    for number in result.numbers:
         assert number.first is not None
         assert number.difference is not None
-        assert formats.PERCENT.difference(number.difference.value) in said
-        assert formats.PERCENT.interval(number.first.low, number.first.high) in said
-        assert formats.p_value(number.p_holm) in said
+        assert formats.PERCENT.difference(number.difference.value) in response
+        assert formats.PERCENT.interval(number.first.low, number.first.high) in response
+        assert formats.p_value(number.p_holm) in response
     body = next(page.part("settings").find(tag="tbody"))
-    assert [one.key for one in found.settings] == ["".join(head.texts()) for head in body.find(tag="th")]
-    asked = words(page.part("apart"))
-    assert found.questions
-    assert all(one.question.text in asked and one.second.answer in asked for one in found.questions)
+    assert [setting.key for setting in result.settings] == ["".join(head.texts()) for head in body.find(tag="th")]
+    query = words(page.part("apart"))
+    assert result.questions
+    assert all(question.question.text in query and question.second.answer in query for question in result.questions)
     assert f"ragmeter results compare {first.run[:8]} {second.run[:8]}" in words(page.part("diff-command"))
 
 
@@ -267,8 +267,8 @@ def test_of_many_runs_the_nearest_are_offered_and_any_by_its_address(
 def test_a_sure_gain_is_marked_by_the_metrics_direction(filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
     runs, known = runs_of(store, synthetic.EXPERIMENT), queries.definitions(store)
-    found = diff(store, runs["closed book"], runs["gold answer"], metrics=[F1, "perplexity"], questions=0)
-    lines = {one.metric: words(diff_view.numbers(replace(found, numbers=(one,)), known)) for one in found.numbers}
+    result = diff(store, runs["closed book"], runs["gold answer"], metrics=[F1, "perplexity"], questions=0)
+    lines = {number.metric: words(diff_view.numbers(replace(result, numbers=(number,)), known)) for number in result.numbers}
     assert "▲ +" in lines[F1]
     # Of this metric, less is better.
     assert "▲ −" in lines["perplexity#v1"]

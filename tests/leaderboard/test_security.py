@@ -70,7 +70,7 @@ def opened(
 
         monkeypatch.setattr(streamlit, "download_button", keep)
         test = streamlit_app(spoilt).open(page, **parameters).test
-        assert not test.exception, [one.message for one in test.exception]
+        assert not test.exception, [item.message for item in test.exception]
         return test
 
     return open_page
@@ -89,12 +89,12 @@ def test_text_from_strangers_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_sho
     """The one walk over all pages of the fast ring, too."""
     ours = "sk-ours-0123456789abcdef0123"
     monkeypatch.setenv("OPENAI_API_KEY", ours)
-    for page, parameters in [(one, parameters) for one in PAGES for parameters in views(one)]:
+    for page, parameters in [(page, parameters) for page in PAGES for parameters in views(page)]:
         seen = 0
         for element in elements(opened(page, parameters)):
-            said = str(element.proto)
+            response = str(element.proto)
             for key in (hostile.SECRET, hostile.HUNTER, ours):
-                assert key not in said, element.type
+                assert key not in response, element.type
             if element.type == "bidi_component":
                 assert not element.proto.html_content
                 assert hostile.MARK not in element.proto.js_content + element.proto.css_content
@@ -102,7 +102,7 @@ def test_text_from_strangers_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_sho
                 if element.proto.json.startswith("["):
                     no_foreign_link(element.proto.json)
             elif element.type in MARKDOWN:
-                assert hostile.MARK not in said, element.type
+                assert hostile.MARK not in response, element.type
             else:
                 # Labels and help are read as Markdown; options and values are not.
                 assert hostile.MARK not in str(getattr(element.proto, "label", "")), element.type
@@ -180,12 +180,12 @@ def test_no_path_from_the_address_reaches_the_file_system(
         widgets.asset.cache_clear()
         _watched = []
         try:
-            opened(page, {name: values[(place + first) % len(values)] for place, name in enumerate(names)})
+            opened(page, {name: values[(position + first) % len(values)] for position, name in enumerate(names)})
         finally:
             touched, _watched = _watched, None
         # It did look at files: its own.
-        assert any("view.js" in one for one in touched)
-        assert [one for one in touched if "canary" in one] == []
+        assert any("view.js" in item for item in touched)
+        assert [item for item in touched if "canary" in item] == []
     assert {*connected} == {str(spoilt / "store.duckdb")}
 
 
@@ -210,8 +210,8 @@ def files(opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: Module
     store, now = Store(spoilt), datetime(2026, 1, 1, tzinfo=UTC)
     made = {name: data.decode() for name, data in exported.items()}
     for form, ending in (("csv", "csv"), ("markdown", "md"), ("latex", "tex")):
-        told = command("results", hostile.EXPERIMENT, "--format", form, "--store", spoilt, capsys=capsys)
-        made[f"table.{ending}"] = told
+        reported = command("results", hostile.EXPERIMENT, "--format", form, "--store", spoilt, capsys=capsys)
+        made[f"table.{ending}"] = reported
     made["report.html"] = report(store, hostile.EXPERIMENT, now)
     made["board.json"] = embedding.as_json(embedding.board_document(store, hostile.EXPERIMENT, now))
     run = queries.runs(store)[0].run

@@ -74,9 +74,9 @@ def nothing_ran(page: Any) -> None:
 def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: str, hostile: ModuleType, screenshots: ModuleType) -> None:
     bad = quote(hostile.TEXT)
     for view in VIEWS.get(name, [""]):
-        asked = [one for one in PARAMETERS if f"{one}=" not in view]
-        page = visit(f"{ADDRESS.get(name, name)}?{'&'.join([view, *(f'{one}={bad}' for one in asked)])}")
-        addresses = [urlsplit(one) for one in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
+        queries = [item for item in PARAMETERS if f"{item}=" not in view]
+        page = visit(f"{ADDRESS.get(name, name)}?{'&'.join([view, *(f'{item}={bad}' for item in queries)])}")
+        addresses = [urlsplit(item) for item in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
         assert {address.scheme for address in addresses} <= {"http", "https"}
         if name != "submit":
             # Of the store, and not of the note that tells what the address names in vain.
@@ -181,10 +181,10 @@ def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: An
         page = window
         page.goto(f"{address}/runs")
         page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)
-        said = [Prediction(question.id, "x") for question in world.questions]
-        store.append(run, said[:5], {"em#v1": np.ones(5)})
+        responses = [Prediction(question.id, "x") for question in world.questions]
+        store.append(run, responses[:5], {"em#v1": np.ones(5)})
         page.get_by_text("5 of 20", exact=True).first.wait_for(timeout=20_000)
-        store.append(run, said[5:], {"em#v1": np.ones(15)})
+        store.append(run, responses[5:], {"em#v1": np.ones(15)})
         store.end(run, RUNNING)
         page.get_by_text("20 of 20", exact=True).first.wait_for(timeout=20_000)
         store.end(run, FINISHED)

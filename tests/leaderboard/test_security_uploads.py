@@ -38,17 +38,17 @@ def refused(sent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
             verdict = hand_over(draft, sent.folder, keep=True)
             assert not verdict.ok
             assert verdict.run is None
-            said = " ".join(str(one) for one in verdict.report["findings"])
+            response = " ".join(str(item) for item in verdict.report["findings"])
         except UserError as error:
-            said = f"{error} {error.where} {error.try_this}"
+            response = f"{error} {error.where} {error.try_this}"
         assert sorted(path.name for path in draft.folder.iterdir()) == sorted(set(draft.arguments) - {"--card"})
         draft.discard()
         assert not draft.folder.exists()
         after = {path: path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()}
         assert {path for path in after if path not in before} == set()
         assert [run.method for run in queries.runs(Store(sent.folder))] == ["half right"]
-        assert str(tmp_path) not in said
-        return said
+        assert str(tmp_path) not in response
+        return response
 
     return check
 
@@ -112,8 +112,8 @@ def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Ca
     sent = bytearray(bundle(lambda archive: three(archive, predictions=b" " * (64 * MIB), manifest=b"{}")))
     true, small = (64 * MIB).to_bytes(4, "little"), (1000).to_bytes(4, "little")
     assert sent.count(true) == 2
-    said = refused(bytes(sent.replace(true, small)))
-    assert "manifest" in said or "damaged" in said or "archive" in said
+    response = refused(bytes(sent.replace(true, small)))
+    assert "manifest" in response or "damaged" in response or "archive" in response
 
 
 @pytest.mark.parametrize(
@@ -168,10 +168,10 @@ def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: An
 def test_a_card_cannot_name_a_file_of_the_machine(refused: Callable[..., str], sent: Any, path: str) -> None:
     lines = [line for line in sent.card.splitlines() if not line.startswith((b"config", b"benchmark"))]
     config = [b"benchmark: hotpotqa:dev", f"config: {{path: '{path}'}}".encode()]
-    said = refused(sent.predictions, b"\n".join([*lines, *config]))
-    assert "a card cannot name a file of the machine that checks it" in said
-    said = refused(sent.predictions, b"\n".join([*lines, f'benchmark: "{path}"'.encode()]))
-    assert "card.yaml" in said
+    response = refused(sent.predictions, b"\n".join([*lines, *config]))
+    assert "a card cannot name a file of the machine that checks it" in response
+    response = refused(sent.predictions, b"\n".join([*lines, f'benchmark: "{path}"'.encode()]))
+    assert "card.yaml" in response
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from results.queries import UserError
 
 def children(parent: int) -> list[int]:
     """Processes whose parent this is."""
-    found = []
+    results = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -29,8 +29,8 @@ def children(parent: int) -> list[int]:
             except OSError:
                 continue
             if int(stat.rpartition(")")[2].split()[1]) == parent:
-                found.append(int(entry.name))
-    return found
+                results.append(int(entry.name))
+    return results
 
 
 @pytest.mark.slow
@@ -101,8 +101,8 @@ def test_nothing_phones_home_and_nothing_is_uploaded() -> None:
 def test_every_option_is_one_that_streamlit_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     config = pytest.importorskip("streamlit.config")
     known = set(config.get_config_options())
-    given = {part[2:].partition("=")[0] for part in command(1, "h", True) if part.startswith("--")}
-    assert given <= known
+    options = {part[2:].partition("=")[0] for part in command(1, "h", True) if part.startswith("--")}
+    assert options <= known
 
 
 def test_the_store_reaches_the_server_as_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,17 +43,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store.put_cards([], [metric])
     draw = np.random.default_rng(5)
     runs, names = [], []
-    for place, share in enumerate(SHARES):
+    for position, share in enumerate(SHARES):
         benchmark = styled(base, mix={"informal": share})
         store.put_benchmark(benchmark, benchmark.fingerprint)
         for number, (name, k) in enumerate([(HOSTILE, 5), ("steady, k = 2", 2), ("steady, k = 8", 8), ("gold", 5)]):
             values = (draw.random(N) < 0.9 - (0.8 * share if name == HOSTILE else 0)) * 1.0
             described = {"method": {"id": "m"}, "rerankers": [{"id": name.partition(",")[0]}], "k": k, "depth": None}
             kind = "control" if name == "gold" else "retriever"
-            run = Run(f"run{place}{number:04d}", name, "m", kind, described, benchmark.name, benchmark.fingerprint, "distractor", 0, N, {})
+            run = Run(
+                f"run{position}{number:04d}", name, "m", kind, described, benchmark.name, benchmark.fingerprint, "distractor", 0, N, {}
+            )
             store.start(run)
-            asked = [question.id for question in benchmark.questions]
-            store.append(run.run, [Prediction(one, "x") for one in asked], {str(metric): values})
+            requests = [question.id for question in benchmark.questions]
+            store.append(run.run, [Prediction(item, "x") for item in requests], {str(metric): values})
             store.end(run.run, FINISHED)
             runs.append(run.run)
             names.append(name)
@@ -63,12 +65,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def table(told: Path) -> DropTable:
-    (found,) = style_drops(Store(told), "told")
-    return found
+    (result,) = style_drops(Store(told), "told")
+    return result
 
 
-def row_of(node: Any, *said: str) -> list[str]:
-    row = next(row for row in node.find(tag="tr") if all(one in list(row.texts()) for one in said))
+def row_of(node: Any, *responses: str) -> list[str]:
+    row = next(row for row in node.find(tag="tr") if all(item in list(row.texts()) for item in responses))
     return [words(cell) for cell in row.find(tag="td")]
 
 
@@ -77,12 +79,12 @@ def test_the_table_says_what_the_statistics_say(table: DropTable) -> None:
     node = style.drops(table)
     for row in table.rows:
         for drop in row.drops:
-            found = drop.found.drop
+            result = drop.found.drop
             told, formal, shown, _, moved, *_ = row_of(node, row.method, drop.told.name)
             assert told == drop.told.name
             assert formal.startswith(f"{100 * row.formal.value:.1f}")
-            assert f"{100 * found.value:+.1f}".replace("-", "−").replace("+0.0", "0.0") in shown
-            assert moved == f"{found.wins} · {found.losses}"
+            assert f"{100 * result.value:+.1f}".replace("-", "−").replace("+0.0", "0.0") in shown
+            assert moved == f"{result.wins} · {result.losses}"
             kept, lost = row_of(node, row.method, drop.told.name)[-4:-2]
             assert kept == f"{100 * drop.answers_kept.value:.1f}"
             assert lost == f"{100 * drop.found.content_lost.value:.1f}"
@@ -127,7 +129,7 @@ def test_curves_go_through_the_values(told: Path) -> None:
     points = style.curve_points(curves)
     hostile = [point for point in points if point.series == HOSTILE]
     assert [point.x for point in hostile] == [0, 50, 100]
-    assert [point.value for point in hostile] == pytest.approx([100 * one.value for _, one in sorted(curves.curves[0].points.items())])
+    assert [point.value for point in hostile] == pytest.approx([100 * item.value for _, item in sorted(curves.curves[0].points.items())])
     shown = row_of(style.curve_table(curves, "k"), HOSTILE)
     assert [cell.split()[0].strip("†") for cell in shown[:3]] == [f"{point.value:.1f}" for point in hostile]
 
@@ -139,7 +141,7 @@ def test_points_without_a_value_are_not_drawn() -> None:
     assert (row["x"], row["low"], row["high"]) == (1, None, None)
 
 
-def test_curves_are_told_apart_by_shape_and_colour() -> None:
+def test_curves_are_told_apart_by_shape_and_color() -> None:
     points = [Point(f"m{number}", 1.0, 2.0, 1.0, 3.0, "", "") for number in range(14)]
     encoding = charts.curves(points, "x", "y").to_dict()["layer"][-1]["encoding"]
     pairs = list(zip(encoding["color"]["scale"]["range"], encoding["shape"]["scale"]["range"], strict=True))

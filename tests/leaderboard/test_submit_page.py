@@ -58,9 +58,9 @@ def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatc
     monkeypatch.setenv("RAGMETER_STORE", str(sent.folder))
     script = Path(server.__file__).parent / "pages" / "submit.py"
     test = testing.AppTest.from_file(str(script), default_timeout=60).run()
-    said = "".join(element.proto.json for element in test.get("bidi_component"))
-    assert "read-only" in said
-    assert "--allow-submissions" in said
+    response = "".join(element.proto.json for element in test.get("bidi_component"))
+    assert "read-only" in response
+    assert "--allow-submissions" in response
     assert not test.file_uploader
     assert not test.button
 
@@ -72,15 +72,15 @@ def test_what_is_no_command_allows_nothing(value: str, monkeypatch: pytest.Monke
 
 
 def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Any] = []
-    monkeypatch.setattr("leaderboard.server.serve", lambda folder, **given: said.append(given["submit"]) or 0)
+    responses: list[Any] = []
+    monkeypatch.setattr("leaderboard.server.serve", lambda folder, **value: responses.append(value["submit"]) or 0)
     for extra in ([], ["--allow-submissions"]):
         monkeypatch.setattr(sys, "argv", ["ragmeter", "leaderboard", "--store", str(tmp_path), *extra])
         with pytest.raises(SystemExit):
             cli.main()
-    assert said[0] is None
-    assert said[1][0] == sys.executable
-    assert said[1][-1] == "submit"
+    assert responses[0] is None
+    assert responses[1][0] == sys.executable
+    assert responses[1][-1] == "submit"
 
 
 def test_the_server_is_told_by_its_environment_and_inherits_no_permission_and_no_key(
@@ -116,8 +116,8 @@ def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_s
     page.test.button(key="store").click().run(timeout=120)
     assert not page.test.exception
     assert "my-method@1 is on the board" in words(page.part("stored"))
-    (found,) = boards(Store(sent.folder))
-    rows = {row.run.method: row for row in found.rows}
+    (result,) = boards(Store(sent.folder))
+    rows = {row.run.method: row for row in result.rows}
     assert rows["my-method@1"].run.origin == "submitted"
     for metric, cell in rows["half right"].cells.items():
         mine = rows["my-method@1"].cells[metric].estimate
@@ -134,12 +134,12 @@ def test_problems_are_listed_with_file_and_line_and_keep_it_out(app: Start, sent
     wrong = json.dumps({"question_id": sent.questions[1], "anwser": 1}) + "\n"
     page = upload(app(sent.folder).open("submit"), (first + wrong + first + "".join(rest)).encode(), sent.card)
     assert "cannot be stored" in words(page.part("verdict"))
-    said = words(page.part("findings"))
-    assert "predictions.jsonl:2: 'anwser' in a row: did you mean 'answer'?" in said
-    assert "predictions.jsonl:3" in said
+    response = words(page.part("findings"))
+    assert "predictions.jsonl:2: 'anwser' in a row: did you mean 'answer'?" in response
+    assert "predictions.jsonl:3" in response
     assert not page.has("preview")
     assert [button.key for button in page.test.button] == ["check"]
-    assert second not in said
+    assert second not in response
 
 
 @pytest.mark.usefixtures("allowed")
@@ -148,8 +148,8 @@ def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
 ) -> None:
     real = server.hand_over
 
-    def without_scores(*given: Any, **options: Any) -> Any:
-        return replace(real(*given, **options), preview={})
+    def without_scores(*value: Any, **options: Any) -> Any:
+        return replace(real(*value, **options), preview={})
 
     monkeypatch.setattr(server, "hand_over", without_scores)
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
@@ -164,13 +164,13 @@ def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
 def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: Start, sent: Any) -> None:
     bad = sent.card.replace(b"training_data: []", b"trainig_data: []")
     page = upload(app(sent.folder).open("submit"), sent.predictions, bad)
-    said = words(page.part("message"))
-    assert "card.yaml:" in said
-    assert "did you mean 'training_data'?" in said
-    assert str(sent.folder) not in said
+    response = words(page.part("message"))
+    assert "card.yaml:" in response
+    assert "did you mean 'training_data'?" in response
+    assert str(sent.folder) not in response
     # Why it was refused stays until the files change, whatever else draws the page anew.
     page.test.run()
-    assert words(page.part("message")) == said
+    assert words(page.part("message")) == response
     assert not page.has("changed")
     page.test.file_uploader[1].set_value(("theirs.yaml", sent.card, "text/yaml")).run()
     assert not page.has("message")
@@ -187,19 +187,19 @@ def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: 
 
 @pytest.mark.usefixtures("allowed")
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "response"),
     [
         ((b"multihop:validation", b"long:validation"), "no board here for worlds/long:validation"),
         ((b"limit: 6", b"limit: 5"), "no board here over these questions"),
         ((b"config: {}", b"config: {worlds: 1000000}"), "options of a benchmark are not taken here"),
     ],
 )
-def test_a_stranger_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], said: str) -> None:
+def test_a_stranger_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], response: str) -> None:
     card = b"\n".join(line for line in sent.card.splitlines() if not line.startswith(b"dataset_fingerprint"))
     if b"config" in change[0] and change[0] not in card:
         card += b"\nconfig: {}\n"
     assert change[0] in card
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=response):
         hand_over(Draft(sent.predictions, card.replace(*change)), sent.folder, keep=True)
     assert len(queries.runs(Store(sent.folder))) == 1
 
@@ -306,11 +306,11 @@ def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None
             (words(next(line.find(tag="th"))), words(next(line.find(tag="td")))) for line in next(node.find(tag="tbody")).find(tag="tr")
         ]
 
-    assert [place for _, place in places(board)] == ["1", "2"]
+    assert [position for _, position in places(board)] == ["1", "2"]
     leaked = places(board, contaminated=True)
     assert leaked[0] == ("half right", "1")
     assert leaked[1][1] == "–"
     assert "contaminated" in leaked[1][0]
     cells = {name: replace(cell, apart="contaminated: x was trained on") for name, cell in row.cells.items()}
     apart = places(replace(board, rows=(replace(row, cells=cells),)))
-    assert [place for _, place in apart] == ["1", "–"]
+    assert [position for _, position in apart] == ["1", "–"]

@@ -41,9 +41,9 @@ def store(tmp_path_factory: pytest.TempPathFactory, several: Path, matrix_store:
 
 @pytest.fixture(scope="module")
 def export(store: Store) -> Export:
-    found = still_matrix(store, "several", "Several")
-    assert found is not None
-    return found
+    result = still_matrix(store, "several", "Several")
+    assert result is not None
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def every_board(store: Store) -> list[Board]:
 
 @pytest.fixture(scope="module")
 def board(every_board: list[Board]) -> Board:
-    return next(one for one in every_board if (one.dataset, one.setting) == (DATASET, "distractor"))
+    return next(item for item in every_board if (item.dataset, item.setting) == (DATASET, "distractor"))
 
 
 def line(tree: Node, method: str) -> Node:
@@ -62,7 +62,7 @@ def line(tree: Node, method: str) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("count", "asked", "expected"),
+    ("count", "query", "expected"),
     [
         (0, 60, ""),
         (0, 0, ""),
@@ -73,32 +73,32 @@ def line(tree: Node, method: str) -> Node:
         (99, 100, "99 % unscored"),
     ],
 )
-def test_a_share_is_never_rounded_to_none_nor_to_all(count: int, asked: int, expected: str) -> None:
-    assert formats.unscored(count, asked) == expected
+def test_a_share_is_never_rounded_to_none_nor_to_all(count: int, query: int, expected: str) -> None:
+    assert formats.unscored(count, query) == expected
 
 
 def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) -> None:
     board, order = export.shown.board, Order("method", False)
-    said = {cell.run.method: gaps(cell) for cell in board.cells.values() if cell.unscored}
-    assert said == {"dense": "5 % unscored", "bm25": "100 % unscored"}
+    responses = {cell.run.method: gaps(cell) for cell in board.cells.values() if cell.unscored}
+    assert responses == {"dense": "5 % unscored", "bm25": "100 % unscored"}
     tree = table(export.shown, drawn(board, order, [], [], "", 0), order)
     for method in ("dense", "bm25"):
         cells = [" ".join(cell.texts()) for cell in line(tree, method).find(tag="td")]
         assert sum("unscored" in text for text in cells) == 1
-        assert any(said[method] in text for text in cells)
+        assert any(responses[method] in text for text in cells)
     assert "unscored" not in " ".join(line(tree, "strong").texts())
 
 
 def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
     rows = csv.DictReader(io.StringIO(exports.csv(export)))
     assert {row["method"]: row["unscored"] for row in rows if int(row["unscored"] or 0)} == {"dense": "3", "bm25": "60"}
-    said = "unscored: questions that a judge gave no value, left out; up to 100 % of a cell's"
+    response = "unscored: questions that a judge gave no value, left out; up to 100 % of a cell's"
     markdown, latex = exports.markdown(export), exports.latex(export)
     assert next(row for row in markdown.splitlines() if "dense" in row).count(", 5 % unscored") == 1
     assert r", 5 \% unscored" in latex
-    assert said in markdown
-    assert said.replace("%", r"\%") in latex
-    assert said in str(picture(export))
+    assert response in markdown
+    assert response.replace("%", r"\%") in latex
+    assert response in str(picture(export))
 
 
 def test_without_such_questions_nothing_is_said_of_them(several: Path) -> None:
@@ -115,12 +115,12 @@ def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_s
     assert "3 not scored by the judge" in by_em
     assert "% unscored" not in by_em
     row = next(row for row in board.rows if row.run.method == "dense")
-    assert any("the judge gave 3 questions no value" in one for one in remarks(row))
+    assert any("the judge gave 3 questions no value" in remark for remark in remarks(row))
     lines = csv.DictReader(io.StringIO(to_csv(CSV_COLUMNS, tidy(board))))
-    assert {(one["method"], one["metric"]): one["unscored"] for one in lines if one["unscored"] != "0"} == {("dense", em): "3"}
+    assert {(item["method"], item["metric"]): item["unscored"] for item in lines if item["unscored"] != "0"} == {("dense", em): "3"}
 
 
 def test_a_metric_without_any_verdict_shows_no_value_and_why(every_board: list[Board], matrix_store: ModuleType) -> None:
-    board = next(one for one in every_board if one.dataset == "nq:test")
+    board = next(item for item in every_board if item.dataset == "nq:test")
     shown = line(board_table(board, matrix_store.RECALL, BoardOrder("rank", False), {}), "bm25")
     assert "– 100 % unscored" in " ".join(shown.texts())

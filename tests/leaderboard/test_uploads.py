@@ -50,7 +50,7 @@ def test_one_visitor_has_so_much_and_may_replace_or_remove_it(manager: Any) -> N
     assert not refused(manager, "a", "3", 5)
     manager.remove_file("a", "1")
     assert not refused(manager, "a", "4", 15)
-    assert [len(one.data) for one in manager.get_files("a", ["2", "4"])] == [10, 15]
+    assert [len(file.data) for file in manager.get_files("a", ["2", "4"])] == [10, 15]
 
 
 def test_all_visitors_together_have_so_much_and_who_leaves_makes_room(manager: Any) -> None:
@@ -67,7 +67,7 @@ def test_many_at_once_get_no_further(manager: Any) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    sums = {key: sum(len(one.data) for one in files.values()) for key, files in manager.file_storage.items()}
+    sums = {key: sum(len(file.data) for file in files.values()) for key, files in manager.file_storage.items()}
     assert sum(sums.values()) == 49
     assert max(sums.values()) <= 30
 
@@ -103,15 +103,15 @@ def asked(response: str) -> Any:
 def test_an_answer_where_to_send_a_file_outlives_the_start_of_a_script(queue_kind: type[Any], fragments: list[str] | None) -> None:
     server.answer(queue_kind)
     queue = queue_kind()
-    for one in (asked("1"), message(delta={}), asked("2"), message(session_status_changed={})):
-        queue.enqueue(one)
+    for item in (asked("1"), message(delta={}), asked("2"), message(session_status_changed={})):
+        queue.enqueue(item)
     queue.clear(retain_lifecycle_msgs=True, fragment_ids_this_run=fragments)
     # A whole run draws everything anew; a fragment's leaves what others drew.
-    kinds = sorted(one.WhichOneof("type") for one in queue._queue)
+    kinds = sorted(item.WhichOneof("type") for item in queue._queue)
     drawn = ["delta"] if fragments else []
     assert kinds == [*drawn, "file_urls_response", "file_urls_response", "session_status_changed"]
     # What is sent is sent once.
-    assert [one.file_urls_response.response_id for one in queue.flush() if one.HasField("file_urls_response")] == ["1", "2"]
+    assert [item.file_urls_response.response_id for item in queue.flush() if item.HasField("file_urls_response")] == ["1", "2"]
     assert queue.is_empty()
     queue.enqueue(asked("3"))
     queue.clear()
@@ -156,6 +156,6 @@ def test_a_streamlit_that_keeps_files_or_messages_elsewhere_is_told_of_and_still
     monkeypatch.setattr(queues, "ForwardMsgQueue", type("Other", (), {"clear": lambda self: None}))
     monkeypatch.setitem(sys.modules, "streamlit.runtime.memory_uploaded_file_manager", None)
     server.main()
-    said = capsys.readouterr().err
-    assert (said.count("cannot be bounded"), said.count("sent again")) == (2, 1)
+    response = capsys.readouterr().err
+    assert (response.count("cannot be bounded"), response.count("sent again")) == (2, 1)
     assert started == ["streamlit", "streamlit"]

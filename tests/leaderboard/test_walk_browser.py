@@ -59,11 +59,11 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
 
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
-        told = "?experiment=told" if (store[0], name) == ("spoilt", "styles") else ""
+        reported = "?experiment=told" if (store[0], name) == ("spoilt", "styles") else ""
         # What the page before asks of a server that has ended is no complaint of this one.
         window.goto("about:blank")
         window.complaints.clear()
-        window.goto(f"{site}/{screenshots.PAGES[name]}{told}")
+        window.goto(f"{site}/{screenshots.PAGES[name]}{reported}")
         screenshots.settled(window)
         return window
 
@@ -105,10 +105,10 @@ def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
     page.set_viewport_size({"width": 1280, "height": 900})
     screenshots.settled(page)
     first, step = {"spoilt": (0, 2), "large": (1, 2)}.get(store[0], (0, 1))
-    for place in range(first, choices(page).count(), step):
-        if place >= choices(page).count():
+    for position in range(first, choices(page).count(), step):
+        if position >= choices(page).count():
             break
-        choices(page).nth(place).click()
+        choices(page).nth(position).click()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         screenshots.settled(page)

@@ -51,11 +51,11 @@ def make_ground(seed: int = 0, people: int = 40, questions: int = 12) -> Ground:
         passages.append(passage(name, *body))
         facts.append((name, town, passages[-1]))
     corpus = Corpus.of(passages)
-    asked = []
+    queries = []
     for number, (name, town, gold) in enumerate(facts[:questions]):
         others = rng.sample([p.id for p in passages if p.id != gold.id], 9)
         candidates = tuple(rng.sample([gold.id, *others], 10)) if number % 2 else None
-        asked.append(
+        queries.append(
             Question(
                 f"2hop__{number}",
                 f"In which town did {name} live?",
@@ -66,7 +66,7 @@ def make_ground(seed: int = 0, people: int = 40, questions: int = 12) -> Ground:
                 candidates=candidates,
             )
         )
-    return Ground(asked, corpus)
+    return Ground(queries, corpus)
 
 
 @pytest.fixture(scope="session")
@@ -76,10 +76,10 @@ def ground() -> Ground:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., Any]:
-    """Make a registered method with options, its artefacts in a folder of the test's own."""
+    """Make a registered method with options, its artifacts in a folder of the test's own."""
 
     def make(identifier: str, seed: int = 0, **config: Any) -> Any:
-        return Component.of(identifier, config).build(Services(seed=seed, artefacts=tmp_path / "artefacts", device="cpu"))
+        return Component.of(identifier, config).build(Services(seed=seed, artifacts=tmp_path / "artifacts", device="cpu"))
 
     return make
 
@@ -91,18 +91,18 @@ def in_two(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
     Without torch's launcher, which imports as much as a process of the group does.
     """
 
-    def run(text: str, *given: str) -> tuple[Path, Path]:
-        program, one, two = tmp_path / "program.py", tmp_path / "of1", tmp_path / "of2"
+    def run(text: str, *value: str) -> tuple[Path, Path]:
+        program, item, two = tmp_path / "program.py", tmp_path / "of1", tmp_path / "of2"
         program.write_text(text)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", [str(program), *given, str(one)])
+            patch.setattr(sys, "argv", [str(program), *value, str(item)])
             patch.setenv("RANK", "0")
             runpy.run_path(str(program), run_name="__main__")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
         group |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-        command = [sys.executable, str(program), *given, str(two)]
+        command = [sys.executable, str(program), *value, str(two)]
         started = [
             subprocess.Popen(
                 command,
@@ -120,7 +120,7 @@ def in_two(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
                     other.kill()
                     other.communicate()
                 pytest.fail(printed[-3000:])
-        return one, two
+        return item, two
 
     return run
 
@@ -243,8 +243,8 @@ def scripted_url() -> Iterator[str]:
     """An endpoint whose replies depend on the prompt alone: the words of its question, backwards."""
 
     def answer(request: ChatRequest) -> Written:
-        asked = request.prompt.rpartition("Question: ")[2].partition("\n")[0]
-        return Written(" ".join(reversed(asked.split())), len(request.prompt) // 4, 8)
+        query = request.prompt.rpartition("Question: ")[2].partition("\n")[0]
+        return Written(" ".join(reversed(query.split())), len(request.prompt) // 4, 8)
 
     with OpenAIServer("scripted", answer, any_model=True).running() as url:
         yield url

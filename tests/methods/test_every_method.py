@@ -46,7 +46,7 @@ def asked(entry: MethodEntry, questions: Sequence[Question]) -> list[Query]:
 
 def built(identifier: str, ground: Any, folder: Path | None = None, seed: int = 0) -> Any:
     """A method over the corpus."""
-    method = assemble(component(identifier), Services(seed=seed, artefacts=folder, device="cpu"))
+    method = assemble(component(identifier), Services(seed=seed, artifacts=folder, device="cpu"))
     if hasattr(method, "prepare"):
         method.prepare(ground.questions)
     method.index(ground.corpus)
@@ -87,14 +87,14 @@ def test_a_prediction_depends_on_its_query_and_the_seed_alone(identifier: str, g
 @pytest.mark.parametrize("identifier", ["random", "shuffled_answer"])
 def test_another_seed_gives_other_predictions(identifier: str, ground: Any) -> None:
     queries = asked(METHODS.get(identifier), ground.questions)
-    one, other = (answered(built(identifier, ground, seed=seed), queries) for seed in (1, 2))
-    assert one != other
+    item, other = (answered(built(identifier, ground, seed=seed), queries) for seed in (1, 2))
+    assert item != other
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", RETRIEVERS)
 def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: str, ground: Any, tmp_path: Path) -> None:
-    index = component(identifier).build(Services(artefacts=tmp_path, device="cpu")).index(ground.corpus)
+    index = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
     queries = asked(METHODS.get(identifier), ground.questions)
     long, short = index.retrieve(queries, 30), index.retrieve(queries, 3)
     assert all(len(ranking.ids) <= 3 for ranking in short)

@@ -63,9 +63,9 @@ def queries(count: int, **fields: Any) -> list[Query]:
     return [Query(f"q{number}", "?", **fields) for number in range(count)]
 
 
-def answers(pipeline: Pipeline, asked: Sequence[Query], corpus: Corpus = CORPUS) -> list[Any]:
+def answers(pipeline: Pipeline, requests: Sequence[Query], corpus: Corpus = CORPUS) -> list[Any]:
     pipeline.index(corpus)
-    return list(pipeline.answer(asked))
+    return list(pipeline.answer(requests))
 
 
 def test_the_reader_gets_k_passages_and_the_evidence_is_the_whole_ranking() -> None:
@@ -158,14 +158,14 @@ def test_a_retriever_without_reader_is_completed_and_described_by_the_default_on
     alone, spelled_out = (Composition(Component.of("bm25")), Composition(Component.of("bm25"), Component.of("extractive")))
     assert alone.fingerprint == spelled_out.fingerprint
     assert alone.describe()["reader"]["id"] == "extractive"
-    given: list[Any] = []
+    options: list[Any] = []
     for composition in (alone, spelled_out):
         method = composition.build(Services())
         assert isinstance(method, Method)
         method.index(ground.corpus)
-        given.append([p.answer for p in method.answer([question.query() for question in ground.questions])])
-    assert given[0] == given[1]
-    assert all(given[0])
+        options.append([p.answer for p in method.answer([question.query() for question in ground.questions])])
+    assert options[0] == options[1]
+    assert all(options[0])
 
 
 def test_every_part_counts_for_the_fingerprint() -> None:
@@ -200,7 +200,7 @@ def test_full_context_of_a_whole_corpus_is_refused(ground: Any) -> None:
 
 
 def test_indexes_are_kept_by_retriever_and_corpus(ground: Any, tmp_path: Path) -> None:
-    services, bm25 = Services(artefacts=tmp_path), Component.of("bm25")
+    services, bm25 = Services(artifacts=tmp_path), Component.of("bm25")
     assemble(bm25, services).index(ground.corpus)
     folder = index_folder(bm25, ground.corpus, services)
     assert folder is not None

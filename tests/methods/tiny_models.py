@@ -44,10 +44,10 @@ def tokenizer(style: str = "bert", length: int = 64) -> Any:
     }[style]
     specials = [(token, vocabulary[token]) for token in dict.fromkeys(names.values()) if token in f"{single}{pair}"]
     raw.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=specials)
-    given = {f"{kind}_token": token for kind, token in names.items()}
+    options = {f"{kind}_token": token for kind, token in names.items()}
     inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if style == "bert" else [])]
     side = "left" if style in {"qwen3", "mistral"} else "right"
-    return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=length, model_input_names=inputs, padding_side=side, **given)
+    return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=length, model_input_names=inputs, padding_side=side, **options)
 
 
 def config(kind: str, size: int, **more: Any) -> Any:

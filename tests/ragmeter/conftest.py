@@ -72,8 +72,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             main()
-        said = capsys.readouterr()
-        return Done(int(caught.value.code or 0), said.out, said.err)
+        response = capsys.readouterr()
+        return Done(int(caught.value.code or 0), response.out, response.err)
 
     return called
 

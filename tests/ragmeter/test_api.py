@@ -109,9 +109,9 @@ def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: P
     file = tmp_path / "x.yaml"
     small = SMALL | {"reference": "random", "methods": [{"id": "random"}]}
     file.write_text(yaml.safe_dump(small))
-    found = [run(given, store=tmp_path, limit=2) for given in (small, experiment.load(str(file)), file)]
-    assert [[one.done for one in again.runs] for again in found] == [[2]] * 3
-    assert len({one.run for again in found for one in again.runs}) == 1
+    found = [run(value, store=tmp_path, limit=2) for value in (small, experiment.load(str(file)), file)]
+    assert [[item.done for item in again.runs] for again in found] == [[2]] * 3
+    assert len({item.run for again in found for item in again.runs}) == 1
     assert queries.experiment(found[0].store).path == str(file)
 
 
@@ -156,11 +156,11 @@ def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: No
             raise RuntimeError("<b>out of luck</b>")
 
     methods = [{"id": "test_api_broken"}, {"id": "random"}]
-    with pytest.warns(UserWarning, match="test_api_broken on worlds/multihop:test failed: <b>out of luck") as told:
+    with pytest.warns(UserWarning, match="test_api_broken on worlds/multihop:test failed: <b>out of luck") as reported:
         found = run(SMALL | {"reference": "random", "methods": methods}, store=tmp_path, limit=2)
-    assert {one.filename for one in told} == {__file__}, "a warning names the caller's line"
-    assert [one.method for one in found.failed] == ["test_api_broken"]
-    assert {one.method: one.status for one in found.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
+    assert {item.filename for item in reported} == {__file__}, "a warning names the caller's line"
+    assert [item.method for item in found.failed] == ["test_api_broken"]
+    assert {item.method: item.status for item in found.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
     # What went wrong is shown, and cannot become a tag.
     assert "&lt;b&gt;out of luck&lt;/b&gt;" in found._repr_html_()
 
@@ -176,7 +176,7 @@ def scratch() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "said"),
+    ("value", "options", "response"),
     [
         ({**SMALL, "methods": [{"id": "bm52"}]}, {}, r"where: the dictionary \(methods.0.id\)\n.*did you mean 'bm25'"),
         ({**SMALL, "metric": ["em"]}, {}, "did you mean 'metrics'"),
@@ -195,9 +195,9 @@ def scratch() -> Iterator[None]:
         (SMALL, {"device": "gpu"}, "no device 'gpu'\n  where: device\n"),
     ],
 )
-def test_a_mistake_is_a_user_error_and_makes_no_store(given: Any, options: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=said):
-        run(given, store=tmp_path / "none", **options)
+def test_a_mistake_is_a_user_error_and_makes_no_store(value: Any, options: dict[str, Any], response: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=response):
+        run(value, store=tmp_path / "none", **options)
     assert not (tmp_path / "none").exists()
 
 
@@ -211,7 +211,7 @@ def test_what_was_run_is_loaded_again(results: Results) -> None:
     assert loaded.experiment == load_results(results.store.folder).experiment == "small"
     assert len(load_results(results.store.folder, every=True).runs) == 3
     # A single metric need not be a list.
-    only, listed = (load_results(results.store.folder, metrics=given, reference="random") for given in ("f1", ["f1"]))
+    only, listed = (load_results(results.store.folder, metrics=value, reference="random") for value in ("f1", ["f1"]))
     assert {row.metric.partition("(")[0] for row in only.table().itertuples()} == {"f1"}
     assert only.boards[0].reference == "random"
     pd.testing.assert_frame_equal(only.table(), listed.table())
@@ -227,7 +227,7 @@ def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "response"),
     [
         ({"store": 5}, "a folder is wanted, got 5\n  where: store"),
         ({"experiment": 5}, "a text is wanted, got 5\n  where: experiment"),
@@ -237,8 +237,8 @@ def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: 
         ({"every": "no"}, "True or False is wanted, got 'no'\n  where: every"),
     ],
 )
-def test_an_argument_of_the_wrong_kind_is_named(results: Results, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_an_argument_of_the_wrong_kind_is_named(results: Results, options: dict[str, Any], response: str) -> None:
+    with pytest.raises(UserError, match=response):
         load_results(**{"store": results.store.folder} | options)
 
 
@@ -304,31 +304,31 @@ def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "metric", "said"),
+    ("a", "b", "metric", "response"),
     [("nobody", "bm25", "f1", "unknown run"), ("small", "bm25", "f1", "means 3 runs"), ("random", "bm25", "bleu", "unknown stored metric")],
 )
-def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str, b: str, metric: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str, b: str, metric: str, response: str) -> None:
+    with pytest.raises(UserError, match=response):
         compare(a, b, metric=metric, store=results.store.folder)
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "metric", "said"),
+    ("a", "b", "metric", "response"),
     [
         (5, "bm25", None, "5 is no run\n  where: a"),
         ("bm25", None, None, "None is no run\n  where: b"),
         ("random", "bm25", ["f1"], r"a text is wanted, got \['f1'\]\n  where: metric"),
     ],
 )
-def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a: Any, b: Any, metric: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a: Any, b: Any, metric: Any, response: str) -> None:
+    with pytest.raises(UserError, match=response):
         compare(a, b, metric=metric, store=results.store.folder)
 
 
 @pytest.mark.slow
 def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are_not_compared(results: Results) -> None:
     few = run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.folder, limit=5)
-    assert [one.questions for one in few.runs] == [5]
+    assert [item.questions for item in few.runs] == [5]
     assert queries.experiment(few.store).limit == 5
     with pytest.raises(UserError, match="different questions"):
         compare("small/random", "fewer/bm25", metric="f1", store=results.store.folder)

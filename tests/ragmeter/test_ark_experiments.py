@@ -36,9 +36,9 @@ def test_the_released_protocol_is_a_profile_of_table_2() -> None:
     for method in released.methods:
         reader = method.composition.answering
         assert reader is not None
-        said = reader.config.model_dump()
-        assert (said["reading"], said["max_new_tokens"], said["chat_template"]) == ("benchmark_prompt", 512, False)
-        assert (said["temperature"], said["top_p"]) == (0.1, 0.9)
+        response = reader.config.model_dump()
+        assert (response["reading"], response["max_new_tokens"], response["chat_template"]) == ("benchmark_prompt", 512, False)
+        assert (response["temperature"], response["top_p"]) == (0.1, 0.9)
     full = released.methods[0].composition.method.config
     assert full.model_dump() == {"whole": True, "overlap": 12, "words": 16_384}
 
@@ -65,8 +65,8 @@ def test_table_3_trains_stage_1_without_each_score_and_shows_every_stage(tmp_pat
 @pytest.mark.parametrize("number", [2, 3, 4, 7])
 def test_a_table_asks_about_the_papers_sets_with_its_settings(number: int) -> None:
     loaded = experiment.load(f"ark/table{number}")
-    asked = {f"{plan.reference.name}/{plan.reference.subset}" for plan in loaded.benchmarks}
-    assert asked == {row["dataset"] for row in published(str(number))}
+    queries = {f"{plan.reference.name}/{plan.reference.subset}" for plan in loaded.benchmarks}
+    assert queries == {row["dataset"] for row in published(str(number))}
     for plan in loaded.benchmarks:
         assert (plan.config.chunk_words, plan.config.chunk_overlap) == (512, 12)  # type: ignore[attr-defined]
         assert (str(plan.setting), plan.limit) == ("document", 100)

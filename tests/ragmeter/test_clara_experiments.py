@@ -62,7 +62,7 @@ def test_tables_of_compression_have_the_papers_data_ratios_and_settings(name: st
     loaded = experiment.load(f"clara/{name}")
     rows = published(name.removeprefix("table"))
     assert rates(loaded) == {int(rate) for rate in stated(rows, "cr")} - {1}
-    pools = {{"normal": "no_pos", "oracle": "with_pos"}[one] for one in stated(rows, "retrieval") - {"closed_book"}}
+    pools = {{"normal": "no_pos", "oracle": "with_pos"}[item] for item in stated(rows, "retrieval") - {"closed_book"}}
     assert subsets(loaded) == {f"inst_eval_{data}_{pool}" for data in ("nq", "hotpotqa", "musique", "2wiki") for pool in pools}
     assert {method.composition.handed_on for method in loaded.methods if method.needs} == {5}
     for method in loaded.methods:
@@ -77,13 +77,13 @@ def test_tables_of_compression_have_the_papers_data_ratios_and_settings(name: st
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_DATASET)
 def test_joint_tables_train_on_the_data_set_that_they_ask(name: str) -> None:
-    found = profiles(name)
-    assert len(found) == 1 + BY_DATASET[name]
-    for profile in found:
+    results = profiles(name)
+    assert len(results) == 1 + BY_DATASET[name]
+    for profile in results:
         loaded = experiment.load(f"clara/{name}", profile=profile)
-        (data,) = {one.removeprefix("e2e_eval_").rpartition("_")[0].rpartition("_")[0] for one in subsets(loaded)}
-        learnt = {"musique": ["hotpotqa", "2wiki", "musique"]}.get(data, [data])
-        expected = tuple(f"clara_stages/e2e_training_{one}_with_pos:train" for one in learnt)
+        (data,) = {subset.removeprefix("e2e_eval_").rpartition("_")[0].rpartition("_")[0] for subset in subsets(loaded)}
+        learned = {"musique": ["hotpotqa", "2wiki", "musique"]}.get(data, [data])
+        expected = tuple(f"clara_stages/e2e_training_{item}_with_pos:train" for item in learned)
         later = [plan for plan in loaded.trainings if plan.stages in (("joint",), ("supervised",))]
         assert later
         assert {plan.config.data.joint for plan in later} == {expected}  # type: ignore[attr-defined]
@@ -108,16 +108,16 @@ def test_what_tables_share_is_trained_once(tmp_path: Path) -> None:
 
 def test_figure_7_answers_from_one_to_ten_documents() -> None:
     loaded = experiment.load("clara/figure7")
-    found: dict[str, list[int]] = {}
+    results: dict[str, list[int]] = {}
     for method in loaded.methods:
-        found.setdefault(method.name.partition(", k=")[0], []).append(method.composition.method.config.k)  # type: ignore[attr-defined]
-    assert all(one == list(range(1, 11)) for one in found.values())
-    assert len(found) == 2
+        results.setdefault(method.name.partition(", k=")[0], []).append(method.composition.method.config.k)  # type: ignore[attr-defined]
+    assert all(item == list(range(1, 11)) for item in results.values())
+    assert len(results) == 2
 
 
 def test_ablations_differ_in_what_they_say() -> None:
     by_name = {plan.name: plan.config.model_dump() for plan in experiment.load("clara/table14").trainings}
-    assert by_name["Mistral 32x pretraining"]["joint"]["selection"] == "learnt"
+    assert by_name["Mistral 32x pretraining"]["joint"]["selection"] == "learned"
     assert by_name["Mistral 32x pretraining generator"]["joint"]["selection"] == "frozen"
     by_name = {plan.name: plan.config.model_dump() for plan in experiment.load("clara/table15").trainings}
     assert by_name["Mistral 128x pretraining"]["joint"]["reasoner"] == "compressor"
@@ -126,7 +126,7 @@ def test_ablations_differ_in_what_they_say() -> None:
     assert mixes["Phi 32x No-pretrain"].stages == ("instruction",)
     assert mixes["Phi 32x Para"].config.scp.rows.mix == "paraphrase"  # type: ignore[attr-defined]
     mse = [plan.config for plan in experiment.load("clara/table5").trainings]
-    assert {(one.scp.mse, one.instruction.mse) for one in mse} == {(0.0, 0.0), (0.1, 0.1)}  # type: ignore[attr-defined]
+    assert {(item.scp.mse, item.instruction.mse) for item in mse} == {(0.0, 0.0), (0.1, 0.1)}  # type: ignore[attr-defined]
     sizes = [plan.config.scp.rows.documents for plan in experiment.load("clara/table12").trainings]  # type: ignore[attr-defined]
     assert sizes[:3] == [500_000, 1_000_000, 2_000_000]
 

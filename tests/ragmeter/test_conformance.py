@@ -93,8 +93,8 @@ class Forgetful(Honest):
 
 class Repeating(Honest):
     def one(self, query: Query) -> Prediction:
-        said = super().one(query)
-        return replace(said, evidence=said.evidence + said.evidence[:1])
+        response = super().one(query)
+        return replace(response, evidence=response.evidence + response.evidence[:1])
 
 
 class Inventing(Honest):
@@ -144,9 +144,9 @@ def test_a_broken_promise_is_found(method: type[Honest], broken: set[str]) -> No
         return method()
 
     entry = MethodEntry("test", "method", 1, "s", factory, MethodConfig, None, {}, (), None, None)
-    found = failed(check_method(Component(entry, MethodConfig())))
-    assert broken <= set(found)
-    assert bool(found) == bool(broken)
+    result = failed(check_method(Component(entry, MethodConfig())))
+    assert broken <= set(result)
+    assert bool(result) == bool(broken)
 
 
 @pytest.mark.parametrize("name", ["bm25_triples", "g_retriever", "grag", "gpr", "two_tower", "skp", "graph_hybrid"])

@@ -68,11 +68,11 @@ class Loads(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        given = dict(attributes)
+        options = dict(attributes)
         if tag in ("script", "img", "iframe", "source"):
-            self.found.append(given.get("src") or "")
-        if tag == "link" and given.get("rel") in ("stylesheet", "preconnect", "icon", "preload"):
-            self.found.append(given.get("href") or "")
+            self.found.append(options.get("src") or "")
+        if tag == "link" and options.get("rel") in ("stylesheet", "preconnect", "icon", "preload"):
+            self.found.append(options.get("href") or "")
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_the_reference_has_everything_that_is_registered(written: tuple[dict[str
     reference, registered = written
 
     def of(*names: str) -> list[str]:
-        return [found for name in names for found in headings(reference[f"reference/{name}.md"], 2)]
+        return [heading for name in names for heading in headings(reference[f"reference/{name}.md"], 2)]
 
     kinds = ("retrievers", "rerankers", "compressors", "readers", "systems", "controls")
     assert sorted(of(*kinds)) == sorted(registered["methods"])
@@ -132,8 +132,8 @@ def test_the_reference_has_everything_that_is_registered(written: tuple[dict[str
 def row(page: str, section: str, option: str) -> dict[str, str]:
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    (found,) = [line for line in lines if line[0] == f"`{option}`"]
-    return dict(zip(lines[0], found, strict=True))
+    (results,) = [line for line in lines if line[0] == f"`{option}`"]
+    return dict(zip(lines[0], results, strict=True))
 
 
 @pytest.mark.slow
@@ -155,12 +155,12 @@ def test_every_option_of_every_part_is_explained(reference: dict[str, str]) -> N
 
 def options_without_words(lines: Iterable[str]) -> list[str]:
     """Rows of tables of options whose last cell says nothing."""
-    found, inside = [], False
+    result, inside = [], False
     for line in lines:
         inside = line.startswith("|") and (inside or line.startswith("| option |"))
         if inside and line.endswith("|  |"):
-            found.append(line)
-    return found
+            result.append(line)
+    return result
 
 
 def test_every_variable_that_the_code_reads_is_documented() -> None:

@@ -37,12 +37,12 @@ def complaint(text: str, **options: str) -> UserError:
 
 
 def test_a_good_file_is_read_completely() -> None:
-    found = experiment.parse(GOOD, "x.yaml")
-    assert [method.name for method in found.methods] == ["bm25", "fused"]
-    assert str(found.benchmarks[0].reference) == "worlds/multihop:test"
-    assert found.benchmarks[0].limit == 5
-    assert [str(metric) for metric in found.metrics or ()] == ["em(rules=squad)#v1", "recall@5#v1"]
-    assert found.reference == "fused"
+    result = experiment.parse(GOOD, "x.yaml")
+    assert [method.name for method in result.methods] == ["bm25", "fused"]
+    assert str(result.benchmarks[0].reference) == "worlds/multihop:test"
+    assert result.benchmarks[0].limit == 5
+    assert [str(metric) for metric in result.metrics or ()] == ["em(rules=squad)#v1", "recall@5#v1"]
+    assert result.reference == "fused"
 
 
 def test_the_first_method_that_is_no_control_is_the_default_reference() -> None:
@@ -51,9 +51,9 @@ def test_the_first_method_that_is_no_control_is_the_default_reference() -> None:
 
 
 def test_a_profile_lies_over_the_file() -> None:
-    found = experiment.parse(GOOD, "x.yaml", profile="tiny")
-    assert [method.name for method in found.methods] == ["bm25 + retrieval_only"]
-    assert found.benchmarks[0].limit == 2
+    result = experiment.parse(GOOD, "x.yaml", profile="tiny")
+    assert [method.name for method in result.methods] == ["bm25 + retrieval_only"]
+    assert result.benchmarks[0].limit == 2
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
 @pytest.mark.slow
 def test_experiments_are_listed_by_the_names_that_run_takes(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["experiments", "--json", "--store", str(tmp_path)])
-    listed = [one["name"] for one in json.loads(done.stdout)["shipped"]]
+    listed = [load["name"] for load in json.loads(done.stdout)["shipped"]]
     assert listed == list(experiment.shipped())
 
 
@@ -173,9 +173,9 @@ def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
     text = GOOD.replace("    config: {k1: 1.2}", chat)
     error = complaint(text)
     assert error.exit_code == 2
-    said = str(error)
-    assert "[hidden]" in said
-    assert not any(part in said for part in ("abcdefghijklm", "Zm9vYmFy"))
+    response = str(error)
+    assert "[hidden]" in response
+    assert not any(part in response for part in ("abcdefghijklm", "Zm9vYmFy"))
 
 
 def test_other_wrong_values_are_repeated() -> None:

@@ -43,18 +43,18 @@ def published() -> list[dict[str, str]]:
 def test_every_file_is_valid(name: str, tmp_path: Path) -> None:
     loaded = load(name, tmp_path)
     assert loaded.name == f"gpr-{name}"
-    asked = [str(plan.setting) for plan in loaded.benchmarks]
-    assert asked == ["graph(scope=question)"] * 2
+    queries = [str(plan.setting) for plan in loaded.benchmarks]
+    assert queries == ["graph(scope=question)"] * 2
     metrics = {metric.entry.id for metric in loaded.metrics or ()}
     assert {"rog_f1", "strict_f1", "answer_entity_recall"} <= metrics
 
 
 def test_table_1_has_every_row_of_the_paper(tmp_path: Path) -> None:
-    ours = {(one.composition.method.id, reader(one)["model"]) for one in load("table1", tmp_path).methods}
+    ours = {(method.composition.method.id, reader(method)["model"]) for method in load("table1", tmp_path).methods}
     for row in published():
-        asked = dict(part.split("=") for part in row["setting"].split(";"))
-        method = "no_retrieval" if asked["retrieval"] == "closed_book" else METHODS[row["method"]]
-        assert (method, READERS[asked["reader"]]) in ours, row
+        queries = dict(part.split("=") for part in row["setting"].split(";"))
+        method = "no_retrieval" if queries["retrieval"] == "closed_book" else METHODS[row["method"]]
+        assert (method, READERS[queries["reader"]]) in ours, row
     assert {plan.reference.name for plan in load("table1", tmp_path).benchmarks} == {row["dataset"] for row in published()}
 
 
@@ -72,18 +72,20 @@ def test_table_1_compares_the_same_methods_under_each_reader(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["table1", "figure2"])
 def test_every_method_of_a_table_is_read_by_rogs_prompt(name: str, tmp_path: Path) -> None:
     for method in load(name, tmp_path).methods:
-        said = reader(method)
-        assert said["reading"] == "triples"
-        longest = said.get("max_new_tokens", said.get("max_tokens"))
-        assert longest == (128 if said["id"] == "seq2seq" else 512)
-        assert said["id"] != "seq2seq" or said["max_prompt_tokens"] == 507
-        assert said.get("temperature", 0) == 0
+        response = reader(method)
+        assert response["reading"] == "triples"
+        longest = response.get("max_new_tokens", response.get("max_tokens"))
+        assert longest == (128 if response["id"] == "seq2seq" else 512)
+        assert response["id"] != "seq2seq" or response["max_prompt_tokens"] == 507
+        assert response.get("temperature", 0) == 0
         assert method.composition.method.id == "no_retrieval" or method.composition.compressor is None
 
 
 def test_the_encoders_of_a_table_are_one(tmp_path: Path) -> None:
     encoders = {
-        config(one).model for one in load("table1", tmp_path).methods if one.composition.method.id in {"two_tower", "grag", "g_retriever"}
+        config(method).model
+        for method in load("table1", tmp_path).methods
+        if method.composition.method.id in {"two_tower", "grag", "g_retriever"}
     }
     assert encoders == {"distilbert-base-uncased"}
     assert {plan.config.base for plan in load("table1", tmp_path).trainings} == encoders  # type: ignore[attr-defined]
@@ -92,19 +94,19 @@ def test_the_encoders_of_a_table_are_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "wanted"), [("table1", {20}), ("worlds", {20}), ("ablations", {5}), ("gain", {5, 20})])
 def test_every_retriever_hands_on_equally_many_triples(name: str, wanted: set[int], tmp_path: Path) -> None:
     handed_on: dict[str, set[int | None]] = {}
-    for one in load(name, tmp_path).methods:
-        if one.composition.method.id not in {"no_retrieval", "oracle_evidence"}:
-            handed_on.setdefault(one.composition.method.id, set()).add(one.composition.handed_on)
+    for method in load(name, tmp_path).methods:
+        if method.composition.method.id not in {"no_retrieval", "oracle_evidence"}:
+            handed_on.setdefault(method.composition.method.id, set()).add(method.composition.handed_on)
     assert all(numbers == wanted for numbers in handed_on.values())
-    cut = [one for one in load(name, tmp_path).methods if one.composition.method.id == "g_retriever"]
-    assert all(config(one).order == "cosine" for one in cut)  # what is cut off is what is least alike
+    cut = [method for method in load(name, tmp_path).methods if method.composition.method.id == "g_retriever"]
+    assert all(config(item).order == "cosine" for item in cut)  # what is cut off is what is least alike
 
 
 def test_figure_2_sweeps_k_with_one_checkpoint(tmp_path: Path) -> None:
     loaded = load("figure2", tmp_path)
-    assert [one.composition.handed_on for one in loaded.methods] == [5, 10, 20, 30, 50, 100]
-    assert all(one.name == f"K = {one.composition.handed_on}" for one in loaded.methods)
-    assert len({config(one).model for one in loaded.methods}) == 1
+    assert [method.composition.handed_on for method in loaded.methods] == [5, 10, 20, 30, 50, 100]
+    assert all(method.name == f"K = {method.composition.handed_on}" for method in loaded.methods)
+    assert len({config(method).model for method in loaded.methods}) == 1
     ks = [metric.values["k"] for metric in loaded.metrics or () if metric.entry.id == "answer_entity_recall"]
     assert ks == [5, 10, 20, 30, 50, 100]
 
@@ -123,13 +125,13 @@ def test_the_tables_share_one_training_of_the_papers_options(name: str, tmp_path
 @pytest.mark.parametrize("name", OFFLINE)
 def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(name: str, tmp_path: Path) -> None:
     loaded = load(name, tmp_path)
-    asked = [(str(plan.reference), plan.config.relations) for plan in loaded.benchmarks]  # type: ignore[attr-defined]
-    assert asked == [("worlds/graph:test", None), ("worlds/graph:test", "unseen")]
+    queries = [(str(plan.reference), plan.config.relations) for plan in loaded.benchmarks]  # type: ignore[attr-defined]
+    assert queries == [("worlds/graph:test", None), ("worlds/graph:test", "unseen")]
     for plan in loaded.trainings:
-        said = plan.config.model_dump()
-        assert {*said.get("graph", ()), *said.get("data", ())} == {"worlds/graph:train"}
-        assert said["base"] == "minilm"
-        assert said.get("graph_options", loaded.trainings[0].config.graph_options) == loaded.trainings[0].config.graph_options  # type: ignore[attr-defined]
+        response = plan.config.model_dump()
+        assert {*response.get("graph", ()), *response.get("data", ())} == {"worlds/graph:train"}
+        assert response["base"] == "minilm"
+        assert response.get("graph_options", loaded.trainings[0].config.graph_options) == loaded.trainings[0].config.graph_options  # type: ignore[attr-defined]
     for method in loaded.methods:
         assert reader(method)["id"] == "pocket"
         assert method.name == "No retrieval" or method.composition.compressor is not None
@@ -138,8 +140,8 @@ def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(n
 def test_worlds_compares_every_graph_baseline(tmp_path: Path) -> None:
     loaded = load("worlds", tmp_path)
     wanted = {*METHODS.values(), "bm25_triples", "no_retrieval", "oracle_evidence"}
-    assert {one.composition.method.id for one in loaded.methods} == wanted
-    assert "hybrid[worlds-ce]" in {one.name for one in loaded.methods}
+    assert {method.composition.method.id for method in loaded.methods} == wanted
+    assert "hybrid[worlds-ce]" in {method.name for method in loaded.methods}
     assert Counter(plan.name for plan in loaded.trainings) == {"gpr": 1, "skp": 1, "worlds-ce": 1}
 
 
@@ -159,15 +161,15 @@ def test_ablations_differ_from_gpr_in_one_thing_each(tmp_path: Path) -> None:
     whole = options.pop("gpr")
     gain = next(plan for plan in load("gain", tmp_path).trainings if plan.name == "gpr")
     assert whole == gain.config.model_dump()
-    changed = {name: _changed(whole, one) for name, one in options.items()}
+    changed = {name: _changed(whole, item) for name, item in options.items()}
     assert changed == {
-        "without-neighbours": {"loss.neighbours"},
+        "without-neighbors": {"loss.neighbors"},
         "without-negatives": {"loss.negatives"},
-        "other-neighbours": {"sampling.nb_exclude_same_hr"},
+        "other-neighbors": {"sampling.nb_exclude_same_hr"},
         "first-token": {"pooling"},
-        "full-relations": {"linearise.rel"},
+        "full-relations": {"linearize.rel"},
     }
-    untrained = next(one for one in loaded.methods if one.name == "Without pretraining")
+    untrained = next(method for method in loaded.methods if method.name == "Without pretraining")
     assert (untrained.composition.method.id, config(untrained).model, config(untrained).pooling) == (
         "two_tower",
         whole["base"],
@@ -175,15 +177,15 @@ def test_ablations_differ_from_gpr_in_one_thing_each(tmp_path: Path) -> None:
     )
 
 
-def _changed(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> set[str]:
-    found: set[str] = set()
-    for key in one.keys() | other.keys():
-        mine, theirs = one.get(key), other.get(key)
+def _changed(item: dict[str, Any], other: dict[str, Any], prefix: str = "") -> set[str]:
+    results: set[str] = set()
+    for key in item.keys() | other.keys():
+        mine, theirs = item.get(key), other.get(key)
         if isinstance(mine, dict) and isinstance(theirs, dict):
-            found |= _changed(mine, theirs, f"{prefix}{key}.")
+            results |= _changed(mine, theirs, f"{prefix}{key}.")
         elif mine != theirs:
-            found.add(prefix + key)
-    return found
+            results.add(prefix + key)
+    return results
 
 
 @pytest.mark.slow

@@ -33,8 +33,8 @@ def test_it_was_executed_from_top_to_bottom_and_names_no_place_of_a_machine() ->
     assert "error" not in kinds
     assert "stderr" not in [output.get("name") for cell in code for output in cell["outputs"]]
     assert len(text) < 64 * 1024
-    for place in ("/home/", "/root/", "/tmp/", "/work/", "/Users/", "site-packages"):
-        assert place not in text
+    for position in ("/home/", "/root/", "/tmp/", "/work/", "/Users/", "site-packages"):
+        assert position not in text
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_executed_again_it_shows_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("RAGMETER_STORE", raising=False)
     notebook = nbformat.read(FILE, as_version=4)
     before = shown(json.loads(FILE.read_text("utf-8")))
-    place = tmp_path / "place"
-    place.mkdir()
-    NotebookClient(notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(place)}}).execute()
+    position = tmp_path / "place"
+    position.mkdir()
+    NotebookClient(notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(position)}}).execute()
     assert shown(notebook) == before

@@ -75,11 +75,11 @@ print(json.dumps({
 """
     done = start(["-c", code, str(PLUGIN / "experiment.yaml")], tmp_path, declared)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["broken"] == {}
-    assert said["failed"] == []
-    assert said["checks"] > 5
-    values = said["values"]
+    response = json.loads(done.stdout)
+    assert response["broken"] == {}
+    assert response["failed"] == []
+    assert response["checks"] > 5
+    values = response["values"]
     # Every question names its river, which is the title of the one passage that answers it.
     assert values["title alone recall@5#v1"] == values["title_overlap recall@5#v1"] == 1.0
     assert values["gold_answer em(rules=squad)#v1"] == 1.0
@@ -101,8 +101,8 @@ def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: P
     points.write_text(points.read_text() + "lost = ragmeter_example.nowhere\n")
     code = "from judges.metric import METRICS; print(sorted(m.id for m in METRICS if m.id in ('em', 'brief')));print(METRICS.broken)"
     done = start(["-c", code], tmp_path, declared)
-    found, broken = done.stdout.splitlines()
-    assert found == "['brief', 'em']"
+    result, broken = done.stdout.splitlines()
+    assert result == "['brief', 'em']"
     assert "No module named 'ragmeter_example.nowhere'" in broken
 
 
@@ -119,7 +119,7 @@ def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
     shown = ragmeter(tmp_path, target, "methods", "title_overlap")
     assert shown["kind"] == "retriever"
     assert ragmeter(tmp_path, target, "check", "method", "title_overlap")["passed"]
-    assert ragmeter(tmp_path, target, "data", "check", "rivers")["colour"] == "green"
+    assert ragmeter(tmp_path, target, "data", "check", "rivers")["color"] == "green"
     assert "at most `words` words" in json.dumps(ragmeter(tmp_path, target, "metrics", "brief"))
     (board,) = ragmeter(tmp_path, target, "run", str(PLUGIN / "experiment.yaml"))["boards"]
     methods = {row["method"]: row["metrics"] for row in board["rows"]}

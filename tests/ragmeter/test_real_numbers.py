@@ -66,10 +66,10 @@ def bm25_scores(rows: list) -> Callable[[str, list[str]], np.ndarray]:
 
     index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
     index.index(tokens(corpus), show_progress=False)
-    place = {text: number for number, text in enumerate(corpus)}
+    position = {text: number for number, text in enumerate(corpus)}
 
     def scores(question: str, passages: list[str]) -> np.ndarray:
-        return index.get_scores(tokens([question])[0])[[place[p] for p in passages]]
+        return index.get_scores(tokens([question])[0])[[position[p] for p in passages]]
 
     return scores
 
@@ -91,10 +91,10 @@ def dense_scores(rows: list) -> Callable[[str, list[str]], np.ndarray]:
 def recall_at_5(rows: list, scores: Callable[[str, list[str]], np.ndarray], *, only_found: bool) -> float:
     recalls = []
     for _, question, _, passages, positives in rows:
-        found = np.asarray(scores(question, passages), dtype=np.float64)
-        order = np.argsort(-found, kind="stable")
+        result = np.asarray(scores(question, passages), dtype=np.float64)
+        order = np.argsort(-result, kind="stable")
         if only_found:
-            order = order[found[order] > 0]
+            order = order[result[order] > 0]
         recalls.append(len(positives & set(order[:5].tolist())) / len(positives))
     return float(np.mean(recalls))
 

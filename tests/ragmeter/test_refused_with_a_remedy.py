@@ -70,10 +70,10 @@ def test_a_checkpoint_without_trainings_says_how_to_have_it() -> None:
     assert "before" in str(refused(GOOD + late).try_this)
 
 
-@pytest.mark.parametrize(("place", "what"), [("", "this is a folder"), ("/dev/null", "this is no file")])
-def test_what_is_no_file_is_called_what_it_is(place: str, what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("position", "what"), [("", "this is a folder"), ("/dev/null", "this is no file")])
+def test_what_is_no_file_is_called_what_it_is(position: str, what: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=what) as caught:
-        experiment.load(place or str(tmp_path))
+        experiment.load(position or str(tmp_path))
     assert caught.value.try_this
 
 

@@ -55,12 +55,12 @@ def test_every_file_is_valid_and_names_its_reference(name: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_and_figures_share_one_training_of_the_papers_options(name: str, tmp_path: Path) -> None:
     first = experiment.load(f"sark/{name}", store=tmp_path).trainings[0]
-    said = first.config.model_dump()
+    response = first.config.model_dump()
     paper = TRAININGS.get("sark").validate({"preset": "paper", "data": ["nq:train"], "validation": ["nq:dev"]})
     for key, value in paper.model_dump().items():
         if key not in {"data_options", "validation_options", "labels", "lists", "styles"}:
-            assert said[key] == value, key
-    assert said["labels"]["chat"]["model"] == said["styles"]["llm"]["model"] == "Qwen/Qwen2.5-14B-Instruct"
+            assert response[key] == value, key
+    assert response["labels"]["chat"]["model"] == response["styles"]["llm"]["model"] == "Qwen/Qwen2.5-14B-Instruct"
     assert first.folder(tmp_path) == experiment.load("sark/table1", store=tmp_path).trainings[0].folder(tmp_path)
 
 
@@ -75,11 +75,11 @@ def test_a_table_has_every_row_of_the_paper_or_says_which_is_published_alone(tab
     by_name = {row["method"]: row["id"] for row in rows if row["id"]}
     for method in loaded.methods:
         if method.name in by_name:
-            found = reranks_with(method)
-            assert found is not None
+            result = reranks_with(method)
+            assert result is not None
             model = by_name[method.name].partition("model=")[2].rstrip(")")
-            assert by_name[method.name].partition("(")[0] == found[0]
-            assert found[1]["model"] == model or found[0] == "sark"
+            assert by_name[method.name].partition("(")[0] == result[0]
+            assert result[1]["model"] == model or result[0] == "sark"
     (k,) = stated(rows, "k")
     assert {method.composition.handed_on for method in loaded.methods} == {int(k)}
     assert {style for mix in mixes(loaded) for style in mix} == stated(rows, "style") - {"formal"} | ({"humor"} if table == "6" else set())
@@ -120,7 +120,7 @@ def test_table_3_has_the_papers_six_readers_alone_with_sark_and_with_dprs_order(
         way = reranks_with(method)
         ways.setdefault(model, set()).add(way[0] if way else method.composition.method.id)
     assert set(ways) == stated(published("3"), "reader")
-    assert all(found == {"no_retrieval", "full_context", "sark"} for found in ways.values())
+    assert all(way == {"no_retrieval", "full_context", "sark"} for way in ways.values())
 
 
 def test_figure_4_has_every_reranker_at_every_depth() -> None:
@@ -133,10 +133,10 @@ def test_figure_4_has_every_reranker_at_every_depth() -> None:
         depths.setdefault(name, []).append(int(k))
         parts.setdefault(name, []).append(reranks_with(method))
     assert set(depths) == {"DPR order", "MiniLM", "mGTE", "BGE-Base", "BGE-Large", "SARK"}
-    assert all(found == [5, 10, 20, 30, 40, 50] for found in depths.values())
+    assert all(depth == [5, 10, 20, 30, 40, 50] for depth in depths.values())
     # What stands in one curve differs in k alone, and no two curves are the same.
-    assert all(one == found[0] for found in parts.values() for one in found)
-    assert len({str(found[0]) for found in parts.values()}) == len(parts)
+    assert all(item == part[0] for part in parts.values() for item in part)
+    assert len({str(part[0]) for part in parts.values()}) == len(parts)
 
 
 def test_figure_5_asks_with_the_papers_shares() -> None:
@@ -155,15 +155,15 @@ def test_figure_8_trains_alike_but_for_the_weights(profile: str | None) -> None:
     ]
 
 
-def differs(one: dict[str, Any], other: dict[str, Any], at: str = "") -> set[str]:
-    found = set()
-    for key in {*one, *other}:
-        first, second = one.get(key), other.get(key)
+def differs(item: dict[str, Any], other: dict[str, Any], at: str = "") -> set[str]:
+    results = set()
+    for key in {*item, *other}:
+        first, second = item.get(key), other.get(key)
         if isinstance(first, dict) and isinstance(second, dict):
-            found |= differs(first, second, f"{at}{key}.")
+            results |= differs(first, second, f"{at}{key}.")
         elif first != second:
-            found.add(f"{at}{key}")
-    return found
+            results.add(f"{at}{key}")
+    return results
 
 
 def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(tmp_path: Path) -> None:
@@ -179,15 +179,15 @@ def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(
 @pytest.mark.slow
 def test_on_worlds_every_telling_has_the_same_questions_which_no_training_saw() -> None:
     loaded = experiment.load("sark/worlds")
-    asked = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]
-    assert [told_by_name(one.name).name for one in asked] == ["formal", "50 % informal", "informal", "humor", "romance"]
-    assert len({told_by_name(one.name).base for one in asked}) == 1
-    ids = {tuple(question.id for question in one.questions) for one in asked}
+    queries = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]
+    assert [told_by_name(item.name).name for item in queries] == ["formal", "50 % informal", "informal", "humor", "romance"]
+    assert len({told_by_name(item.name).base for item in queries}) == 1
+    ids = {tuple(question.id for question in item.questions) for item in queries}
     assert len(ids) == 1
     config = loaded.trainings[0].config.model_dump()
     assert config["data"] == ("worlds/multihop:train",)
     assert config["validation"] == ("worlds/multihop:validation",)
-    assert asked[0].reference.split == "test"
+    assert queries[0].reference.split == "test"
 
 
 def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
@@ -197,11 +197,11 @@ def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
         by_name.setdefault(plan.name, []).append(plan.config.model_dump())
     (ranker,) = by_name.pop("ranker")
     assert not ranker["loss"]["styles"], "what all begin from has read formal prose alone"
-    assert all([one["seed"] for one in found] == [0, 1, 2] for found in by_name.values())
-    assert {one["base"] for found in by_name.values() for one in found} != {ranker["base"]}
-    assert all(len({one["base"] for one in found}) == 1 for found in by_name.values())
+    assert all([item["seed"] for item in result] == [0, 1, 2] for result in by_name.values())
+    assert {item["base"] for result in by_name.values() for item in result} != {ranker["base"]}
+    assert all(len({item["base"] for item in result}) == 1 for result in by_name.values())
     whole = by_name.pop("sark")[0]
-    assert {name: differs(whole, found[0]) for name, found in by_name.items()} == {
+    assert {name: differs(whole, results[0]) for name, results in by_name.items()} == {
         "formal alone": {"loss.styles"},
         "formal twice": {"loss.styles", "train.epochs"},
         "no passage": {"loss.passage"},

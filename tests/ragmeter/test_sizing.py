@@ -23,31 +23,31 @@ def test_models_are_counted_once_and_parts_without_one_count_nothing() -> None:
     dense, pocket = Component.of("dense"), Component.of("pocket")
     both = models_of([dense, Component.of("bi_encoder"), pocket])
     assert both["parameters"] == counted("minilm") + counted("pocket")
-    assert [(one["name"], one["known"]) for one in both["counted"]] == [("minilm", "header"), ("pocket", "header")]
+    assert [(item["name"], item["known"]) for item in both["counted"]] == [("minilm", "header"), ("pocket", "header")]
     assert both["weights_here"] is True
     nothing = models_of([Component.of("bm25"), Component.of("extractive")])
     assert nothing == {"parameters": 0, "weights_here": True, "counted": []}
 
 
 def test_what_an_endpoint_serves_is_not_guessed() -> None:
-    asked = models_of([Component.of("dense"), Component.of("chat", {"model": "gpt-4o-mini"})])
-    assert (asked["parameters"], asked["weights_here"]) == (None, False)
+    query = models_of([Component.of("dense"), Component.of("chat", {"model": "gpt-4o-mini"})])
+    assert (query["parameters"], query["weights_here"]) == (None, False)
     within = models_of([Component.of("hyde", {"llm": {"model": "gpt-4o-mini"}})])
     assert (within["parameters"], within["weights_here"]) == (None, False)
 
 
 def test_a_model_of_unknown_size_leaves_the_sum_unknown() -> None:
-    found = models_of([Component.of("dense", {"model": "who/knows"}), Component.of("pocket")])
-    assert (found["parameters"], found["weights_here"]) == (None, True)
-    assert {one["name"]: one["known"] for one in found["counted"]} == {"who/knows": "unknown", "pocket": "header"}
+    result = models_of([Component.of("dense", {"model": "who/knows"}), Component.of("pocket")])
+    assert (result["parameters"], result["weights_here"]) == (None, True)
+    assert {item["name"]: item["known"] for item in result["counted"]} == {"who/knows": "unknown", "pocket": "header"}
 
 
 def test_two_towers_are_two_models_and_their_folder_is_not_told(tmp_path: Path) -> None:
     for tower in ("question", "triple"):
         shutil.copytree(locate("minilm"), tmp_path / "mine" / tower)
-    found = models_of([Component.of("gpr", {"model": str(tmp_path / "mine")})])
-    assert found["parameters"] == 2 * counted("minilm")
-    assert [one["name"] for one in found["counted"]] == ["question", "triple"]
+    result = models_of([Component.of("gpr", {"model": str(tmp_path / "mine")})])
+    assert result["parameters"] == 2 * counted("minilm")
+    assert [item["name"] for item in result["counted"]] == ["question", "triple"]
 
 
 def test_a_plug_in_that_names_no_model_may_have_one() -> None:
@@ -56,8 +56,8 @@ def test_a_plug_in_that_names_no_model_may_have_one() -> None:
 
     known = Component.of("bm25")
     stranger = Component(known.entry, Options())
-    found = models_of([stranger, Component.of("pocket")])
-    assert (found["parameters"], found["weights_here"]) == (None, None)
+    result = models_of([stranger, Component.of("pocket")])
+    assert (result["parameters"], result["weights_here"]) == (None, None)
 
 
 @pytest.mark.parametrize("whole", ["bm25", "dense"])

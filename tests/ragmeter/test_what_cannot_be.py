@@ -29,10 +29,10 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOTDIR, UserError), (errno.EACCES, UserError), (errno.ENOSPC, Broke)])
 def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: type[UserError]) -> None:
-    said = unwritable(OSError(number, "no", "x/y"), try_this="another")
-    assert type(said) is kind
-    assert (said.where, said.try_this) == ("x/y", "another")
-    assert said.what == "this file cannot be written: no"
+    response = unwritable(OSError(number, "no", "x/y"), try_this="another")
+    assert type(response) is kind
+    assert (response.where, response.try_this) == ("x/y", "another")
+    assert response.what == "this file cannot be written: no"
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command,
     file, dump = tmp_path / "file.yaml", tmp_path / "dump.tsv"
     file.write_text("kept")
     dump.write_text("id\ttext\ttitle\n1\tIt is a text.\tOne\n")
-    code, _, said = ragmeter(*line.format(file=file, dump=dump).split())
-    assert code == 2, said
-    assert str(file) in said
-    assert "fault" not in said
+    code, _, response = ragmeter(*line.format(file=file, dump=dump).split())
+    assert code == 2, response
+    assert str(file) in response
+    assert "fault" not in response
     assert file.read_text() == "kept"
 
 
@@ -86,9 +86,9 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
             Journal(path)
         assert (caught.value.exit_code, caught.value.where) == (2, str(path))
         monkeypatch.setattr(questions, "_asked_about", lambda *_: pytest.fail("it was begun"))
-        asked: Any = None
+        query: Any = None
         with pytest.raises(UserError, match="the file of questions cannot be written") as caught:
-            questions.questions_of(asked, asked, asked, path)
+            questions.questions_of(query, query, query, path)
         assert (caught.value.exit_code, caught.value.where) == (2, str(path))
     journal = Journal(tmp_path / "new" / "kept.jsonl")
 
@@ -131,9 +131,9 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
         return errors.ended(command)
 
     assert ended(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.yaml/x")) == 2
-    said = json.loads(capsys.readouterr().err)["error"]
-    assert said["where"] == "a.yaml/x"
-    assert "Not a directory" in said["what"]
+    response = json.loads(capsys.readouterr().err)["error"]
+    assert response["where"] == "a.yaml/x"
+    assert "Not a directory" in response["what"]
     # One that names no place is a fault like any other.
     assert ended(OSError("odd")) == 1
     assert "ragmeter broke" in capsys.readouterr().err
@@ -155,9 +155,9 @@ def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path:
         ("submit", "verify", "main"),
         ("store", "replies", "export", "-o", str(tmp_path / "t.jsonl"), "--run", "main"),
     ):
-        code, _, said = ragmeter(*line)
+        code, _, response = ragmeter(*line)
         assert code == 2
-        assert "unknown" not in said, "these refuse the run for what it is, and not its name"
+        assert "unknown" not in response, "these refuse the run for what it is, and not its name"
 
 
 # -- doctor --------------------------------------------------------------------------------------------------------
@@ -168,10 +168,10 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
     path = store.database.path
     raw = path.read_bytes()
     path.write_bytes(b"not a database" * 100 if damage == "trash" else raw[:20_000])
-    found = [one for one in doctor._store(store.folder) if one.what == "store"]
-    assert [one.state for one in found] == ["problem"]
-    assert str(path) in found[0].detail
-    assert found[0].remedy
+    results = [item for item in doctor._store(store.folder) if item.what == "store"]
+    assert [item.state for item in results] == ["problem"]
+    assert str(path) in results[0].detail
+    assert results[0].remedy
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Sample(BaseModel):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "response"),
     [
         ({"inner": 3}, "inner: a mapping of keys is wanted"),
         ({"inner": {}}, "inner.name: is missing"),
@@ -228,10 +228,10 @@ class Sample(BaseModel):
         ({"code": "y"}, "code: must be of the form ^x"),
     ],
 )
-def test_values_that_do_not_fit_are_told_of_in_our_words(given: dict[str, object], said: str) -> None:
+def test_values_that_do_not_fit_are_told_of_in_our_words(options: dict[str, object], response: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        Sample.model_validate(given)
-    assert ": ".join(told_of(caught.value)) == said
+        Sample.model_validate(options)
+    assert ": ".join(told_of(caught.value)) == response
 
 
 def test_a_kind_that_is_not_known_keeps_its_words() -> None:
@@ -242,7 +242,7 @@ def test_a_kind_that_is_not_known_keeps_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "response"),
     [
         ({"extra": {"n": 5, "options": {"k1": "much"}}}, "option 'k1' of bm25: a number is wanted"),
         ({"extra": {"n": 5, "options": {"kk": 1}}}, "option 'kk' of bm25: is no known key"),
@@ -252,10 +252,10 @@ def test_a_kind_that_is_not_known_keeps_its_words() -> None:
         ),
     ],
 )
-def test_options_of_what_makes_sarks_rows_are_told_in_our_words(labels: dict[str, Any], said: str) -> None:
+def test_options_of_what_makes_sarks_rows_are_told_in_our_words(labels: dict[str, Any], response: str) -> None:
     config = LabelsConfig.model_validate(labels)
     with pytest.raises(UserError) as caught:
         _ = (config.extra or config).component
-    assert caught.value.what == said
+    assert caught.value.what == response
     assert "Input should" not in caught.value.what
-    assert caught.value.try_this == f"ragmeter methods {said.split(' of ')[1].partition(':')[0]}"
+    assert caught.value.try_this == f"ragmeter methods {response.split(' of ')[1].partition(':')[0]}"

@@ -47,8 +47,8 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     """The blocks of a page in order; those that are not run are left out."""
-    found = [Block(m["language"], m["title"], m["text"], m["told"] or "") for m in _FENCE.finditer(page)]
-    return [block for block in found if block.told != "not run"]
+    results = [Block(m["language"], m["title"], m["text"], m["told"] or "") for m in _FENCE.finditer(page)]
+    return [block for block in results if block.told != "not run"]
 
 
 def pattern(line: str) -> str:
@@ -65,7 +65,7 @@ def missing(shown: str, printed: str) -> str | None:
         if line.strip() == "…":
             continue
         wanted = re.compile(pattern(line))
-        if not any(wanted.fullmatch(given.strip()) for given in lines):
+        if not any(wanted.fullmatch(line.strip()) for line in lines):
             return line
     return None
 

@@ -29,7 +29,7 @@ CARD = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 4},
@@ -54,9 +54,9 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         key = f"{by.__module__} {by.__name__} {arguments} {options}"
         if key not in made:
             new = Store(tmp_path_factory.mktemp("once"))
-            found = by(new, *arguments, **options)
+            result = by(new, *arguments, **options)
             with new.database.alone() as path:
-                made[key] = shutil.copy(path, new.folder.with_suffix(".duckdb")), found
+                made[key] = shutil.copy(path, new.folder.with_suffix(".duckdb")), result
         store.folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(made[key][0], store.database.path)
         return made[key][1]
@@ -77,7 +77,7 @@ def fill(once: Callable[..., Any]) -> Fill:
 
 def filled(
     store: Store,
-    said: Mapping[str, Sequence[str | None]],
+    responses: Mapping[str, Sequence[str | None]],
     golds: Sequence[str],
     *,
     kinds: Mapping[str, str] | None = None,
@@ -110,8 +110,8 @@ def filled(
     store.put_benchmark(benchmark, benchmark.fingerprint)
     wanted = [parse(metric) for metric in metrics]
     store.put_cards([], wanted)
-    names = {method: content_hash([method]) for method in said}
-    for method, answers in said.items():
+    names = {method: content_hash([method]) for method in responses}
+    for method, answers in responses.items():
         kind = (kinds or {}).get(method, "retriever")
         run = Run(names[method], method, method, kind, {"k": 1}, "toy:dev", benchmark.fingerprint, "distractor", 0, len(golds), {})
         store.start(run)
@@ -128,6 +128,6 @@ def filled(
         scores = score(questions, predictions, wanted) if wanted else {}
         store.append(run.run, predictions, {name: np.asarray(column) for name, column in scores.items()}, passages)
         store.end(run.run, FINISHED)
-    shown = [[str(metric) for metric in wanted]] * len(said)
-    store.put_experiment("toy", "name: toy", None, None, reference, list(names.values()), names=list(said), metrics=shown)
+    shown = [[str(metric) for metric in wanted]] * len(responses)
+    store.put_experiment("toy", "name: toy", None, None, reference, list(names.values()), names=list(responses), metrics=shown)
     return {row.method: row for row in queries.runs(store, "toy")}

@@ -18,8 +18,8 @@ EM, F1, ROUGE = (str(parse(name)) for name in ("em", "f1(rules=hotpotqa)", "roug
 
 @pytest.fixture
 def runs(store: Store, fill: Any) -> dict[str, Any]:
-    found: dict[str, Any] = fill(store, {"bm25": ["a", "b"], "dense": ["a", "c"]}, ["a", "b"])
-    return found
+    results: dict[str, Any] = fill(store, {"bm25": ["a", "b"], "dense": ["a", "c"]}, ["a", "b"])
+    return results
 
 
 def again(store: Store, runs: list[str], own: list[str], name: str = "toy") -> None:
@@ -56,7 +56,7 @@ def test_columns_come_after_the_files_own_in_the_order_of_their_addition(store: 
     for metric in (ROUGE, F1, ROUGE, EM):
         add_columns(store, run, [metric])
     assert shown(store) == [(EM, ROUGE, F1)]
-    assert [one.metric for one in added_columns(store, [run])] == [ROUGE, F1]
+    assert [column.metric for column in added_columns(store, [run])] == [ROUGE, F1]
     again(store, [run], [F1, EM])
     assert shown(store) == [(F1, EM, ROUGE)]
 
@@ -98,7 +98,7 @@ def test_an_experiment_that_shows_everything_needs_no_columns(store: Store, runs
     store.put_experiment("all", "name: all", None, None, None, [run])
     add_columns(store, run, [F1])
     assert next(row.metrics for row in queries.runs(store, "all")) is None
-    assert {one.experiment for one in added_columns(store, [run])} == {"toy"}
+    assert {column.experiment for column in added_columns(store, [run])} == {"toy"}
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def test_training_data_cover_the_split_that_is_asked(reference: str, dataset: st
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("item", "other", "expected"),
     [
         # Subsets that differ in their passages alone.
         ("hotpotqa/distractor:train", "hotpotqa/fullwiki:train", True),
@@ -75,8 +75,8 @@ def test_training_data_cover_the_split_that_is_asked(reference: str, dataset: st
         ("hotpotqa/nothing:dev", "hotpotqa/fullwiki:dev", False),
     ],
 )
-def test_questions_are_the_same_under_the_names_that_the_cards_declare(one: str, other: str, expected: bool) -> None:
-    assert covers(one, other) is covers(other, one) is overlap(one, other) is expected
+def test_questions_are_the_same_under_the_names_that_the_cards_declare(item: str, other: str, expected: bool) -> None:
+    assert covers(item, other) is covers(other, item) is overlap(item, other) is expected
 
 
 def test_data_without_a_split_hold_the_questions_of_all_their_splits() -> None:

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed
 from ragmeter.board_text import RANKS, show_battles
-from results import judgements
+from results import judgments
 from results.battles import BattleBoard, Pairing, battle_boards
-from results.judgements import Match
+from results.judgments import Match
 from results.queries import RunRow
 from results.statistics import bradley_terry
 from results.statistics.intervals import holm
@@ -37,24 +37,24 @@ BY_HAND: dict[str, tuple[str | None, ...]] = {
 """By question the winner named with the answers as given and swapped; of q7 nothing is said yet."""
 
 
-def fight(store: Store, mine: RunRow, theirs: RunRow, said: Mapping[str, Sequence[str | None]]) -> None:
+def fight(store: Store, mine: RunRow, theirs: RunRow, responses: Mapping[str, Sequence[str | None]]) -> None:
     """Store verdicts, each about the order in which the answers were shown."""
-    one, other = sorted((mine, theirs), key=lambda run: run.run)
+    item, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
-    judgements.put_judge(store, JUDGE)
+    judgments.put_judge(store, JUDGE)
     every_call, every_verdict = [], []
-    for winners in said.values():
+    for winners in responses.values():
         calls, verdicts = [], []
         for part, winner in zip((AS_GIVEN, SWAPPED), winners, strict=False):
-            first = one.run if part == AS_GIVEN else other.run
+            first = item.run if part == AS_GIVEN else other.run
             verdict = winner if winner in (TIE, NONE, None) else FIRST if owner[str(winner)] == first else SECOND
             parsed = Parsed(None, "no JSON") if winner is None else Parsed({"by": "hand"})
             calls.append(JudgeCall(part, 0, "k", parsed))
             verdicts.append(dict.fromkeys(JUDGE.entry.criteria, verdict))
         every_call.append(calls)
         every_verdict.append(verdicts)
-    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
-    judgements.put_battles(store, match, JUDGE, list(said), every_call, every_verdict)
+    match = Match(item.dataset_fingerprint, item.setting, item.run, other.run)
+    judgments.put_battles(store, match, JUDGE, list(responses), every_call, every_verdict)
 
 
 def board_of(store: Store, runs: Mapping[str, RunRow], reference: str | None, **options: Any) -> BattleBoard:
@@ -63,20 +63,22 @@ def board_of(store: Store, runs: Mapping[str, RunRow], reference: str | None, **
 
 
 def overall(board: BattleBoard) -> Pairing:
-    return next(one for one in board.pairings if one.criterion == "overall")
+    return next(pairing for pairing in board.pairings if pairing.criterion == "overall")
 
 
 def overall_of(board: BattleBoard, method: str, opponent: str = "last") -> Pairing:
-    return next(one for one in board.pairings if (one.criterion, one.method, one.opponent) == ("overall", method, opponent))
+    return next(
+        pairing for pairing in board.pairings if (pairing.criterion, pairing.method, pairing.opponent) == ("overall", method, opponent)
+    )
 
 
 @pytest.fixture
 def runs(store: Store, fill: Any, once: Callable[..., dict[str, RunRow]]) -> dict[str, RunRow]:
     def fought(store: Store) -> dict[str, RunRow]:
         answers = ["x"] * len(GOLDS)
-        found: dict[str, RunRow] = fill(store, {"mine": answers, "theirs": answers}, GOLDS, metrics=())
-        fight(store, found["mine"], found["theirs"], BY_HAND)
-        return found
+        results: dict[str, RunRow] = fill(store, {"mine": answers, "theirs": answers}, GOLDS, metrics=())
+        fight(store, results["mine"], results["theirs"], BY_HAND)
+        return results
 
     return once(store, by=fought)
 
@@ -98,7 +100,7 @@ def test_the_table_made_by_hand(store: Store, runs: dict[str, RunRow]) -> None:
 
 def test_every_criterion_has_its_line(store: Store, runs: dict[str, RunRow]) -> None:
     board = board_of(store, runs, "theirs")
-    assert [one.criterion for one in board.pairings] == list(JUDGE.entry.criteria)
+    assert [pairing.criterion for pairing in board.pairings] == list(JUDGE.entry.criteria)
 
 
 @pytest.mark.slow
@@ -137,7 +139,7 @@ def test_the_table_and_json_say_what_is_missing_and_what_cannot_be(store: Store,
     assert "mine against theirs: 1 answer of both is not judged yet" in text
     assert "mine against theirs: left out, with nothing to judge by: 1 question" in text
     value = json.loads(json.dumps(board.to_json(), allow_nan=False))
-    shown = next(one for one in value["pairings"] if one["criterion"] == "overall")
+    shown = next(item for item in value["pairings"] if item["criterion"] == "overall")
     expected = {"wins": 2, "ties": 1, "losses": 2, "none": 1, "unscored": 1, "unscorable": 1, "pending": 1, "n": 6}
     assert {name: shown[name] for name in expected} == expected
     assert shown["flip_rate"] == pytest.approx(1 / 3)
@@ -147,11 +149,11 @@ def test_the_table_and_json_say_what_is_missing_and_what_cannot_be(store: Store,
 def test_rules_are_called_rules(store: Store, fill: Any) -> None:
     rule = Judge.of("rule_pairwise")
     runs = fill(store, {"mine": ["x"], "theirs": ["x"]}, ["gold"], metrics=())
-    one, other = sorted(runs.values(), key=lambda run: run.run)
-    judgements.put_judge(store, rule)
+    item, other = sorted(runs.values(), key=lambda run: run.run)
+    judgments.put_judge(store, rule)
     call = JudgeCall(AS_GIVEN, 0, None, Parsed({"by": "rule"}), "rule")
-    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
-    judgements.put_battles(store, match, rule, ["q0"], [[call]], [[dict.fromkeys(rule.entry.criteria, TIE)]])
+    match = Match(item.dataset_fingerprint, item.setting, item.run, other.run)
+    judgments.put_battles(store, match, rule, ["q0"], [[call]], [[dict.fromkeys(rule.entry.criteria, TIE)]])
     board = board_of(store, runs, None)
     console = Console(width=140, record=True, file=io.StringIO())
     show_battles(board, console)
@@ -161,10 +163,10 @@ def test_rules_are_called_rules(store: Store, fill: Any) -> None:
 
 def test_two_judges_have_two_boards(store: Store, runs: dict[str, RunRow]) -> None:
     other = Judge.of("pairwise", {"model": "m", "repetitions": 1, "temperature": 0.5})
-    judgements.put_judge(store, other)
-    (_, match), *_ = judgements.matches(store)
+    judgments.put_judge(store, other)
+    (_, match), *_ = judgments.matches(store)
     call = JudgeCall(AS_GIVEN, 0, "k", Parsed({}))
-    judgements.put_battles(store, match, other, ["q0"], [[call]], [[dict.fromkeys(other.entry.criteria, FIRST)]])
+    judgments.put_battles(store, match, other, ["q0"], [[call]], [[dict.fromkeys(other.entry.criteria, FIRST)]])
     boards = battle_boards(store, list(runs.values()), "theirs")
     assert sorted(board.judge for board in boards) == sorted((str(JUDGE), str(other)))
     assert {overall(board).rate.n for board in boards} == {1, 6}
@@ -187,8 +189,8 @@ def test_strengths_need_three_methods_and_are_those_of_the_arithmetic(store: Sto
     assert strengths["fair"].logit.value == pytest.approx(0, abs=1e-6)
     assert strengths["good"].logit.value == pytest.approx(-strengths["poor"].logit.value, abs=1e-6)
     rows = [(a, b, q, float(q < 3), order) for a, b in ((0, 1), (0, 2), (1, 2)) for q in range(4) for order in (1, 0)]
-    one, other, question, score, _ = (np.array(column) for column in zip(*rows, strict=True))
-    expected = bradley_terry(one, other, question, score, methods=3).strengths
+    item, other, question, score, _ = (np.array(column) for column in zip(*rows, strict=True))
+    expected = bradley_terry(item, other, question, score, methods=3).strengths
     assert strengths["good"].logit.value == pytest.approx(expected[0].logit.value, abs=0.02)
 
 
@@ -198,8 +200,8 @@ def test_who_surely_won_is_corrected_over_all_pairs_and_the_table_says_so(store:
     runs = fill(store, {name: ["x"] * 9 for name in names}, [f"gold{n}" for n in range(9)], metrics=())
 
     def beats(mine: str, theirs: str, wins: int, losses: int) -> None:
-        said = ["mine"] * wins + ["theirs"] * losses + [TIE] * (9 - wins - losses)
-        fight(store, runs[mine], runs[theirs], {f"q{n}": (one, one) for n, one in enumerate(said)})
+        responses = ["mine"] * wins + ["theirs"] * losses + [TIE] * (9 - wins - losses)
+        fight(store, runs[mine], runs[theirs], {f"q{n}": (item, item) for n, item in enumerate(responses)})
 
     beats("best", "last", 9, 0)
     beats("same", "last", 7, 0)
@@ -208,9 +210,9 @@ def test_who_surely_won_is_corrected_over_all_pairs_and_the_table_says_so(store:
     for mine, theirs in (("best", "same"), ("best", "other"), ("same", "other"), ("other", "last")):
         beats(mine, theirs, 4, 4)
     board = board_of(store, runs, "best")
-    chosen = [one for one in board.pairings if one.criterion == "overall"]
+    chosen = [pairing for pairing in board.pairings if pairing.criterion == "overall"]
     assert len(chosen) == 6
-    assert [one.corrected for one in chosen] == pytest.approx(holm([one.rate.p for one in chosen]))
+    assert [item.corrected for item in chosen] == pytest.approx(holm([item.rate.p for item in chosen]))
     best, same = overall_of(board, "last", "best"), overall_of(board, "same", "last")
     assert (best.rate.p, best.won) == (pytest.approx(2 / 2**9), False)
     # Its interval is [.78, 1] and its own p .016, but of six pairs.
@@ -222,15 +224,15 @@ def test_who_surely_won_is_corrected_over_all_pairs_and_the_table_says_so(store:
     assert re.search(r"last\s+0/0/9 .*▼ 0\.0 ±", text)
     assert re.search(r"same\s+7/2/0 .*(?<!▲) 88\.9 ±", text)
     assert text.count("▲") == 1  # in the legend
-    places = {name: one.places for name, one in board.strengths["overall"]}
-    assert all(f"rank {place}" in text for place in places.values())
+    positions = {name: item.places for name, item in board.strengths["overall"]}
+    assert all(f"rank {position}" in text for position in positions.values())
     assert RANKS in " ".join(text.split())
     value = json.loads(json.dumps(board.to_json(), allow_nan=False))
-    shown = {(one["method"], one["opponent"]): one for one in value["pairings"] if one["criterion"] == "overall"}
+    shown = {(item["method"], item["opponent"]): item for item in value["pairings"] if item["criterion"] == "overall"}
     assert shown["same", "last"]["corrected"] == pytest.approx(5 * 2 / 2**7)
     assert shown["same", "last"]["p"] == pytest.approx(2 / 2**7)
-    for row, (_, one) in zip(value["strengths"]["overall"], board.strengths["overall"], strict=True):
-        assert (row["band"]["low"], row["band"]["high"]) == (one.band.low, one.band.high)
+    for row, (_, item) in zip(value["strengths"]["overall"], board.strengths["overall"], strict=True):
+        assert (row["band"]["low"], row["band"]["high"]) == (item.band.low, item.band.high)
 
 
 def test_nothing_is_shown_where_nobody_has_judged(store: Store, fill: Any) -> None:

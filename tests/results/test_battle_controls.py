@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
-from results import judgements
+from results import judgments
 from results.battles import BattleBoard, Pairing, Placed, battle_boards, misplaced, not_placed, placed
-from results.judgements import Match
+from results.judgments import Match
 from results.queries import RunRow
 from results.statistics.battles import Verdict, win_rates
 from results.statistics.intervals import holm
@@ -25,24 +25,24 @@ KINDS = {
 }
 
 
-def board(said: Mapping[tuple[str, str], tuple[int, int]], controls: Mapping[str, str] = KINDS) -> BattleBoard:
+def board(responses: Mapping[tuple[str, str], tuple[int, int]], controls: Mapping[str, str] = KINDS) -> BattleBoard:
     """A board on which the first of each pair won and lost so many questions."""
     rates = []
-    for wins, losses in said.values():
+    for wins, losses in responses.values():
         verdicts = [Verdict.WIN] * wins + [Verdict.LOSS] * losses
         nought = [0] * len(verdicts)
         rates += win_rates(nought, list(range(len(verdicts))), nought, nought, verdicts)
     corrected = holm([rate.p for rate in rates])
-    pairings = [Pairing("overall", *pair, rate, corrected=p) for pair, rate, p in zip(said, rates, corrected, strict=True)]
+    pairings = [Pairing("overall", *pair, rate, corrected=p) for pair, rate, p in zip(responses, rates, corrected, strict=True)]
     return BattleBoard("j", True, "toy", "distractor", 0, 40, tuple(pairings), {}, dict(controls))
 
 
-def by_name(found: BattleBoard) -> dict[str, Placed]:
-    return {one.control: one for one in placed(found, "overall")}
+def by_name(result: BattleBoard) -> dict[str, Placed]:
+    return {item.control: item for item in placed(result, "overall")}
 
 
 def test_each_control_is_held_against_whom_it_met_whichever_side_it_stood_on() -> None:
-    found = board(
+    result = board(
         {
             ("gold", "a"): (30, 2),
             ("b", "gold"): (2, 30),
@@ -52,40 +52,40 @@ def test_each_control_is_held_against_whom_it_met_whichever_side_it_stood_on() -
             ("b", "blank"): (30, 1),
         }
     )
-    assert by_name(found) == {
+    assert by_name(result) == {
         "gold": Placed("gold", True, ("a", "b"), (), ()),
         "wrong": Placed("wrong", False, (), ("b",), ("a",)),
         "blank": Placed("blank", False, ("a", "b"), (), ()),
     }
-    assert misplaced(found, "overall") == {"wrong": ("a",)}
+    assert misplaced(result, "overall") == {"wrong": ("a",)}
 
 
 def test_a_method_above_the_gold_answer_speaks_against_the_judge() -> None:
-    found = board({("gold", "a"): (2, 30), ("gold", "b"): (14, 16)})
-    assert by_name(found)["gold"] == Placed("gold", True, (), ("b",), ("a",))
-    assert misplaced(found, "overall") == {"a": ("gold",)}
+    result = board({("gold", "a"): (2, 30), ("gold", "b"): (14, 16)})
+    assert by_name(result)["gold"] == Placed("gold", True, (), ("b",), ("a",))
+    assert misplaced(result, "overall") == {"a": ("gold",)}
 
 
 def test_a_wrong_answer_above_the_gold_answer_is_told_once() -> None:
-    found = board({("wrong", "gold"): (30, 2)})
-    assert by_name(found)["gold"].wrong == ("wrong",)
-    assert by_name(found)["wrong"].wrong == ("gold",)
-    assert misplaced(found, "overall") == {"wrong": ("gold",)}
+    result = board({("wrong", "gold"): (30, 2)})
+    assert by_name(result)["gold"].wrong == ("wrong",)
+    assert by_name(result)["wrong"].wrong == ("gold",)
+    assert misplaced(result, "overall") == {"wrong": ("gold",)}
 
 
 def test_what_is_not_sure_after_correction_speaks_against_nobody() -> None:
     # 6 of 6 is p = .031 alone, and .062 among two pairs.
     assert misplaced(board({("wrong", "a"): (6, 0)}), "overall") == {"wrong": ("a",)}
-    found = board({("wrong", "a"): (6, 0), ("b", "c"): (3, 3)})
-    assert by_name(found)["wrong"].level == ("a",)
-    assert misplaced(found, "overall") == {}
+    result = board({("wrong", "a"): (6, 0), ("b", "c"): (3, 3)})
+    assert by_name(result)["wrong"].level == ("a",)
+    assert misplaced(result, "overall") == {}
 
 
 def test_nothing_is_expected_where_nothing_is_known_beforehand() -> None:
-    found = board({("reader", "a"): (30, 2), ("passage", "a"): (30, 2), ("wrong", "blank"): (30, 2), ("a", "b"): (9, 9)})
-    assert placed(found, "overall") == []
-    assert misplaced(found, "overall") == {}
-    assert not_placed(found, "overall") == ["wrong", "blank", "passage", "reader"]
+    result = board({("reader", "a"): (30, 2), ("passage", "a"): (30, 2), ("wrong", "blank"): (30, 2), ("a", "b"): (9, 9)})
+    assert placed(result, "overall") == []
+    assert misplaced(result, "overall") == {}
+    assert not_placed(result, "overall") == ["wrong", "blank", "passage", "reader"]
     # A whole passage is no answer: beside the gold answer that is known.
     beside = board({("passage", "gold"): (30, 2), ("passage", "a"): (2, 30)})
     assert by_name(beside)["passage"] == Placed("passage", False, (), (), ("gold",))
@@ -105,16 +105,16 @@ def test_what_is_stored_says_which_runs_are_controls(store: Store, fill: Any, fi
         store, {"a": ["x"] * 12, "shuffled_answer": ["y"] * 12}, golds, metrics=(), kinds={"shuffled_answer": "control"}
     )
     judge = Judge.of("pairwise", {"model": "m", "repetitions": 1})
-    judgements.put_judge(store, judge)
-    one, other = sorted(runs.values(), key=lambda run: run.run)
-    winner = one if first_wins else other
-    said = [dict.fromkeys(judge.entry.criteria, FIRST if winner is one else SECOND)]
-    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
-    asked = [f"q{number}" for number in range(12)]
-    calls = [[JudgeCall(AS_GIVEN, 0, "k", Parsed({"by": "hand"}))] for _ in asked]
-    judgements.put_battles(store, match, judge, asked, calls, [said for _ in asked])
-    (found,) = battle_boards(store, list(runs.values()))
-    assert found.controls == {"shuffled_answer": "shuffled_answer"}
-    (where,) = placed(found, "overall")
+    judgments.put_judge(store, judge)
+    item, other = sorted(runs.values(), key=lambda run: run.run)
+    winner = item if first_wins else other
+    responses = [dict.fromkeys(judge.entry.criteria, FIRST if winner is item else SECOND)]
+    match = Match(item.dataset_fingerprint, item.setting, item.run, other.run)
+    queries = [f"q{number}" for number in range(12)]
+    calls = [[JudgeCall(AS_GIVEN, 0, "k", Parsed({"by": "hand"}))] for _ in queries]
+    judgments.put_battles(store, match, judge, queries, calls, [responses for _ in queries])
+    (result,) = battle_boards(store, list(runs.values()))
+    assert result.controls == {"shuffled_answer": "shuffled_answer"}
+    (where,) = placed(result, "overall")
     beaten = winner.method == "shuffled_answer"
     assert (where.wrong, where.right) == ((("a",), ()) if beaten else ((), ("a",)))

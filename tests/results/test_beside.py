@@ -58,39 +58,39 @@ SAME = {"retrieval": "oracle", "n": "20", "split": "dev"}
 )
 def test_status_is_whether_the_published_value_lies_in_our_interval(low: float, high: float, status: str) -> None:
     ours = Estimate(0.41, low, high, 200, 0)
-    found = compare(figure(), ours, SAME, metric="f1(rules=hotpotqa)#v1")
-    assert found.status == status
-    assert found.gap == pytest.approx(0.01)
-    assert found.differs == ()
+    result = compare(figure(), ours, SAME, metric="f1(rules=hotpotqa)#v1")
+    assert result.status == status
+    assert result.gap == pytest.approx(0.01)
+    assert result.differs == ()
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(0, 10_000), st.sampled_from(["percent", "fraction"]))
 def test_inside_is_the_plain_comparison_in_either_unit(a: float, b: float, hundredths: int, unit: str) -> None:
     low, high = min(a, b), max(a, b)
     value = f"{hundredths / 100:.2f}" if unit == "percent" else f"{hundredths / 10_000:.4f}"
-    found = compare(figure(value=value, unit=unit), Estimate(low, low, high, 9, 0), SAME)
+    result = compare(figure(value=value, unit=unit), Estimate(low, low, high, 9, 0), SAME)
     published = hundredths / 10_000
     if min(abs(published - low), abs(published - high)) > 1e-9:
-        assert found.inside == (low < published < high)
-        assert found.status == ("reproduced" if found.inside else "not reproduced")
+        assert result.inside == (low < published < high)
+        assert result.status == ("reproduced" if result.inside else "not reproduced")
 
 
 def test_another_setting_decides_nothing_and_says_what_differs() -> None:
     ours = Estimate(0.40, 0.39, 0.41, 200, 0)
-    found = compare(figure(), ours, {"retrieval": "normal", "n": "20", "k": "5"}, metric="f1(rules=musique)#v1")
-    assert found.status == "other setting"
-    assert found.inside
-    assert [(one.key, one.published, one.ours) for one in found.differs] == [
+    result = compare(figure(), ours, {"retrieval": "normal", "n": "20", "k": "5"}, metric="f1(rules=musique)#v1")
+    assert result.status == "other setting"
+    assert result.inside
+    assert [(differ.key, differ.published, differ.ours) for differ in result.differs] == [
         ("retrieval", "oracle", "normal"),
         ("split", "dev", None),
         ("metric rules", "hotpotqa", "musique"),
     ]
-    assert found.to_json()["differs"]["split"] == {"published": "dev", "ours": None}
+    assert result.to_json()["differs"]["split"] == {"published": "dev", "ours": None}
 
 
 def test_a_style_shift_that_the_paper_does_not_have_is_another_setting() -> None:
-    found = compare(figure(), None, {**SAME, "style": "informal"})
-    assert [(one.key, one.published) for one in found.differs] == [("style", None)]
+    result = compare(figure(), None, {**SAME, "style": "informal"})
+    assert [(differ.key, differ.published) for differ in result.differs] == [("style", None)]
     assert compare(figure(setting="style=informal"), None, {"style": "Informal"}).status == "undecided"
 
 
@@ -133,8 +133,8 @@ def test_options_of_an_id_must_hold() -> None:
     metric = "f1(rules=longbench)#v1"
     known = {"BAAI/bge-m3": {"BGE-M3"}, "Qwen/Qwen3-Embedding-0.6B": {"Qwen3-embedding", "Qwen3", "Original"}}
     for model, methods in known.items():
-        found = beside("longbench/musique", "document", metric, description(part("dense", model=model)))
-        assert {one.figure.method for one in found} == methods
+        results = beside("longbench/musique", "document", metric, description(part("dense", model=model)))
+        assert {item.figure.method for item in results} == methods
     assert not beside("longbench/musique", "document", metric, description(part("dense", model="minilm")))
     assert beside("longbench/musique", "document", metric, "dense(model=BAAI/bge-m3)")
     assert not beside("longbench/musique", "document", metric, "dense")
@@ -143,20 +143,20 @@ def test_options_of_an_id_must_hold() -> None:
 def test_a_run_that_reranks_is_about_its_reranker() -> None:
     reranker = part("cross_encoder", model="BAAI/bge-reranker-base")
     run = description(part("bm25"), rerankers=[reranker], k=50)
-    found = beside("nq:test", "corpus", "em(rules=strict)#v1", run)
-    assert {one.figure.method for one in found} == {"BGE-Base"}
+    results = beside("nq:test", "corpus", "em(rules=strict)#v1", run)
+    assert {item.figure.method for item in results} == {"BGE-Base"}
     assert not beside("hotpotqa", "oracle", "recall@5", run)
-    assert {one.figure.method for one in beside("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {"BM25"}
+    assert {item.figure.method for item in beside("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {"BM25"}
 
 
 def test_descriptions_of_real_compositions_are_understood() -> None:
     dense = Composition(Component.of("dense", {"preset": "bge-m3"}), k=5).describe()
     metric = "f1(rules=longbench)#v1"
-    assert {one.figure.method for one in beside("longbench/musique", "document", metric, dense)} == {"BGE-M3"}
+    assert {item.figure.method for item in beside("longbench/musique", "document", metric, dense)} == {"BGE-M3"}
     assert conditions_of_ours("nq", "corpus", dense)["retriever"] == "bge-m3"
     reranker = Component.of("cross_encoder", {"preset": "mgte"})
     reranked = Composition(Component.of("bm25"), rerankers=(reranker,)).describe()
-    assert {one.figure.method for one in beside("nq", "corpus", "em(rules=strict)#v1", reranked)} == {"mGTE"}
+    assert {item.figure.method for item in beside("nq", "corpus", "em(rules=strict)#v1", reranked)} == {"mGTE"}
     assert conditions_of_ours("nq", "corpus", reranked) == {
         "retrieval": "normal",
         "retriever": "bm25",
@@ -167,23 +167,23 @@ def test_descriptions_of_real_compositions_are_understood() -> None:
 
 
 def test_k_of_a_metric_must_be_equal_and_subsets_do_not_mix() -> None:
-    assert {one.figure.metric for one in beside("hotpotqa/distractor:dev", "oracle", "recall@5#v1", "bm25")} == {"recall@5"}
+    assert {item.figure.metric for item in beside("hotpotqa/distractor:dev", "oracle", "recall@5#v1", "bm25")} == {"recall@5"}
     assert not beside("hotpotqa", "oracle", "recall@20#v1", "bm25")
     assert not beside("longbench/qasper", "oracle", "recall@5#v1", "bm25")
     assert not beside("musique", "document", "f1(rules=longbench)#v1", "ark")
 
 
 def test_the_closest_setting_comes_first_and_nothing_twice() -> None:
-    found = beside("hotpotqa:dev", "oracle", "f1(rules=clara)#v1", "clara", stated={"cr": "32", "init": "pretraining"})
-    differing = [len(one.differs) for one in found]
+    results = beside("hotpotqa:dev", "oracle", "f1(rules=clara)#v1", "clara", stated={"cr": "32", "init": "pretraining"})
+    differing = [len(item.differs) for item in results]
     assert differing == sorted(differing)
-    assert found[0].figure.conditions["cr"] == "32"
-    printed = [(one.figure.method, one.figure.setting, one.figure.value) for one in found]
+    assert results[0].figure.conditions["cr"] == "32"
+    printed = [(item.figure.method, item.figure.setting, item.figure.value) for item in results]
     assert len(set(printed)) == len(printed)
     # Table 3 repeats rows of Table 7; the main table is the one that is shown.
     whole = find(paper="clara", method="clara", dataset="hotpotqa", metric="f1(rules=clara)")
-    assert {one.figure.table for one in found} >= {"3", "7"}
-    assert len({(f.method, f.setting, f.value) for f in whole}) == len(found)
+    assert {item.figure.table for item in results} >= {"3", "7"}
+    assert len({(f.method, f.setting, f.value) for f in whole}) == len(results)
 
 
 @dataclass(frozen=True)
@@ -215,21 +215,21 @@ class FakeBoard:
 def test_a_board_gets_the_figures_of_the_cells_that_have_any() -> None:
     cells = {name: FakeCell(Estimate(0.5, 0.4, 0.7, 100, 0)) for name in ("recall@5#v1", "ndcg@10(gain=linear)#v1")}
     rows = tuple(FakeRow(FakeRun(name, description(part(name))), cells) for name in ("bm25", "random"))
-    found = on_board(FakeBoard("hotpotqa:dev", "oracle", 100, rows))  # type: ignore[arg-type]
-    assert list(found) == [("bm25", "recall@5#v1")]
-    (comparison,) = found["bm25", "recall@5#v1"]
+    result = on_board(FakeBoard("hotpotqa:dev", "oracle", 100, rows))  # type: ignore[arg-type]
+    assert list(result) == [("bm25", "recall@5#v1")]
+    (comparison,) = result["bm25", "recall@5#v1"]
     assert comparison.figure.value == "62.09"
-    assert ("questions", "7384", "100") in [(one.key, one.published, one.ours) for one in comparison.differs]
+    assert ("questions", "7384", "100") in [(differ.key, differ.published, differ.ours) for differ in comparison.differs]
     assert comparison.status == "other setting"
     assert comparison.inside
 
 
 def test_every_figure_that_is_a_score_can_be_met() -> None:
     """A run in exactly the paper's setting is never called another setting."""
-    for one in figures():
-        if one.fraction is not None:
-            ours = Estimate(one.fraction, one.fraction, one.fraction, 10, 0)
-            assert compare(one, ours, one.conditions, metric=one.metric).status == "reproduced"
+    for item in figures():
+        if item.fraction is not None:
+            ours = Estimate(item.fraction, item.fraction, item.fraction, 10, 0)
+            assert compare(item, ours, item.conditions, metric=item.metric).status == "reproduced"
 
 
 # -- mixed styles --------------------------------------------------------------------------------------------------
@@ -238,15 +238,15 @@ BGE = description(part("full_context"), rerankers=[part("cross_encoder", model="
 
 
 def table_2(rows: list[Any]) -> list[Any]:
-    return [one for one in rows if one.figure.paper == "sark" and one.figure.table == "2"]
+    return [row for row in rows if row.figure.paper == "sark" and row.figure.table == "2"]
 
 
 @pytest.mark.parametrize("base", ["nq", "sark"])
 def test_figures_of_a_mix_are_found_under_the_questions_that_it_asks(base: str) -> None:
     dataset = f"styled:test({base},informal=0.5,by=llm,seed=0)"
-    (one,) = table_2(beside(dataset, "distractor", "em(rules=strict)", BGE))
-    assert one.figure.dataset == "nq"
-    differing = {each.key for each in one.differs}
+    (item,) = table_2(beside(dataset, "distractor", "em(rules=strict)", BGE))
+    assert item.figure.dataset == "nq"
+    differing = {each.key for each in item.differs}
     assert not differing & {"style", "formal", "split", "k"}
     assert "retrieval" in differing
 
@@ -263,19 +263,19 @@ def test_figures_of_a_mix_are_found_under_the_questions_that_it_asks(base: str) 
     ],
 )
 def test_a_mix_says_its_style_and_what_stays_formal(shares: str, style: str, formal: str | None) -> None:
-    told = conditions_of_ours(f"styled:test(nq,{shares},seed=3,draw=coin)", "distractor")
-    assert (told["style"], told.get("formal"), told["split"]) == (style, formal, "test")
+    reported = conditions_of_ours(f"styled:test(nq,{shares},seed=3,draw=coin)", "distractor")
+    assert (reported["style"], reported.get("formal"), reported["split"]) == (style, formal, "test")
 
 
 def test_another_mix_is_another_setting() -> None:
-    (one,) = table_2(beside("styled:test(nq,informal=0.25,seed=0)", "distractor", "em(rules=strict)", BGE))
-    assert {each.key: (each.published, each.ours) for each in one.differs}["formal"] == ("0.5", "0.75")
+    (item,) = table_2(beside("styled:test(nq,informal=0.25,seed=0)", "distractor", "em(rules=strict)", BGE))
+    assert {each.key: (each.published, each.ours) for each in item.differs}["formal"] == ("0.5", "0.75")
 
 
 def test_the_name_that_the_benchmark_gives_itself_is_understood() -> None:
     name = load("styled:test", {"base": "worlds/multihop", "mix": {"informal": 0.5}}).name
-    told = conditions_of_ours(name, "distractor")
-    assert (told["style"], told["formal"]) == ("informal", "0.5")
+    reported = conditions_of_ours(name, "distractor")
+    assert (reported["style"], reported["formal"]) == ("informal", "0.5")
 
 
 def test_a_dataset_without_styles_says_none() -> None:

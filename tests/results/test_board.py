@@ -25,7 +25,7 @@ CARD = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 4},
@@ -51,8 +51,8 @@ def build(store: Store, documents: list[str | None]) -> Benchmark:
         kind = "control" if name == "gold" else "retriever"
         run = Run(f"run-{name}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 4, {})
         store.start(run)
-        said = [Prediction(q.id, "x", (Evidence(passage.id, 1.0),), Usage(10, 2, seconds={"read": 0.5})) for q in questions]
-        store.append(run.run, said, {"em#v1": np.array(values)}, [passage])
+        responses = [Prediction(q.id, "x", (Evidence(passage.id, 1.0),), Usage(10, 2, seconds={"read": 0.5})) for q in questions]
+        store.append(run.run, responses, {"em#v1": np.array(values)}, [passage])
         store.end(run.run, FINISHED)
     store.put_experiment("toy", "name: toy", None, None, "bm25", [f"run-{name}" for name in SCORES])
     return benchmark
@@ -81,19 +81,19 @@ def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) ->
 
 def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
-    found = rows(store)
-    assert found["bm25"].cells["em#v1"].difference is None
-    assert found["gold"].cells["em#v1"].difference is None
-    assert found["gold"].control
+    result = rows(store)
+    assert result["bm25"].cells["em#v1"].difference is None
+    assert result["gold"].cells["em#v1"].difference is None
+    assert result["gold"].control
     expected = difference(SCORES["dense"], SCORES["bm25"])
-    assert found["dense"].cells["em#v1"].difference == expected
+    assert result["dense"].cells["em#v1"].difference == expected
 
 
 def test_p_values_are_corrected_over_the_methods_of_a_column(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
-    found = rows(store)
-    raw = sorted((found[name].cells["em#v1"].difference.p, name) for name in ("dense", "other"))
-    smallest = found[raw[0][1]].cells["em#v1"].p_holm
+    result = rows(store)
+    raw = sorted((result[name].cells["em#v1"].difference.p, name) for name in ("dense", "other"))
+    smallest = result[raw[0][1]].cells["em#v1"].p_holm
     assert smallest == pytest.approx(min(1.0, 2 * raw[0][0]))
 
 
@@ -118,12 +118,12 @@ def test_runs_with_another_setting_are_on_another_board(store: Store, fill: Fill
     other = Run("run-x", "x", "x", "retriever", {}, "toy:dev", benchmark.fingerprint, "closed_book", 0, 4, {})
     store.start(other)
     store.put_experiment("toy", "name: toy", None, None, "bm25", ["run-bm25", "run-x"])
-    found = boards(store, "toy")
-    assert [(board.setting, [row.run.method for row in board.rows]) for board in found] == [
+    results = boards(store, "toy")
+    assert [(board.setting, [row.run.method for row in board.rows]) for board in results] == [
         ("distractor", ["bm25"]),
         ("closed_book", ["x"]),
     ]
-    assert found[1].reference is None
+    assert results[1].reference is None
 
 
 def test_a_run_is_found_by_prefix_by_path_and_by_part_of_its_path(store: Store, fill: Fill) -> None:
@@ -143,9 +143,9 @@ def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store, fill: Fill)
 def test_a_questions_page_marks_gold_evidence(store: Store, fill: Fill) -> None:
     benchmark = fill(store, [None] * 4)
     question = queries.questions(store, benchmark.fingerprint)[0]
-    (said,) = queries.answers(store, question, ["run-dense"])
-    assert [(item.rank, item.gold, item.title) for item in said.evidence] == [(1, True, "T")]
-    assert said.scores == {"em#v1": 1.0}
+    (response,) = queries.answers(store, question, ["run-dense"])
+    assert [(item.rank, item.gold, item.title) for item in response.evidence] == [(1, True, "T")]
+    assert response.scores == {"em#v1": 1.0}
 
 
 def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: Store, fill: Fill) -> None:

@@ -27,7 +27,7 @@ CARD_OF_DATA = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 4},
@@ -73,14 +73,14 @@ def test_the_hash_of_a_folder_is_what_sha256sum_says(tmp_path: Path) -> None:
     (folder / "é.txt").write_text("x")
     (folder / CARD).write_text("not hashed")
     command = "find * -type f ! -path ragmeter.json -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
-    said = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=True).stdout
-    assert folder_sha256(folder) == said.split()[0]
+    response = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert folder_sha256(folder) == response.split()[0]
 
 
 def test_the_hash_does_not_depend_on_when_or_where(tmp_path: Path) -> None:
-    one, two = model(tmp_path / "one"), model(tmp_path / "two")
+    item, two = model(tmp_path / "one"), model(tmp_path / "two")
     os.utime(two / "model.safetensors", (1, 1))
-    assert folder_sha256(one) == folder_sha256(two)
+    assert folder_sha256(item) == folder_sha256(two)
 
 
 @pytest.mark.parametrize("change", ["content", "name", "more", "less"])
@@ -127,7 +127,7 @@ def test_a_tampered_folder_is_named_with_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "response"),
     [
         ("sha256", "abc", "sha256 of this checkpoint"),
         ("version", True, "version of this checkpoint"),
@@ -138,12 +138,12 @@ def test_a_tampered_folder_is_named_with_the_file(tmp_path: Path) -> None:
         ("methode", "x", "did you mean 'method'"),
     ],
 )
-def test_a_broken_card_is_refused_with_its_place(tmp_path: Path, key: str, value: Any, said: str) -> None:
+def test_a_broken_card_is_refused_with_its_place(tmp_path: Path, key: str, value: Any, response: str) -> None:
     folder = model(tmp_path / "m")
     describe(folder, method="ark", stage="s")
     card = json.loads((folder / CARD).read_text())
     (folder / CARD).write_text(json.dumps(card | {key: value}))
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=response) as caught:
         verify(folder)
     assert str(folder / CARD) in str(caught.value)
 
@@ -244,12 +244,12 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
 
 
 def test_options_name_checkpoints_at_any_depth_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = describe(model(tmp_path / "one"), method="ark", stage="s").sha256
+    item = describe(model(tmp_path / "one"), method="ark", stage="s").sha256
     two = describe(model(tmp_path / "both" / "two", b"2"), method="ark", stage="s").sha256
     model(tmp_path / "plain")
     monkeypatch.chdir(tmp_path)
-    assert checkpoints_named({"a": [{"b": ["one"]}], "c": ("both",)}) == sorted({one, two})
-    assert checkpoints_named([str(tmp_path / "one"), "one/question", "./one/../one"]) == [one]
+    assert checkpoints_named({"a": [{"b": ["one"]}], "c": ("both",)}) == sorted({item, two})
+    assert checkpoints_named([str(tmp_path / "one"), "one/question", "./one/../one"]) == [item]
     for nothing in ("plain", "nowhere", "", "bm25", 3, None, {"id": "one"}, "x" * 5000, "~nobody/x", "a\x00b"):
         assert checkpoints_named([nothing]) == []
 
@@ -269,12 +269,12 @@ def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, 
 
 
 def test_a_blessed_name_goes_first_and_moves(store: Store) -> None:
-    one, two = run_with(store, "one", None), run_with(store, "two", None)
+    item, two = run_with(store, "one", None), run_with(store, "two", None)
     assert checkpoints.bless(store, "two", found_run(store, "one"), "the first") is None
-    assert found_run(store, "two").run == one
+    assert found_run(store, "two").run == item
     before = checkpoints.bless(store, "two", found_run(store, two))
     assert before is not None
-    assert (before.run, before.note) == (one, "the first")
+    assert (before.run, before.note) == (item, "the first")
     assert found_run(store, "two").run == two
     assert [name.name for name in checkpoints.blessings(store)] == ["two"]
     checkpoints.unbless(store, "two")

@@ -27,7 +27,7 @@ CARD = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 6},
@@ -51,12 +51,12 @@ def build(
     settings: dict[str, str] | None = None,
     descriptions: dict[str, dict[str, Any]] | None = None,
     limit: int = 6,
-    asked: Sequence[tuple[str, int]] = ASKED,
+    requests: Sequence[tuple[str, int]] = ASKED,
 ) -> dict[str, RunRow]:
-    passages = [Passage(passage_id("T", str(n)), "T", str(n)) for n in range(max(count for _, count in asked))]
+    passages = [Passage(passage_id("T", str(n)), "T", str(n)) for n in range(max(count for _, count in requests))]
     questions = [
         Question(f"q{n}", f"what {n}?", ("a",), evidence=tuple(p.id for p in passages[:count]), type=kind)
-        for n, (kind, count) in enumerate(asked[:limit])
+        for n, (kind, count) in enumerate(requests[:limit])
     ]
     world = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of(passages))
     store.put_benchmark(world, world.fingerprint)
@@ -65,8 +65,8 @@ def build(
         about = (descriptions or {}).get(name, PIPELINE)
         run = f"{name}-{limit}"
         store.start(Run(run, name, "bm25", "retriever", about, "toy:dev", world.fingerprint, setting, 0, limit, {}))
-        said = [Prediction(q.id, "x", (Evidence(passages[0].id, 1.0),), Usage(1, 1)) for q in questions]
-        store.append(run, said, {EM: np.array(values[:limit], float)}, passages)
+        responses = [Prediction(q.id, "x", (Evidence(passages[0].id, 1.0),), Usage(1, 1)) for q in questions]
+        store.append(run, responses, {EM: np.array(values[:limit], float)}, passages)
         store.end(run, FINISHED)
     return {row.method: row for row in queries.runs(store) if row.run.endswith(f"-{limit}")}
 
@@ -79,10 +79,10 @@ def made(once: Callable[..., dict[str, RunRow]]) -> Made:
 @pytest.mark.slow
 def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(made: Made, store: Store) -> None:
     runs = made(store, SCORES)
-    found = compare(store, [runs[name] for name in SCORES], EM)
-    assert [(pair.first, pair.second) for pair in found.pairs] == [(0, 1), (0, 2), (1, 2)]
+    result = compare(store, [runs[name] for name in SCORES], EM)
+    assert [(pair.first, pair.second) for pair in result.pairs] == [(0, 1), (0, 2), (1, 2)]
     names = list(SCORES)
-    for pair in found.pairs:
+    for pair in result.pairs:
         ours, theirs = SCORES[names[pair.first]], SCORES[names[pair.second]]
         expected = difference(ours, theirs)
         assert pair.difference.value == pytest.approx(np.nanmean(np.array(ours) - np.array(theirs)))
@@ -90,34 +90,34 @@ def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(mad
         both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a == a and b == b]
         counts = [sum(a > b for a, b in both), sum(a == b for a, b in both), sum(a < b for a, b in both)]
         assert [pair.difference.wins, pair.difference.ties, pair.difference.losses] == counts
-    assert [pair.p_holm for pair in found.pairs] == pytest.approx(holm([pair.difference.p for pair in found.pairs]))
+    assert [pair.p_holm for pair in result.pairs] == pytest.approx(holm([pair.difference.p for pair in result.pairs]))
 
 
 def test_questions_on_which_runs_differ_come_widest_gap_first_and_one_value_alone_is_no_difference(made: Made, store: Store) -> None:
     runs = made(store, SCORES)
-    found = compare(store, [runs[name] for name in SCORES], EM)
-    assert found.apart() == [0, 2, 3, 4]
+    result = compare(store, [runs[name] for name in SCORES], EM)
+    assert result.apart() == [0, 2, 3, 4]
 
 
 def test_slices_by_type_and_by_gold_passages_cover_every_question_once(made: Made, store: Store) -> None:
     runs = made(store, SCORES)
-    found = compare(store, [runs[name] for name in SCORES], EM)
-    assert [(part.name, part.questions) for part in found.by_type] == [("bridge", 4), ("comparison", 2)]
-    assert [part.name for part in found.by_evidence] == ["1 gold passage", "2 gold passages"]
-    for part, kind in zip(found.by_type, ("bridge", "comparison"), strict=True):
+    result = compare(store, [runs[name] for name in SCORES], EM)
+    assert [(part.name, part.questions) for part in result.by_type] == [("bridge", 4), ("comparison", 2)]
+    assert [part.name for part in result.by_evidence] == ["1 gold passage", "2 gold passages"]
+    for part, kind in zip(result.by_type, ("bridge", "comparison"), strict=True):
         for number, name in enumerate(SCORES):
-            own = [value for value, asked in zip(SCORES[name], TYPES, strict=True) if asked == kind]
+            own = [value for value, query in zip(SCORES[name], TYPES, strict=True) if query == kind]
             assert part.estimates[number].value == pytest.approx(np.nanmean(own))
             assert part.zeros[number] == own.count(0)
 
 
 def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(made: Made, store: Store) -> None:
-    asked = [("b", 10), ("c", 2), ("a", 0), ("c", 1), ("b", 2), ("c", 10), ("a", 10)]
-    values = [float(number) for number in range(len(asked))]
-    runs = made(store, {"bm25": values, "dense": values}, asked=asked, limit=len(asked))
-    found = compare(store, list(runs.values()), EM)
-    assert [(part.name, part.estimates[0].value) for part in found.by_type] == [("c", 3.0), ("a", 4.0), ("b", 2.0)]
-    assert [(part.name, round(part.estimates[0].value, 3)) for part in found.by_evidence] == [
+    requests = [("b", 10), ("c", 2), ("a", 0), ("c", 1), ("b", 2), ("c", 10), ("a", 10)]
+    values = [float(number) for number in range(len(requests))]
+    runs = made(store, {"bm25": values, "dense": values}, asked=requests, limit=len(requests))
+    result = compare(store, list(runs.values()), EM)
+    assert [(part.name, part.estimates[0].value) for part in result.by_type] == [("c", 3.0), ("a", 4.0), ("b", 2.0)]
+    assert [(part.name, round(part.estimates[0].value, 3)) for part in result.by_evidence] == [
         ("no gold passage", 2.0),
         ("1 gold passage", 3.0),
         ("2 gold passages", 2.5),
@@ -150,24 +150,24 @@ SETTINGS = {
 @pytest.mark.slow
 def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(made: Made, store: Store) -> None:
     runs = made(store, STAGES, settings=SETTINGS)
-    found = attribution(store, runs["usual"], EM)
-    assert not found.missing
-    assert found.losses is not None
-    assert found.questions == 6
-    assert found.losses.retrieval.value == pytest.approx(1 / 6)
-    assert found.losses.reranking.value == pytest.approx(1 / 6)
-    assert found.losses.reading.value == pytest.approx(2 / 6)
-    assert found.losses.evidence_gain.value == pytest.approx(1 / 6)
-    assert found.losses.compression is None
+    result = attribution(store, runs["usual"], EM)
+    assert not result.missing
+    assert result.losses is not None
+    assert result.questions == 6
+    assert result.losses.retrieval.value == pytest.approx(1 / 6)
+    assert result.losses.reranking.value == pytest.approx(1 / 6)
+    assert result.losses.reading.value == pytest.approx(2 / 6)
+    assert result.losses.evidence_gain.value == pytest.approx(1 / 6)
+    assert result.losses.compression is None
 
 
 @pytest.mark.slow
 def test_runs_of_another_pipeline_do_not_stand_in(made: Made, store: Store) -> None:
     other: dict[str, Any] = {**PIPELINE, "reader": {"id": "another"}}
     runs = made(store, STAGES, settings=SETTINGS, descriptions={"noisy": other, "blind": other})
-    found = attribution(store, runs["usual"], EM)
-    assert found.losses is None
-    assert found.missing == (SETTINGS["noisy"], "closed_book")
+    result = attribution(store, runs["usual"], EM)
+    assert result.losses is None
+    assert result.missing == (SETTINGS["noisy"], "closed_book")
 
 
 @pytest.mark.slow
@@ -179,17 +179,17 @@ def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_i
         settings={**SETTINGS, "full": "gold_only"},
         descriptions=dict.fromkeys(STAGES, squeezed),
     )
-    found = attribution(store, runs["usual"], EM)
-    assert found.losses is not None
-    assert found.losses.compression is not None
-    assert found.losses.compression.value == pytest.approx(1 / 6)
-    assert found.losses.reading.value == pytest.approx(1 / 6)
+    result = attribution(store, runs["usual"], EM)
+    assert result.losses is not None
+    assert result.losses.compression is not None
+    assert result.losses.compression.value == pytest.approx(1 / 6)
+    assert result.losses.reading.value == pytest.approx(1 / 6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["corpus", "closed_book"])
 def test_a_setting_without_candidates_says_why_nothing_can_be_split(made: Made, setting: str, store: Store) -> None:
     runs = made(store, {"usual": STAGES["usual"]}, settings={"usual": setting})
-    found = attribution(store, runs["usual"], EM)
-    assert found.losses is None
-    assert "positives" in found.obstacle or "evidence" in found.obstacle
+    result = attribution(store, runs["usual"], EM)
+    assert result.losses is None
+    assert "positives" in result.obstacle or "evidence" in result.obstacle

@@ -33,16 +33,16 @@ def rows(**columns: list[RunRow]) -> list[Contestant]:
     return contestants(columns, {}, {})
 
 
-def told(found: list[Contestant]) -> dict[str, list[str]]:
-    assert len({row.name for row in found}) == len({row.key for row in found}) == len(found)
-    return {row.name: sorted(row.runs) for row in found}
+def told(results: list[Contestant]) -> dict[str, list[str]]:
+    assert len({row.name for row in results}) == len({row.key for row in results}) == len(results)
+    return {row.name: sorted(row.runs) for row in results}
 
 
 def test_pipelines_of_one_name_are_told_apart_by_their_methods() -> None:
-    found = rows(a=[run(1, experiment="x")], b=[run(2, method="dense", k=50, experiment="y")], c=[run(3, "other")])
-    assert told(found) == {"ours · bm25": ["a"], "ours · dense": ["b"], "other": ["c"]}
-    assert found[2].key == key_of("other")
-    assert key_of("ours") not in {row.key for row in found}
+    results = rows(a=[run(1, experiment="x")], b=[run(2, method="dense", k=50, experiment="y")], c=[run(3, "other")])
+    assert told(results) == {"ours · bm25": ["a"], "ours · dense": ["b"], "other": ["c"]}
+    assert results[2].key == key_of("other")
+    assert key_of("ours") not in {row.key for row in results}
 
 
 def test_pipelines_of_one_method_are_told_apart_by_their_experiments_and_else_by_a_run() -> None:
@@ -52,20 +52,20 @@ def test_pipelines_of_one_method_are_told_apart_by_their_experiments_and_else_by
 
 
 def test_a_name_that_somebody_has_is_not_given_again() -> None:
-    found = rows(a=[run(1, experiment="x")], b=[run(2, method="dense", experiment="y")], c=[run(3, "ours · bm25")])
-    assert told(found) == {"ours · x": ["a"], "ours · y": ["b"], "ours · bm25": ["c"]}
+    result = rows(a=[run(1, experiment="x")], b=[run(2, method="dense", experiment="y")], c=[run(3, "ours · bm25")])
+    assert told(result) == {"ours · x": ["a"], "ours · y": ["b"], "ours · bm25": ["c"]}
 
 
 def test_one_pipeline_is_one_contestant_in_whatever_experiments_and_under_its_own_key() -> None:
-    found = rows(a=[run(1, experiment="x")], b=[run(2, experiment="y")], c=[run(3, experiment="-")])
-    assert told(found) == {"ours": ["a", "b", "c"]}
-    assert found[0].key == key_of("ours")
+    result = rows(a=[run(1, experiment="x")], b=[run(2, experiment="y")], c=[run(3, experiment="-")])
+    assert told(result) == {"ours": ["a", "b", "c"]}
+    assert result[0].key == key_of("ours")
 
 
 def test_within_an_experiment_a_name_is_one_contestant_whichever_training_seed_stands_for_it() -> None:
     weights = [{"method": {"id": "sark", "config": {"model": f"seed-{seed}"}, "weights": str(seed)}} for seed in (0, 1)]
-    found = rows(a=[run(1, description=weights[0])], b=[run(2, description=weights[1])])
-    assert told(found) == {"ours": ["a", "b"]}
+    result = rows(a=[run(1, description=weights[0])], b=[run(2, description=weights[1])])
+    assert told(result) == {"ours": ["a", "b"]}
     apart = rows(a=[run(1, description=weights[0], experiment="x")], b=[run(2, description=weights[1])])
     assert len(told(apart)) == 2
 
@@ -76,6 +76,6 @@ def test_one_pipeline_twice_in_a_column_is_two_contestants() -> None:
 
 
 def test_submissions_keep_name_and_version_and_never_merge_with_own_runs() -> None:
-    found = rows(a=[sent(1, "ours@1")], b=[run(2, "ours@1")], c=[sent(3, "ours@1")])
-    assert told(found) == {"ours@1": ["a", "c"], "ours@1 · bm25": ["b"]}
-    assert next(row for row in found if row.name == "ours@1").key == key_of("ours@1")
+    results = rows(a=[sent(1, "ours@1")], b=[run(2, "ours@1")], c=[sent(3, "ours@1")])
+    assert told(results) == {"ours@1": ["a", "c"], "ours@1 · bm25": ["b"]}
+    assert next(row for row in results if row.name == "ours@1").key == key_of("ours@1")

@@ -16,9 +16,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import FAILED, Evidence, Prediction, Usage
-from results import exchange, judgements, queries
+from results import exchange, judgments, queries
 from results.invariants import check_run, violations
-from results.judgements import Match, with_present
+from results.judgments import Match, with_present
 from results.labels import labels, standing
 from results.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
 
@@ -33,12 +33,12 @@ def run_of(name: str) -> Run:
 def fill(store: Store, name: str, numbers: Sequence[int], *, failed: bool = False, metric: str = METRIC) -> None:
     """Answer questions of a run; question n scores n / 10."""
     store.start(run_of(name))
-    said = [
+    responses = [
         Prediction(f"q{n}", "" if failed else f"{name} {n}", (Evidence(f"p{n}", 1.0),), Usage(), {FAILED: "cut"} if failed else {})
         for n in numbers
     ]
     values = np.zeros(len(numbers)) if failed else np.array(numbers, float) / 10
-    store.append(name, said, {metric: values}, [Passage(f"p{n}", "T", "x") for n in numbers])
+    store.append(name, responses, {metric: values}, [Passage(f"p{n}", "T", "x") for n in numbers])
     if len(store.finished_questions(name)) == QUESTIONS:
         store.end(name, FINISHED)
 
@@ -51,9 +51,9 @@ def rows(store: Store, table: str) -> list[tuple[object, ...]]:
 def content(store: Store) -> dict[str, list[tuple[object, ...]]]:
     """All that runs wrote; means without the last bit, which depends on the order of adding."""
     with store.database.reading():
-        found = {table: rows(store, table) for table in (*BY_RUN, "passages")}
-    found["summaries"] = [tuple(round(value, 12) if isinstance(value, float) else value for value in row) for row in found["summaries"]]
-    return found
+        results = {table: rows(store, table) for table in (*BY_RUN, "passages")}
+    results["summaries"] = [tuple(round(value, 12) if isinstance(value, float) else value for value in row) for row in results["summaries"]]
+    return results
 
 
 def summary(store: Store, run: str) -> tuple[object, ...]:
@@ -106,7 +106,7 @@ def test_an_answer_replaces_a_failure_and_never_the_other_way_round(tmp_path: Pa
     fill(other, "r1", [1])
     fill(other, "r1", [2], failed=True)
     exchange.merge(store, other.folder)
-    assert [said.answer for said in store.predictions("r1") if not said.notes.get(FAILED)] == ["r1 1", "r1 2"]
+    assert [prediction.answer for prediction in store.predictions("r1") if not prediction.notes.get(FAILED)] == ["r1 1", "r1 2"]
     assert summary(store, "r1")[:3] == (2, 2, pytest.approx(0.15))
 
 
@@ -200,8 +200,8 @@ def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
 def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
     run = run_of("big")
     store.start(run)
-    said = [Prediction(f"q{n}", f"{n} " * 50, (), Usage()) for n in range(20_000)]
-    store.append("big", said, {METRIC: np.zeros(len(said))})
+    responses = [Prediction(f"q{n}", f"{n} " * 50, (), Usage()) for n in range(20_000)]
+    store.append("big", responses, {METRIC: np.zeros(len(responses))})
     fill(store, "r1", range(QUESTIONS))
     store.forget("big")
     before_rows = content(store)
@@ -225,20 +225,20 @@ def judge_match(store: Store, run: str, number: int, value: float | None) -> Non
     """Let the match judge say something of a question; None: it failed."""
     parsed = Parsed(None, "no verdict") if value is None else Parsed({"verdict": f"worth {value}"})
     score = Score(value, parsed.unscored)
-    judgements.put_judge(store, MATCH)
-    judgements.put_judgements(
+    judgments.put_judge(store, MATCH)
+    judgments.put_judgments(
         store, run, MATCH, [f"q{number}"], [[JudgeCall("match", 0, f"k{number}", parsed, "m")]], [dict.fromkeys(MATCH.metrics, score)]
     )
 
 
 def judge_pair(store: Store, number: int, verdict: str) -> None:
     calls = [JudgeCall(part, 0, f"p{number}", Parsed({"said": verdict}), "m") for part in (AS_GIVEN, SWAPPED)]
-    said = [dict.fromkeys(PAIRWISE.entry.criteria, verdict)] * 2
-    judgements.put_judge(store, PAIRWISE)
-    judgements.put_battles(store, PAIR, PAIRWISE, [f"q{number}"], [calls], [said])
+    response = [dict.fromkeys(PAIRWISE.entry.criteria, verdict)] * 2
+    judgments.put_judge(store, PAIRWISE)
+    judgments.put_battles(store, PAIR, PAIRWISE, [f"q{number}"], [calls], [response])
 
 
-def label(store: Store, number: int, other: str | None, said: str, annotator: str = "ann") -> None:
+def label(store: Store, number: int, other: str | None, response: str, annotator: str = "ann") -> None:
     """Let a person say something of what is answered at present."""
     with store.database.writing() as connection:
         known = connection.execute("SELECT 1 FROM questions WHERE question = ?", [f"q{number}"]).fetchone()
@@ -250,11 +250,11 @@ def label(store: Store, number: int, other: str | None, said: str, annotator: st
         connection.execute(
             f"""INSERT INTO annotations SELECT dataset_fingerprint, 'corpus', question, one, other, 'overall', ?, ?, '',
                 now()::TIMESTAMP, present FROM ({with_present(item)})""",
-            [annotator, said, other],
+            [annotator, response, other],
         )
 
 
-def with_judgements(store: Store) -> None:
+def with_judgments(store: Store) -> None:
     """Two runs, of which judges and people have said something."""
     for run in ("r1", "r2"):
         fill(store, run, range(3))
@@ -269,7 +269,7 @@ def with_judgements(store: Store) -> None:
 @pytest.fixture
 def judged(once: Callable[..., None]) -> Judged:
     def fill(store: Store) -> Store:
-        once(store, by=with_judgements)
+        once(store, by=with_judgments)
         return store
 
     return fill
@@ -281,7 +281,7 @@ def said(store: Store) -> dict[str, list[tuple[object, ...]]]:
 
 
 @pytest.mark.slow
-def test_judgements_battles_and_labels_survive_an_export(judged: Judged, tmp_path: Path) -> None:
+def test_judgments_battles_and_labels_survive_an_export(judged: Judged, tmp_path: Path) -> None:
     store, copy = judged(Store(tmp_path / "a")), Store(tmp_path / "b")
     exchange.export(store, tmp_path / "out")
     exchange.merge(copy, tmp_path / "out")
@@ -300,8 +300,8 @@ def test_an_export_of_one_run_takes_no_battle_with_another_along(judged: Judged,
     exchange.merge(copy, tmp_path / "out")
     assert rows(copy, "battles") == rows(copy, "battle_calls") == []
     assert [row[5] for row in rows(copy, "annotations")] == ["overall"]
-    assert judgements.judged(copy, "r1", MATCH) == {"q0", "q1"}
-    assert judgements.judged_runs(copy, str(MATCH)) == ["r1"]
+    assert judgments.judged(copy, "r1", MATCH) == {"q0", "q1"}
+    assert judgments.judged_runs(copy, str(MATCH)) == ["r1"]
 
 
 @pytest.mark.slow
@@ -316,10 +316,10 @@ def test_judges_of_two_stores_come_together(judged: Judged, tmp_path: Path) -> N
     label(other, 0, "r2", "other")
     label(other, 0, "r2", "other", "bob")
     exchange.merge(store, other.folder)
-    found = judgements.scores(store, "r1", str(MATCH))
-    assert {question: score["accuracy"].value for question, score in found.items()} == {"q0": 1.0, "q1": None, "q2": 0.0}
-    assert judgements.calls(store, "r1", str(MATCH))["q0"][0].parsed.value == {"verdict": "worth 1.0"}
-    battles = judgements.battles(store, "d1", "corpus", str(PAIRWISE))
+    result = judgments.scores(store, "r1", str(MATCH))
+    assert {question: score["accuracy"].value for question, score in result.items()} == {"q0": 1.0, "q1": None, "q2": 0.0}
+    assert judgments.calls(store, "r1", str(MATCH))["q0"][0].parsed.value == {"verdict": "worth 1.0"}
+    battles = judgments.battles(store, "d1", "corpus", str(PAIRWISE))
     assert len(battles) == 3 * 2 * len(PAIRWISE.entry.criteria)
     assert {battle.verdict for battle in battles if battle.question == "q1"} == {TIE}
     assert sorted((row[6], row[7]) for row in rows(store, "annotations") if row[4]) == [("ann", "one"), ("bob", "other")]
@@ -330,9 +330,9 @@ def test_calls_of_two_judgings_are_never_mixed(judged: Judged, tmp_path: Path) -
     store, other = judged(Store(tmp_path / "a")), judged(Store(tmp_path / "b"))
     parsed = Parsed({"verdict": "x"})
     again = [JudgeCall("match", repetition, "k9", parsed, "m") for repetition in range(3)]
-    judgements.put_judgements(other, "r1", MATCH, ["q0"], [again], [{name: Score(0.0) for name in MATCH.metrics}])
+    judgments.put_judgments(other, "r1", MATCH, ["q0"], [again], [{name: Score(0.0) for name in MATCH.metrics}])
     exchange.merge(store, other.folder)
-    assert len(judgements.calls(store, "r1", str(MATCH))["q0"]) == 1
+    assert len(judgments.calls(store, "r1", str(MATCH))["q0"]) == 1
 
 
 @pytest.mark.slow
@@ -344,8 +344,8 @@ def test_what_was_said_of_a_failure_goes_when_the_answer_comes(judged: Judged, t
     judge_pair(store, 0, SECOND)
     label(store, 0, None, "wrong", "bob")
     exchange.merge(store, other.folder)
-    assert judgements.scores(store, "r1", str(MATCH))["q0"]["accuracy"].value == 1.0
-    mine = {battle.part: battle.verdict for battle in judgements.battles(store, "d1", "corpus", str(PAIRWISE)) if battle.question == "q0"}
+    assert judgments.scores(store, "r1", str(MATCH))["q0"]["accuracy"].value == 1.0
+    mine = {battle.part: battle.verdict for battle in judgments.battles(store, "d1", "corpus", str(PAIRWISE)) if battle.question == "q0"}
     assert mine == {AS_GIVEN: "one", SWAPPED: "other"}
     assert "bob" not in {label.annotator for label in labels(store)}
     assert standing(store) == (2, 1)  # of a failure people said something, too
@@ -361,8 +361,8 @@ def test_what_is_said_elsewhere_of_a_failure_is_not_taken_for_the_answer_here(tm
     judge_pair(other, 0, SECOND)
     label(other, 0, None, "wrong")
     exchange.merge(store, other.folder)
-    assert judgements.judged(store, "r1", MATCH) == set()
-    assert judgements.judged(store, "r2", MATCH) == {"q0"}
+    assert judgments.judged(store, "r1", MATCH) == set()
+    assert judgments.judged(store, "r2", MATCH) == {"q0"}
     assert store.scored("r1") == {METRIC: 1}
     assert store.scored("r2").keys() >= {METRIC, "cover_em#v1"}
     assert rows(store, "battles") == labels(store) == []
@@ -372,7 +372,7 @@ def test_what_is_said_elsewhere_of_a_failure_is_not_taken_for_the_answer_here(tm
 @pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True])
 def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Path, old: bool) -> None:
-    """Those of an export that does not say what was labelled were about what was said there."""
+    """Those of an export that does not say what was labeled were about what was said there."""
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(other, "r1", [0, 1])
     label(other, 0, None, "right")
@@ -383,7 +383,7 @@ def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Pa
     if old:
         path = tmp_path / "out" / "annotations.parquet"
         with duckdb.connect() as connection:
-            connection.execute(f"CREATE TABLE t AS SELECT * EXCLUDE (labelled) FROM '{path}'")
+            connection.execute(f"CREATE TABLE t AS SELECT * EXCLUDE (labeled) FROM '{path}'")
             connection.execute(f"COPY t TO '{path}'")
     exchange.merge(store, tmp_path / "out")
     assert [label.question for label in labels(store)] == ["q0"]
@@ -419,12 +419,12 @@ def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(judged: Judge
 
 def test_merging_completes_gold_that_is_lacking_here(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
-    for one in (store, other):
-        fill(one, "r1", [1])
-        with one.database.writing() as connection:
+    for item in (store, other):
+        fill(item, "r1", [1])
+        with item.database.writing() as connection:
             insert(connection, "questions", {"dataset_fingerprint": ["d1"], "question": ["q1"], "position": [0],
                    "text": ["?"], "answers": [["a"]], "golds": [["a"]], "evidence": [[]], "supporting_facts": [[]],
-                   "type": [""], "document_id": [None], "record": [None if one is store else "{}"]})  # fmt: skip
+                   "type": [""], "document_id": [None], "record": [None if item is store else "{}"]})  # fmt: skip
     exchange.merge(store, other.folder)
     assert [row[-1] for row in rows(store, "questions")] == ["{}"]
 
@@ -449,5 +449,5 @@ def test_pruning_takes_what_was_said_of_a_run(judged: Judged, store: Store) -> N
     exchange.prune(store, ["r1"])
     assert rows(store, "battles") == rows(store, "battle_calls") == labels(store) == []
     assert standing(store) == (0, 2)  # people's work is kept
-    assert judgements.judged_runs(store, str(MATCH)) == ["r2"]
+    assert judgments.judged_runs(store, str(MATCH)) == ["r2"]
     assert {row[0] for table in BY_RUN for row in rows(store, table)} == {"r2"}

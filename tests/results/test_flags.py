@@ -13,7 +13,7 @@ from rich.console import Console
 from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import METRICS, register
 from ragmeter.board_text import show_board
-from results import judgements
+from results import judgments
 from results.board import add_columns, boards, wrongly_ranked
 from results.store import Store
 
@@ -45,11 +45,11 @@ def flagged(store: Store, fill: Any, metric: str) -> list[str]:
     console = Console(width=200, record=True, file=io.StringIO())
     show_board(board, console)
     text = console.export_text()
-    found = [sentence for wrong in board.flags.values() for sentence in wrong]
+    results = [sentence for wrong in board.flags.values() for sentence in wrong]
     assert board.to_json()["flags"] == board.flags
-    assert ("⚑" in text) == bool(found)
-    assert all(sentence in text for sentence in found)
-    return found
+    assert ("⚑" in text) == bool(results)
+    assert all(sentence in text for sentence in results)
+    return results
 
 
 def made_up(worth: dict[str, float], *, higher: bool = True, group: str = "answer") -> str:
@@ -83,8 +83,8 @@ def test_a_metric_of_length_is_flagged_for_all_it_gets_wrong(store: Store, fill:
         """Characters of the answer."""
         return np.array([len(answer) for answer in batch.answers], dtype=float)
 
-    found = flagged(store, fill, "too_long")
-    assert found == [
+    result = flagged(store, fill, "too_long")
+    assert result == [
         "ranks idk above the gold answer",
         "ranks whole_passage above the gold answer",
         "ranks idk as high as the best method",
@@ -93,8 +93,8 @@ def test_a_metric_of_length_is_flagged_for_all_it_gets_wrong(store: Store, fill:
 
 
 def test_each_control_above_the_gold_is_named(store: Store, fill: Any, scratch: None) -> None:
-    found = flagged(store, fill, made_up({"good": 0.5, "gold_answer": 0.8, "idk": 0.9, "whole_passage": 0.9}))
-    assert {f"ranks {worthless} above the gold answer" for worthless in ("idk", "whole_passage")} <= {*found}
+    result = flagged(store, fill, made_up({"good": 0.5, "gold_answer": 0.8, "idk": 0.9, "whole_passage": 0.9}))
+    assert {f"ranks {worthless} above the gold answer" for worthless in ("idk", "whole_passage")} <= {*result}
 
 
 def test_a_method_above_the_gold_answer_is_flagged(store: Store, fill: Any, scratch: None) -> None:
@@ -112,8 +112,8 @@ def test_a_method_above_the_gold_answer_is_flagged(store: Store, fill: Any, scra
 def test_where_less_is_better_the_controls_are_turned_too(store: Store, fill: Any, scratch: None) -> None:
     worth = {"good": 0.5, "bad": 0.8, "idk": 1.0, "empty_answer": 1.0, "shuffled_answer": 1.0, "whole_passage": 1.0}
     # The shuffled answers are gold answers too, to a metric that reads the answer alone.
-    found = flagged(store, fill, made_up(worth | {"gold_answer": 0.0}, higher=False))
-    assert found == ["ranks shuffled_answer as high as the best method"]
+    result = flagged(store, fill, made_up(worth | {"gold_answer": 0.0}, higher=False))
+    assert result == ["ranks shuffled_answer as high as the best method"]
     assert wrongly_ranked({"gold_answer": -0.0, "idk": -1.0, "whole_passage": -1.0}, {"good": -0.5}) == []
 
 
@@ -133,12 +133,12 @@ def test_without_controls_there_is_nothing_to_flag(store: Store, fill: Any) -> N
 def test_a_judge_is_held_to_the_controls_and_its_shares_are_not(store: Store, fill: Any) -> None:
     runs = fill(store, {**METHODS, **CONTROLS}, ["ann", "bob", "cyd"], kinds=KINDS, metrics=())
     judge = Judge.of("match", {"model": "m"})
-    judgements.put_judge(store, judge)
+    judgments.put_judge(store, judge)
     for name, run in runs.items():
         value = 1.0 if name in ("idk", "gold_answer") else 0.5
         call = JudgeCall("match", 0, "k", Parsed({"verdict": "Match"}))
         score = {"accuracy": Score(value), "partial": Score(1.0), "mismatch": Score(1.0)}
-        judgements.put_judgements(store, run.run, judge, ["q0", "q1"], [[call]] * 2, [score] * 2)
+        judgments.put_judgments(store, run.run, judge, ["q0", "q1"], [[call]] * 2, [score] * 2)
         add_columns(store, run.run, list(judge.metrics.values()))
     (board,) = boards(store, "toy")
     assert board.flags == {

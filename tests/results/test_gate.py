@@ -26,7 +26,7 @@ CARD = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 4},
@@ -37,8 +37,8 @@ F1, EM = "f1(rules=squad)#v1", "em(rules=squad)#v1"
 
 
 def questions(store: Store, count: int, documents: int = 0, subset: str = "dev") -> Benchmark:
-    asked = [Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n % documents}" if documents else None) for n in range(count)]
-    benchmark = Benchmark(DataReference("toy", None, subset), 1, CARD, asked, Corpus.of([]))
+    requests = [Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n % documents}" if documents else None) for n in range(count)]
+    benchmark = Benchmark(DataReference("toy", None, subset), 1, CARD, requests, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     store.put_cards([], [parse("f1"), parse("em")])
     return benchmark
@@ -78,28 +78,28 @@ def coin(seed: int, count: int, share: float) -> np.ndarray:
 
 def gate(store: Store, baseline: Any, candidate: Any, count: int = 600, **how: Any) -> Gate:
     benchmark = questions(store, count)
-    one = run_of(store, benchmark, "baseline", {F1: baseline})
+    item = run_of(store, benchmark, "baseline", {F1: baseline})
     two = run_of(store, benchmark, "candidate", {F1: candidate})
-    return ask(store, one, two, **({"metrics": ["f1"], "margin": 0.01} | how))
+    return ask(store, item, two, **({"metrics": ["f1"], "margin": 0.01} | how))
 
 
 @pytest.mark.slow
 def test_a_clearly_worse_candidate_regresses(store: Store) -> None:
-    found = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
-    assert (found.outcome, found.exit_code) == ("regressed", 100)
+    result = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
+    assert (result.outcome, result.exit_code) == ("regressed", 100)
 
 
 @pytest.mark.slow
 def test_a_candidate_that_wins_passes(store: Store) -> None:
-    found = gate(store, coin(1, 600, 0.5), coin(2, 600, 0.8))
-    assert (found.outcome, found.exit_code) == ("pass", 0)
+    result = gate(store, coin(1, 600, 0.5), coin(2, 600, 0.8))
+    assert (result.outcome, result.exit_code) == ("pass", 0)
 
 
 @pytest.mark.slow
 def test_a_tiny_question_set_cannot_tell_and_says_how_many_could(store: Store) -> None:
-    found = gate(store, coin(1, 12, 0.6), coin(2, 12, 0.6), 12)
-    (verdict,) = found.verdicts
-    assert (found.outcome, found.exit_code) == ("inconclusive", 101)
+    result = gate(store, coin(1, 12, 0.6), coin(2, 12, 0.6), 12)
+    (verdict,) = result.verdicts
+    assert (result.outcome, result.exit_code) == ("inconclusive", 101)
     assert verdict.decision.difference.n == 12
     assert verdict.detectable > 0.1
     assert verdict.questions_needed is not None
@@ -108,10 +108,10 @@ def test_a_tiny_question_set_cannot_tell_and_says_how_many_could(store: Store) -
 
 @pytest.mark.slow
 def test_the_decision_is_that_of_the_statistics(store: Store) -> None:
-    one, two = coin(1, 300, 0.6), coin(2, 300, 0.55)
-    (verdict,) = gate(store, one, two, 300, margin=0.05).verdicts
-    assert verdict.decision == non_inferiority(two, one, margin=0.05)
-    assert (verdict.baseline, verdict.candidate) == pytest.approx((one.mean(), two.mean()))
+    item, two = coin(1, 300, 0.6), coin(2, 300, 0.55)
+    (verdict,) = gate(store, item, two, 300, margin=0.05).verdicts
+    assert verdict.decision == non_inferiority(two, item, margin=0.05)
+    assert (verdict.baseline, verdict.candidate) == pytest.approx((item.mean(), two.mean()))
 
 
 @pytest.mark.slow
@@ -124,12 +124,12 @@ def test_the_same_scores_pass_only_where_so_many_questions_would_have_shown_a_lo
 @pytest.mark.parametrize(("count", "outcome"), [(367, "inconclusive"), (368, "pass")])
 def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(store: Store, count: int, outcome: str) -> None:
     # (1 - 0.01)^n = 0.025 at n = 367.04: a loss that happens to 1 % of all questions is then missed by all of n.
-    found = gate(store, np.ones(count), np.ones(count), count)
-    assert found.outcome == outcome
+    result = gate(store, np.ones(count), np.ones(count), count)
+    assert result.outcome == outcome
     if outcome == "inconclusive":
-        (verdict,) = found.verdicts
+        (verdict,) = result.verdicts
         assert verdict.questions_needed == 368
-        assert any("none of 367 questions got worse" in remark for remark in found.remarks)
+        assert any("none of 367 questions got worse" in remark for remark in result.remarks)
 
 
 @pytest.mark.slow
@@ -156,9 +156,9 @@ def test_the_bound_on_rare_losses_is_the_exact_binomial_one() -> None:
 
 def test_the_questions_needed_against_rare_losses_are_enough_and_not_one_too_many() -> None:
     seen = np.r_[-np.ones(3), np.zeros(297)]
-    found = too_rare(seen, margin=0.02, width=1.0, units=300)
-    assert found is not None
-    share, needed = found
+    result = too_rare(seen, margin=0.02, width=1.0, units=300)
+    assert result is not None
+    share, needed = result
     assert share > 0.02
     assert needed is not None
     assert share_that_may(0.01 * needed, needed) < 0.02 <= share_that_may(0.01 * (needed - 1), needed - 1)
@@ -170,17 +170,17 @@ def test_the_questions_needed_against_rare_losses_are_enough_and_not_one_too_man
 def test_a_run_against_itself_never_regresses_and_says_that_it_is_no_test(store: Store) -> None:
     run = run_of(store, questions(store, 50), "one", {F1: coin(1, 50, 0.5)})
     for strict in (False, True):
-        found = ask(store, run, run, metrics=["f1"], margin=0.01, strict=strict)
-        assert found.outcome != "regressed"
-        assert "the same run" in found.remarks[0]
+        result = ask(store, run, run, metrics=["f1"], margin=0.01, strict=strict)
+        assert result.outcome != "regressed"
+        assert "the same run" in result.remarks[0]
 
 
 @pytest.mark.slow
 def test_strict_calls_a_sure_loss_within_the_margin(store: Store) -> None:
-    one = np.full(400, 0.5)
-    two = one - np.random.default_rng(0).uniform(0.0, 0.04, 400)
+    item = np.full(400, 0.5)
+    two = item - np.random.default_rng(0).uniform(0.0, 0.04, 400)
     benchmark = questions(store, 400)
-    runs = [run_of(store, benchmark, name, {F1: values}) for name, values in (("one", one), ("two", two))]
+    runs = [run_of(store, benchmark, name, {F1: values}) for name, values in (("one", item), ("two", two))]
     assert ask(store, *runs, metrics=["f1"], margin=0.05).outcome == "pass"
     assert ask(store, *runs, metrics=["f1"], margin=0.05, strict=True).outcome == "regressed"
 
@@ -197,9 +197,9 @@ def test_less_is_better_where_the_metric_says_so(store: Store) -> None:
     better = run_of(store, benchmark, "better", {"perplexity(model=m)#v1": low})
     worse = run_of(store, benchmark, "worse", {"perplexity(model=m)#v1": high})
     assert ask(store, better, worse, metrics=["perplexity"], margin=0.1).outcome == "regressed"
-    found = ask(store, worse, better, metrics=["perplexity"], margin=0.1)
-    assert found.outcome == "pass"
-    value, lower, upper = found.verdicts[0].change
+    result = ask(store, worse, better, metrics=["perplexity"], margin=0.1)
+    assert result.outcome == "pass"
+    value, lower, upper = result.verdicts[0].change
     assert value == pytest.approx((low - high).mean())
     assert lower < value < upper < 0
 
@@ -207,90 +207,90 @@ def test_less_is_better_where_the_metric_says_so(store: Store) -> None:
 @pytest.mark.slow
 def test_several_metrics_regress_if_one_does_and_pass_if_all_do(store: Store) -> None:
     benchmark = questions(store, 600)
-    one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.8), EM: coin(3, 600, 0.3)})
+    item = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.8), EM: coin(3, 600, 0.3)})
     two = run_of(store, benchmark, "two", {F1: coin(2, 600, 0.5), EM: coin(4, 600, 0.6)})
-    both = ask(store, one, two, metrics=["f1", "em"], margins={"f1": 0.01, "em": 0.02})
+    both = ask(store, item, two, metrics=["f1", "em"], margins={"f1": 0.01, "em": 0.02})
     assert [verdict.outcome for verdict in both.verdicts] == ["regressed", "pass"]
     assert [verdict.decision.margin for verdict in both.verdicts] == [0.01, 0.02]
     assert both.outcome == "regressed"
-    assert ask(store, one, two, metrics=["em"], margin=0.02).outcome == "pass"
+    assert ask(store, item, two, metrics=["em"], margin=0.02).outcome == "pass"
     with pytest.raises(UserError, match="no margin for em"):
-        ask(store, one, two, metrics=["f1", "em"], margins={"f1": 0.01})
+        ask(store, item, two, metrics=["f1", "em"], margins={"f1": 0.01})
     with pytest.raises(UserError, match="unknown metric with a margin 'rouge'"):
-        ask(store, one, two, metrics=["f1"], margin=0.01, margins={"rouge": 0.1})
+        ask(store, item, two, metrics=["f1"], margin=0.01, margins={"rouge": 0.1})
 
 
 @pytest.mark.slow
 def test_scores_that_the_candidate_lacks_cannot_buy_a_pass(store: Store) -> None:
     # It answers everything, and the thirty questions it got wrong were never scored.
     lost = [*([math.nan] * 30), *([1.0] * 570)]
-    found = gate(store, [1.0] * 600, lost)
-    (verdict,) = found.verdicts
+    result = gate(store, [1.0] * 600, lost)
+    (verdict,) = result.verdicts
     assert verdict.decision.outcome == "pass"
-    assert found.outcome == "inconclusive"
+    assert result.outcome == "inconclusive"
     assert verdict.lacking == 30
     assert verdict.unpaired == {"without a value for the candidate alone": 30}
-    assert any("lacks 30 scores" in remark for remark in found.remarks)
+    assert any("lacks 30 scores" in remark for remark in result.remarks)
 
 
 @pytest.mark.slow
 def test_a_few_lacking_scores_do_not_stand_in_the_way_of_a_clear_pass(store: Store) -> None:
     baseline, candidate = coin(1, 600, 0.4), coin(2, 600, 0.9).tolist()
-    found = gate(store, baseline, [..., *candidate[1:]])
-    assert found.outcome == "pass"
-    assert found.verdicts[0].decision.difference.n == 599
+    result = gate(store, baseline, [..., *candidate[1:]])
+    assert result.outcome == "pass"
+    assert result.verdicts[0].decision.difference.n == 599
 
 
 @pytest.mark.slow
 def test_questions_that_neither_can_be_scored_on_are_no_pairs_and_no_fault(store: Store) -> None:
     baseline, candidate = coin(1, 600, 0.4), coin(2, 600, 0.9)
     baseline[:40] = candidate[:40] = math.nan
-    found = gate(store, baseline, candidate)
-    assert found.outcome == "pass"
-    assert found.verdicts[0].unpaired == {"without a value for both": 40}
+    result = gate(store, baseline, candidate)
+    assert result.outcome == "pass"
+    assert result.verdicts[0].unpaired == {"without a value for both": 40}
 
 
 @pytest.mark.slow
 def test_questions_of_one_document_count_as_one(store: Store) -> None:
     benchmark = questions(store, 600, documents=6)
-    one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.62)})
+    item = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.62)})
     two = run_of(store, benchmark, "two", {F1: coin(2, 600, 0.55)})
-    found = ask(store, one, two, metrics=["f1"], margin=0.01)
-    assert found.clustered
-    assert found.verdicts[0].decision.difference.units == 6
+    result = ask(store, item, two, metrics=["f1"], margin=0.01)
+    assert result.clustered
+    assert result.verdicts[0].decision.difference.units == 6
 
 
 @pytest.mark.slow
 def test_what_must_not_be_compared_is_refused_with_the_keys(store: Store) -> None:
     benchmark = questions(store, 20)
-    one = run_of(store, benchmark, "one", {F1: np.ones(20)})
-    for changed, said in (
+    item = run_of(store, benchmark, "one", {F1: np.ones(20)})
+    for changed, response in (
         ({"setting": "corpus"}, "setting: distractor and corpus"),
         ({"seed": 3}, "seed: 0 and 3"),
         ({"dataset_fingerprint": "else"}, "dataset_fingerprint"),
         ({"kind": "control"}, "is a control"),
     ):
-        two = run_of(store, benchmark, f"two {said}", {F1: np.ones(20)}, **changed)
+        two = run_of(store, benchmark, f"two {response}", {F1: np.ones(20)}, **changed)
         with pytest.raises(UserError) as caught:
-            ask(store, one, two, metrics=["f1"], margin=0.01)
-        assert said in str(caught.value)
+            ask(store, item, two, metrics=["f1"], margin=0.01)
+        assert response in str(caught.value)
         assert caught.value.exit_code == 2
 
 
 def test_another_number_of_questions_is_another_question_set(store: Store) -> None:
-    one = run_of(store, questions(store, 20), "one", {F1: np.ones(20)})
+    item = run_of(store, questions(store, 20), "one", {F1: np.ones(20)})
     two = run_of(store, questions(store, 10), "two", {F1: np.ones(10)})
     with pytest.raises(UserError, match="questions: 20 and 10"):
-        ask(store, one, two, metrics=["f1"], margin=0.01)
+        ask(store, item, two, metrics=["f1"], margin=0.01)
 
 
 @pytest.mark.slow
 def test_another_version_of_a_metric_is_another_metric(store: Store) -> None:
     benchmark = questions(store, 20)
-    one = run_of(store, benchmark, "one", {F1: np.ones(20)})
+    item = run_of(store, benchmark, "one", {F1: np.ones(20)})
     two = run_of(store, benchmark, "two", {"f1(rules=squad)#v2": np.ones(20)})
     with pytest.raises(UserError, match="different definitions of 'f1'") as caught:
-        ask(store, one, two, metrics=["f1"], margin=0.01)
+        ask(store, item, two, metrics=["f1"], margin=0.01)
     assert "f1(rules=squad)#v2" in str(caught.value)
     with pytest.raises(UserError, match="candidate was not scored on 'em'"):
         ask(store, run_of(store, benchmark, "three", {EM: np.ones(20)}), two, metrics=["em"], margin=0.01)
@@ -307,36 +307,36 @@ def test_a_name_of_several_metrics_is_asked_back(store: Store) -> None:
 @pytest.mark.slow
 def test_unfinished_runs_are_compared_on_request_over_what_both_answered(store: Store) -> None:
     benchmark = questions(store, 600)
-    one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.4)})
+    item = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.4)})
     two = run_of(store, benchmark, "two", {F1: coin(2, 400, 0.9)}, status=INTERRUPTED)
     with pytest.raises(UserError, match="candidate is interrupted, 400 of 600"):
-        ask(store, one, two, metrics=["f1"], margin=0.01)
-    found = ask(store, one, two, metrics=["f1"], margin=0.01, allow_partial=True)
-    assert found.outcome == "pass"
-    assert found.verdicts[0].decision.difference.n == 400
-    assert found.verdicts[0].unpaired == {"not answered by the candidate": 200}
-    assert any("400 of 600 questions are pairs" in remark for remark in found.remarks)
+        ask(store, item, two, metrics=["f1"], margin=0.01)
+    result = ask(store, item, two, metrics=["f1"], margin=0.01, allow_partial=True)
+    assert result.outcome == "pass"
+    assert result.verdicts[0].decision.difference.n == 400
+    assert result.verdicts[0].unpaired == {"not answered by the candidate": 200}
+    assert any("400 of 600 questions are pairs" in remark for remark in result.remarks)
 
 
 @pytest.mark.slow
 def test_runs_without_a_single_pair_are_inconclusive(store: Store) -> None:
-    found = gate(store, [1.0] * 20, [math.nan] * 20, 20)
-    assert found.outcome == "inconclusive"
-    assert found.verdicts[0].decision.difference.n == 0
-    json.dumps(found.to_json(), allow_nan=False)
+    result = gate(store, [1.0] * 20, [math.nan] * 20, 20)
+    assert result.outcome == "inconclusive"
+    assert result.verdicts[0].decision.difference.n == 0
+    json.dumps(result.to_json(), allow_nan=False)
 
 
 @pytest.mark.slow
 def test_decisions_are_kept_and_read_back_newest_first(store: Store) -> None:
-    found = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
+    result = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
     assert history(store) == []
-    record(store, found, asked={"candidate": "mine"})
-    record(store, found)
-    newest, first = history(store, found.candidate.run)
+    record(store, result, asked={"candidate": "mine"})
+    record(store, result)
+    newest, first = history(store, result.candidate.run)
     assert newest.decided_at >= first.decided_at
     assert (first.outcome, first.metric, first.margin, first.strict, first.n) == ("regressed", F1, 0.01, False, 600)
     assert first.details["asked"] == {"candidate": "mine"}
-    assert (first.value, first.low, first.high) == pytest.approx(found.verdicts[0].change)
+    assert (first.value, first.low, first.high) == pytest.approx(result.verdicts[0].change)
     assert history(store, "nothing") == []
 
 

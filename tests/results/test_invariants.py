@@ -70,12 +70,12 @@ def test_what_cannot_be_is_found_kept_and_shown(store: Store, fill: Any, wrong: 
     run = fill(store, {"bm25": ["ann", "y"]}, ["ann", "bob"], metrics=BOTH)["bm25"]
     assert check_run(store, run.run) == []
     store.put_scores(run.run, ["q0", "q1"], wrong)
-    found = check_run(store, run.run)
-    assert any(line.startswith(what) for line in found), found
-    assert violations(store, [run.run, "other"]) == {run.run: found}
+    results = check_run(store, run.run)
+    assert any(line.startswith(what) for line in results), results
+    assert violations(store, [run.run, "other"]) == {run.run: results}
     (board,) = boards(store, "toy")
-    assert board.rows[0].violations == tuple(found)
-    assert board.to_json()["rows"][0]["violations"] == found
+    assert board.rows[0].violations == tuple(results)
+    assert board.to_json()["rows"][0]["violations"] == results
     assert f"bm25: these scores cannot be right: {what}" in shown(store)
     assert "these scores cannot be right" in render([board], "markdown")
 
@@ -131,6 +131,6 @@ def test_every_run_is_checked_at_its_end(store: Store, scratch: None) -> None:
     tasks = tasks_of(experiment.parse(text, "x.yaml"))
     store.put_experiment("toy", text, None, None, None, [task.run.run for task in tasks])
     execute(states(tasks, store), store, Services(), Silent())
-    (found,) = violations(store, [task.run.run for task in tasks]).values()
-    assert found == ["over_the_top#v1 is above its highest value 1 for 3 questions, first in row 0"]
+    (result,) = violations(store, [task.run.run for task in tasks]).values()
+    assert result == ["over_the_top#v1 is above its highest value 1 for 3 questions, first in row 0"]
     assert "these scores cannot be right: over_the_top#v1 is above" in shown(store)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
-from results import judgements, labels
+from results import judgments, labels
 from results.judge_card import judge_card
-from results.judgements import Match
+from results.judgments import Match
 from results.queries import RunRow
 from results.statistics.judges import cohen_kappa, prediction_powered_mean
 from results.store import Store
@@ -39,34 +39,34 @@ def judged(store: Store, run: RunRow, judge: Judge, values: Sequence[float | Non
                     "match",
                     repetition,
                     f"k{n}",
-                    Parsed({"verdict": said}) if said else Parsed(None, f"no verdict in '{n} words'"),
+                    Parsed({"verdict": response}) if response else Parsed(None, f"no verdict in '{n} words'"),
                     "m-1",
                     100,
                     10,
                     0.5,
                     0.001,
                 )
-                for repetition, said in enumerate((verdict, other)[: 2 if judge is MATCH else 1])
+                for repetition, response in enumerate((verdict, other)[: 2 if judge is MATCH else 1])
             ]
         )
         score = Score(value, None if value is not None else "no verdict")
         scores.append(dict.fromkeys(("accuracy", "partial", "mismatch"), score))
-    judgements.put_judge(store, judge)
-    judgements.put_judgements(store, run.run, judge, [f"q{n}" for n in range(len(values))], calls, scores)
+    judgments.put_judge(store, judge)
+    judgments.put_judgments(store, run.run, judge, [f"q{n}" for n in range(len(values))], calls, scores)
 
 
-def label(store: Store, path: Path, run: RunRow, annotator: str, said: dict[int, str], other: RunRow | None = None) -> None:
+def label(store: Store, path: Path, run: RunRow, annotator: str, responses: dict[int, str], other: RunRow | None = None) -> None:
     """Take labels in as a person's CSV has them; of pairs `1` is the first of the two runs."""
     first = f"{run.run}+{other.run}" if other else run.run
-    rows = [(f"{first}/q{n}", "overall" if other else "accuracy", text) for n, text in said.items()]
+    rows = [(f"{first}/q{n}", "overall" if other else "accuracy", text) for n, text in responses.items()]
     path.write_text(to_csv(("item", "criterion", "label"), rows))
     labels.import_labels(store, path, annotator)
 
 
 @pytest.fixture
 def run(store: Store, fill: Any) -> RunRow:
-    found: RunRow = fill(store, {"bm25": ["x"] * N}, GOLDS, metrics=())["bm25"]
-    return found
+    result: RunRow = fill(store, {"bm25": ["x"] * N}, GOLDS, metrics=())["bm25"]
+    return result
 
 
 @pytest.mark.slow
@@ -81,10 +81,10 @@ def test_calls_failures_price_and_speed_are_counted(store: Store, run: RunRow) -
 
 
 def test_cases_that_took_no_call_are_no_calls(store: Store, run: RunRow) -> None:
-    judgements.put_judge(store, OTHER)
+    judgments.put_judge(store, OTHER)
     call = JudgeCall("match", 0, None, Parsed({"verdict": "Match", "by": "em"}))
     score = {name: Score(1.0) for name in ("accuracy", "partial", "mismatch")}
-    judgements.put_judgements(store, run.run, OTHER, ["q0"], [[call]], [score])
+    judgments.put_judgments(store, run.run, OTHER, ["q0"], [[call]], [score])
     card = judge_card(store, str(OTHER))
     assert card.work.calls == 0
     assert math.isnan(card.work.failure_rate)
@@ -94,8 +94,8 @@ def test_cases_that_took_no_call_are_no_calls(store: Store, run: RunRow) -> None
 @pytest.mark.slow
 def test_repetitions_are_held_against_each_other(store: Store, run: RunRow) -> None:
     judged(store, run, MATCH, [1.0] * 10, again=(0, 1, 2))
-    found = judge_card(store, str(MATCH)).repetitions["match"]
-    assert (found.differing.value, found.pairs) == (pytest.approx(0.3), 10)
+    result = judge_card(store, str(MATCH)).repetitions["match"]
+    assert (result.differing.value, result.pairs) == (pytest.approx(0.3), 10)
     judged(store, run, OTHER, [1.0] * 10)
     assert judge_card(store, str(OTHER)).repetitions == {}
 
@@ -133,16 +133,16 @@ def test_agreement_with_people_is_by_person_and_people_are_held_against_each_oth
 def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: Store, run: RunRow, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values = [float(value) for value in rng.integers(0, 2, N)]
-    said = {n: ("right" if values[n] else "wrong") if n % 5 else "right" for n in range(0, N, 2)}
+    responses = {n: ("right" if values[n] else "wrong") if n % 5 else "right" for n in range(0, N, 2)}
     judged(store, run, OTHER, values)
-    label(store, tmp_path / "a.csv", run, "ann", said)
-    (found,) = judge_card(store, str(OTHER)).corrected
-    human = [labels.worth(said[n]) if n in said else math.nan for n in range(N)]
-    assert (found.run, found.measure) == (run.run, "accuracy")
+    label(store, tmp_path / "a.csv", run, "ann", responses)
+    (result,) = judge_card(store, str(OTHER)).corrected
+    human = [labels.worth(responses[n]) if n in responses else math.nan for n in range(N)]
+    assert (result.run, result.measure) == (run.run, "accuracy")
     expected = prediction_powered_mean(values, human)
-    assert found.mean.corrected.value == pytest.approx(expected.corrected.value)
-    assert (found.mean.corrected.low, found.mean.corrected.high) == pytest.approx((expected.corrected.low, expected.corrected.high))
-    assert (found.mean.judged, found.mean.items) == (pytest.approx(np.mean(values)), N)
+    assert result.mean.corrected.value == pytest.approx(expected.corrected.value)
+    assert (result.mean.corrected.low, result.mean.corrected.high) == pytest.approx((expected.corrected.low, expected.corrected.high))
+    assert (result.mean.judged, result.mean.items) == (pytest.approx(np.mean(values)), N)
 
 
 @pytest.mark.slow
@@ -151,10 +151,10 @@ def test_two_people_on_one_item_count_as_their_mean(store: Store, run: RunRow, t
     judged(store, run, OTHER, values)
     label(store, tmp_path / "a.csv", run, "ann", dict.fromkeys(range(10), "right"))
     label(store, tmp_path / "b.csv", run, "bob", dict.fromkeys(range(10), "wrong"))
-    (found,) = judge_card(store, str(OTHER)).corrected
+    (result,) = judge_card(store, str(OTHER)).corrected
     expected = prediction_powered_mean(values, [0.5] * 10 + [math.nan] * (N - 10))
-    assert found.mean.labelled.value == pytest.approx(0.5)
-    assert found.mean.corrected.value == pytest.approx(expected.corrected.value)
+    assert result.mean.labeled.value == pytest.approx(0.5)
+    assert result.mean.corrected.value == pytest.approx(expected.corrected.value)
 
 
 @pytest.mark.slow
@@ -166,10 +166,10 @@ def test_labels_of_one_document_are_one_witness(store: Store, fill: Any, tmp_pat
     label(store, tmp_path / "a.csv", run, "ann", dict.fromkeys(range(4), "right"))
     assert judge_card(store, str(OTHER)).corrected == []  # four labels, one document
     label(store, tmp_path / "a.csv", run, "ann", {n: "right" if n % 2 else "wrong" for n in range(20)})
-    (found,) = judge_card(store, str(OTHER)).corrected
+    (result,) = judge_card(store, str(OTHER)).corrected
     human = [float(n % 2) if n < 20 else math.nan for n in range(N)]
     expected = prediction_powered_mean(values, human, clusters=documents)
-    assert found.mean.standard_error == pytest.approx(expected.standard_error)
+    assert result.mean.standard_error == pytest.approx(expected.standard_error)
 
 
 def test_one_label_corrects_nothing(store: Store, run: RunRow, tmp_path: Path) -> None:
@@ -183,26 +183,26 @@ def test_one_label_corrects_nothing(store: Store, run: RunRow, tmp_path: Path) -
 
 def fought(store: Store, runs: dict[str, RunRow], verdicts: Sequence[tuple[str | None, str | None]]) -> Match:
     """Store verdicts about the order shown, of both orders."""
-    one, other = sorted(runs.values(), key=lambda row: row.run)
-    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+    item, other = sorted(runs.values(), key=lambda row: row.run)
+    match = Match(item.dataset_fingerprint, item.setting, item.run, other.run)
     calls = [
         [
-            JudgeCall(part, 0, "k", Parsed({"by": "hand"}) if said else Parsed(None, "no JSON"), "m-1", 5, 5, 0.1)
-            for part, said in zip((AS_GIVEN, SWAPPED), both, strict=True)
+            JudgeCall(part, 0, "k", Parsed({"by": "hand"}) if responses else Parsed(None, "no JSON"), "m-1", 5, 5, 0.1)
+            for part, responses in zip((AS_GIVEN, SWAPPED), both, strict=True)
         ]
         for both in verdicts
     ]
-    said = [[dict.fromkeys(PAIRWISE.entry.criteria, verdict) for verdict in both] for both in verdicts]
-    judgements.put_judge(store, PAIRWISE)
-    judgements.put_battles(store, match, PAIRWISE, [f"q{n}" for n in range(len(said))], calls, said)
-    judgements.put_battles(store, match, PAIRWISE, [f"q{N - 1}"], [[]], [[]])  # nothing to judge by
+    responses = [[dict.fromkeys(PAIRWISE.entry.criteria, verdict) for verdict in both] for both in verdicts]
+    judgments.put_judge(store, PAIRWISE)
+    judgments.put_battles(store, match, PAIRWISE, [f"q{n}" for n in range(len(responses))], calls, responses)
+    judgments.put_battles(store, match, PAIRWISE, [f"q{N - 1}"], [[]], [[]])  # nothing to judge by
     return match
 
 
 def test_the_habits_of_a_pair_judge_by_hand(store: Store, fill: Any) -> None:
     runs = fill(store, {"short": ["x"] * N, "long": ["a longer answer"] * N}, GOLDS, metrics=())
-    one = min(runs.values(), key=lambda row: row.run)
-    longer_first = one.method == "long"
+    item = min(runs.values(), key=lambda row: row.run)
+    longer_first = item.method == "long"
     likes_long = (FIRST, SECOND) if longer_first else (SECOND, FIRST)
     verdicts = [likes_long] * 6 + [(FIRST, FIRST)] * 2 + [(TIE, TIE), (NONE, NONE), (None, FIRST), (None, None)]
     fought(store, runs, verdicts)
@@ -221,19 +221,19 @@ def test_the_habits_of_a_pair_judge_by_hand(store: Store, fill: Any) -> None:
 @pytest.mark.slow
 def test_people_and_a_pair_judge_are_compared_with_the_order_undone(store: Store, fill: Any, tmp_path: Path) -> None:
     runs = fill(store, {"short": ["x"] * N, "long": ["y"] * N}, GOLDS, metrics=())
-    one, other = sorted(runs.values(), key=lambda row: row.run)
+    item, other = sorted(runs.values(), key=lambda row: row.run)
     fought(store, runs, [(FIRST, SECOND)] * 3 + [(SECOND, FIRST)] * 3)  # one wins three, other three
-    label(store, tmp_path / "a.csv", one, "ann", {n: "1" if n < 3 else "2" for n in range(6)}, other)
-    label(store, tmp_path / "b.csv", other, "bob", {n: "1" if n < 3 else "2" for n in range(6)}, one)
-    found = judge_card(store, str(PAIRWISE)).with_people["overall"]
-    assert found["ann"].corrected.value == 1.0
-    assert found["bob"].corrected.value == -1.0
+    label(store, tmp_path / "a.csv", item, "ann", {n: "1" if n < 3 else "2" for n in range(6)}, other)
+    label(store, tmp_path / "b.csv", other, "bob", {n: "1" if n < 3 else "2" for n in range(6)}, item)
+    result = judge_card(store, str(PAIRWISE)).with_people["overall"]
+    assert result["ann"].corrected.value == 1.0
+    assert result["bob"].corrected.value == -1.0
     assert judge_card(store, str(PAIRWISE)).between_people["overall"].raw.value == 0.0
 
 
 def test_a_judge_of_which_nothing_is_known_has_an_empty_card(store: Store, run: RunRow) -> None:
-    judgements.put_judge(store, OTHER)
-    judgements.put_judge(store, PAIRWISE)
+    judgments.put_judge(store, OTHER)
+    judgments.put_judge(store, PAIRWISE)
     for judge in (OTHER, PAIRWISE):
         card = judge_card(store, str(judge))
         assert card.work.calls == 0

@@ -58,15 +58,15 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> bool:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each opening of a file was for reading alone."""
-    found: list[bool] = []
+    results: list[bool] = []
     connect = duckdb.connect
 
     def noting(file: str, *, read_only: bool) -> Any:
-        found.append(read_only)
+        results.append(read_only)
         return connect(file, read_only=read_only)
 
     monkeypatch.setattr(database.duckdb, "connect", noting)
-    return found
+    return results
 
 
 # -- one process ---------------------------------------------------------------------------------------------------
@@ -145,12 +145,12 @@ def test_threads_read_at_once_and_see_only_what_they_registered(folder: Path) ->
 def test_threads_that_read_and_write_without_pause_all_come_to_their_turn(folder: Path) -> None:
     stop, read = threading.Event(), [0] * 3
 
-    def ask(place: int) -> None:
+    def ask(position: int) -> None:
         while not stop.is_set():
             names(Store(folder))
-            read[place] += 1
+            read[position] += 1
 
-    threads = [threading.Thread(target=ask, args=(place,)) for place in range(3)]
+    threads = [threading.Thread(target=ask, args=(position,)) for position in range(3)]
     for thread in threads:
         thread.start()
     try:
@@ -280,9 +280,9 @@ def test_who_waits_for_an_idle_process_that_keeps_the_file_is_let_in_at_once(fol
             began = time.monotonic()
             work()
             waits.append(time.monotonic() - began)
-        said = process.communicate("end\n", 60)
+        response = process.communicate("end\n", 60)
     assert process.returncode == 0
-    assert said[1] == ""  # no ResourceWarning, no error at the end
+    assert response[1] == ""  # no ResourceWarning, no error at the end
     assert names(Store(folder)) == {"other 0", "mine"}
     assert max(waits) < 5, waits  # milliseconds on an idle machine; ten minutes, were the file not given back
 
@@ -326,9 +326,9 @@ def test_two_writers_and_a_reader_lose_nothing_and_none_waits_long(folder: Path)
         process.start()
     while any(process.is_alive() for process in processes):
         with store.database.reading() as connection:
-            (found,) = connection.execute("SELECT count(*) FROM violations").fetchone() or (0,)
-        assert found >= before
-        before = found
+            (result,) = connection.execute("SELECT count(*) FROM violations").fetchone() or (0,)
+        assert result >= before
+        before = result
         time.sleep(0.01)
     assert [process.exitcode for process in processes] == [0, 0]
     with store.database.reading() as connection:

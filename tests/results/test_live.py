@@ -24,12 +24,12 @@ def test_only_what_was_begun_and_not_ended_runs(store: Store, fill: Callable[...
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET status = ? WHERE run = ?", [RUNNING, runs["one"].run])
         connection.execute("UPDATE runs SET status = ? WHERE run = ?", [INTERRUPTED, runs["two"].run])
-    (found,) = running(store)
+    (result,) = running(store)
     (row,) = [run for run in queries.runs(store) if run.method == "one"]
     for name in ("run", "experiment", "method", "dataset", "setting", "seed", "questions", "done", "failed"):
-        assert getattr(found, name) == getattr(row, name)
-    assert (found.done, found.failed) == (2, 1)
-    assert not found.resumed
+        assert getattr(result, name) == getattr(row, name)
+    assert (result.done, result.failed) == (2, 1)
+    assert not result.resumed
 
 
 @pytest.mark.slow
@@ -38,12 +38,12 @@ def test_a_run_of_two_experiments_is_listed_once(store: Store, fill: Callable[..
     store.put_experiment("again", "name: again", None, None, None, [run.run], names=["its other name"])
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET status = ?", [RUNNING])
-    assert [(one.experiment, one.method) for one in running(store)] == [("again", "its other name")]
+    assert [(item.experiment, item.method) for item in running(store)] == [("again", "its other name")]
 
 
 def test_a_run_that_was_begun_again_is_called_resumed(store: Store, fill: Callable[..., Any]) -> None:
     fill(store, {"one": ["a"]}, ["a"])
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET status = ?, started_at = started_at - INTERVAL 1 HOUR", [RUNNING])
-    (found,) = running(store)
-    assert found.resumed
+    (result,) = running(store)
+    assert result.resumed

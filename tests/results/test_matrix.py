@@ -37,14 +37,14 @@ def store(tmp_path_factory: pytest.TempPathFactory, made: ModuleType) -> Store:
 
 
 def columns(store: Store, metric: str = EM, ranked: bool = True) -> list[Column]:
-    found = [runs for runs in groups(queries.runs(store, "several")) if runs[0].setting == "distractor"]
+    results = [runs for runs in groups(queries.runs(store, "several")) if runs[0].setting == "distractor"]
     better = metric not in COSTS
-    return [Column(key_of(runs[0].dataset), tuple(runs), metric, better, ranked) for runs in found]
+    return [Column(key_of(runs[0].dataset), tuple(runs), metric, better, ranked) for runs in results]
 
 
 def read(store: Store, shown: list[Column]) -> dict[str, Figures]:
     return column_figures.figures(
-        store, [Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), str(one.metric)) for one in shown]
+        store, [Wanted(item.key, item.first.dataset_fingerprint, tuple(run.run for run in item.runs), str(item.metric)) for item in shown]
     )
 
 
@@ -54,9 +54,9 @@ def built(store: Store, shown: list[Column] | None = None, without: tuple[str, .
     ids = [run.run for column in shown for run in column.runs]
     rows = contestants({column.key: column.runs for column in shown}, cards, {})
     rows = [row for row in rows if row.name not in without]
-    found = read(store, shown)
-    cells = ranked_cells(shown, rows, found, cards=cards, known={}, violations=invariants.violations(store, ids))
-    return matrix(shown, rows, found, cells, costs=queries.costs(store, ids), **options)
+    result = read(store, shown)
+    cells = ranked_cells(shown, rows, result, cards=cards, known={}, violations=invariants.violations(store, ids))
+    return matrix(shown, rows, result, cells, costs=queries.costs(store, ids), **options)
 
 
 def cell(board: Matrix, name: str, dataset: str) -> Cell:
@@ -66,23 +66,23 @@ def cell(board: Matrix, name: str, dataset: str) -> Cell:
 
 @pytest.fixture(scope="module")
 def scores(store: Store) -> dict[str, np.ndarray]:
-    found = {}
+    results = {}
     for runs in groups(queries.runs(store, "several")):
         ids = [run.run for run in runs]
         values = queries.score_columns(store, runs[0].dataset_fingerprint, ids, [EM]).values
-        found.update({run: column for (run, _), column in values.items()})
-    return found
+        results.update({run: column for (run, _), column in values.items()})
+    return results
 
 
 @pytest.mark.slow
 def test_values_and_intervals_are_those_of_the_scores(store: Store, scores: dict[str, np.ndarray]) -> None:
     board = built(store)
-    for one in board.cells.values():
-        column = scores[one.run.run]
+    for item in board.cells.values():
+        column = scores[item.run.run]
         known = column[~np.isnan(column)]
-        assert one.value == pytest.approx(known.mean())
-        assert one.n == len(known)
-        assert one.half == pytest.approx(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
+        assert item.value == pytest.approx(known.mean())
+        assert item.n == len(known)
+        assert item.half == pytest.approx(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
     assert cell(board, "bm25", "musique:dev").unscorable == 1
     assert cell(board, "bm25", "nq:test").unscorable == 0
 
@@ -100,10 +100,10 @@ def test_what_must_not_be_compared_has_its_reason_and_neither_rank_nor_test(stor
         ("dense", "hotpotqa:dev"): "",
     }
     for (name, dataset), reason in expected.items():
-        found = cell(board, name, dataset)
-        assert found.apart == reason
-        assert (found.band is None) == bool(reason)
-        assert (found.paired is None) == bool(reason)
+        result = cell(board, name, dataset)
+        assert result.apart == reason
+        assert (result.band is None) == bool(reason)
+        assert (result.paired is None) == bool(reason)
     assert cell(board, "cheat@1", "musique:dev").contaminated
     assert not cell(board, "dense", "hotpotqa:dev").contaminated  # trained on another split
 
@@ -125,15 +125,15 @@ def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Sto
     board = built(store, reference="bm25", correction=correction)
     families: dict[str, list[tuple[str, str]]] = {}
     plain = {}
-    for (row, column), one in board.cells.items():
-        if one.paired is None:
+    for (row, column), item in board.cells.items():
+        if item.paired is None:
             continue
         base = next(c.run for (r, key), c in board.cells.items() if key == column and c.run.method == "bm25")
-        delta = scores[one.run.run] - scores[base.run]
+        delta = scores[item.run.run] - scores[base.run]
         wins, losses = int((delta > 0).sum()), int((delta < 0).sum())
         plain[row, column] = binomtest(wins, wins + losses).pvalue
-        assert one.paired.value == pytest.approx(np.nanmean(delta))
-        assert one.paired.p == pytest.approx(plain[row, column])
+        assert item.paired.value == pytest.approx(np.nanmean(delta))
+        assert item.paired.p == pytest.approx(plain[row, column])
         families.setdefault(column if correction == "column" else "", []).append((row, column))
     assert len(families) == (3 if correction == "column" else 1)
     for keys in families.values():
@@ -151,11 +151,11 @@ def test_a_reference_that_may_not_be_compared_compares_with_nobody(store: Store)
 
 def test_where_the_reference_cannot_be_compared_the_reason_is_known(store: Store) -> None:
     board = built(store, reference="trained on it")
-    found = board.without_reference()
-    assert len(found) == 1
-    (key,) = found
-    assert next(one for one in board.columns if one.key == key).first.dataset == "nq:test"
-    assert "trained on" in found[key]
+    results = board.without_reference()
+    assert len(results) == 1
+    (key,) = results
+    assert next(column for column in board.columns if column.key == key).first.dataset == "nq:test"
+    assert "trained on" in results[key]
     gone = replace(board, rows=tuple(row for row in board.rows if row.name != "trained on it"))
     assert set(gone.without_reference().values()) == {"it is filtered out"}
     assert built(store, reference="bm25").without_reference() == {}
@@ -166,10 +166,10 @@ def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store
     board = built(store)
     by_name = {row.name: board.mean(row) for row in board.rows}
     assert {name for name, mean in by_name.items() if mean is None} == {"strong", "half way", "trained on it", "proven@2", "cheat@1"}
-    values = [cell(board, "bm25", one.first.dataset) for one in board.columns]
+    values = [cell(board, "bm25", column.first.dataset) for column in board.columns]
     assert by_name["bm25"] is not None
-    assert by_name["bm25"].value == pytest.approx(np.mean([one.value for one in values]))
-    assert by_name["bm25"].half == pytest.approx(np.sqrt(sum(one.half**2 for one in values)) / 3)
+    assert by_name["bm25"].value == pytest.approx(np.mean([value.value for value in values]))
+    assert by_name["bm25"].half == pytest.approx(np.sqrt(sum(value.half**2 for value in values)) / 3)
     mixed = replace(board, columns=(*board.columns[:2], replace(board.columns[2], metric="recall@5#v1")))
     assert all(mixed.mean(row) is None for row in mixed.rows)
 
@@ -177,20 +177,20 @@ def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store
 def test_columns_of_the_same_questions_err_together_in_the_mean(store: Store) -> None:
     board = built(store)
     row = next(row for row in board.rows if row.name == "bm25")
-    halves = [cell(board, "bm25", one.first.dataset).half for one in board.columns]
+    halves = [cell(board, "bm25", column.first.dataset).half for column in board.columns]
     assert len(set(board.kin.values())) == 3
     first, second, third = (column.key for column in board.columns)
     shared = replace(board, kin={first: 0, second: 0, third: 1})
-    found = shared.mean(row)
-    assert found is not None
-    assert found.half == pytest.approx(np.hypot(halves[0] + halves[1], halves[2]) / 3)
+    result = shared.mean(row)
+    assert result is not None
+    assert result.half == pytest.approx(np.hypot(halves[0] + halves[1], halves[2]) / 3)
 
 
 def test_columns_that_share_a_question_are_kin_by_way_of_others_too() -> None:
     columns = [SimpleNamespace(key=key) for key in "abcd"]
-    asked = {"a": {"1", "2"}, "b": {"9"}, "c": {"3"}, "d": {"2", "3"}}
-    found = _kin(columns, {key: SimpleNamespace(asked=frozenset(ids)) for key, ids in asked.items()})  # type: ignore[arg-type, misc]
-    assert found["a"] == found["c"] == found["d"] != found["b"]
+    requests = {"a": {"1", "2"}, "b": {"9"}, "c": {"3"}, "d": {"2", "3"}}
+    result = _kin(columns, {key: SimpleNamespace(asked=frozenset(ids)) for key, ids in requests.items()})  # type: ignore[arg-type, misc]
+    assert result["a"] == result["c"] == result["d"] != result["b"]
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_costs_are_means_of_usage_and_never_ranked(store: Store, made: ModuleTyp
     board = built(store, columns(store, metric, ranked=False), reference="bm25")
     numbers = {row[0]: number for number, row in enumerate(made.METHODS)}
     assert board.cells
-    for one in board.cells.values():
-        assert one.value == pytest.approx(of(numbers[one.run.method]))
-        assert one.band is None
+    for item in board.cells.values():
+        assert item.value == pytest.approx(of(numbers[item.run.method]))
+        assert item.band is None
 
 
 def test_what_a_row_takes_is_over_the_benchmarks_shown(store: Store) -> None:
@@ -244,18 +244,18 @@ def test_facts_come_from_cards_or_are_unknown(store: Store) -> None:
 def test_what_was_counted_when_a_method_ran_is_its_size(
     store: Store, models: list[dict[str, object]], expected: tuple[int | None, bool | None]
 ) -> None:
-    one, *_ = queries.runs(store, "several")
-    runs = [replace(one, provenance={"models": told} if told else {}) for told in models]
-    (found,) = contestants({str(number): [run] for number, run in enumerate(runs)}, {}, {})
-    assert (found.parameters, found.open_weights) == expected
+    item, *_ = queries.runs(store, "several")
+    runs = [replace(item, provenance={"models": model} if model else {}) for model in models]
+    (result,) = contestants({str(number): [run] for number, run in enumerate(runs)}, {}, {})
+    assert (result.parameters, result.open_weights) == expected
 
 
 def test_two_runs_of_one_name_on_one_benchmark_are_two_contestants(store: Store) -> None:
-    one, other, *_ = queries.runs(store, "several")
-    found = contestants({"a": [one, replace(other, method=one.method)], "b": [one]}, {}, {})
-    assert [sorted(row.runs) for row in found] == [["a", "b"], ["a"]]
-    assert found[1].name == f"bm25 · {other.run[:8]}"
-    assert len({row.key for row in found}) == 2
+    item, other, *_ = queries.runs(store, "several")
+    results = contestants({"a": [item, replace(other, method=item.method)], "b": [item]}, {}, {})
+    assert [sorted(row.runs) for row in results] == [["a", "b"], ["a"]]
+    assert results[1].name == f"bm25 · {other.run[:8]}"
+    assert len({row.key for row in results}) == 2
 
 
 def test_shared_documents_are_one_unit(store: Store) -> None:
@@ -266,13 +266,13 @@ def test_shared_documents_are_one_unit(store: Store) -> None:
             "UPDATE questions SET document_id = 'd' || position // 6 WHERE dataset_fingerprint = ?", [shown[0].first.dataset_fingerprint]
         )
     try:
-        found = read(store, shown)[shown[0].key]
+        result = read(store, shown)[shown[0].key]
     finally:
         with store.database.writing() as connection:
             connection.execute("UPDATE questions SET document_id = NULL")
-    assert (found.clustered, before.clustered) == (True, False)
-    assert set(found.means.units) == {5, 10}  # the run in progress has half of them
-    assert found.means.value == pytest.approx(before.means.value)
+    assert (result.clustered, before.clustered) == (True, False)
+    assert set(result.means.units) == {5, 10}  # the run in progress has half of them
+    assert result.means.value == pytest.approx(before.means.value)
 
 
 def test_no_published_figure_is_about_a_submission(store: Store) -> None:
@@ -283,9 +283,9 @@ def test_no_published_figure_is_about_a_submission(store: Store) -> None:
 
 
 def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_the_setting() -> None:
-    found = printed("hotpotqa:dev", "oracle", "cover_em(match=substring)#v1")
-    assert found
-    for figure in found:
+    results = printed("hotpotqa:dev", "oracle", "cover_em(match=substring)#v1")
+    assert results
+    for figure in results:
         assert figure.dataset.partition("/")[0].partition(":")[0] == "hotpotqa"
         assert figure.metric.startswith("cover_em")
         assert figure.conditions["retrieval"] == "oracle"
@@ -300,15 +300,15 @@ def test_seeds_of_a_method_count_with_their_mean_question_by_question(store: Sto
     column = columns(store)[0]
     ids = [run.run for run in column.runs]
     first, second, other = ids[:3]
-    asked = Wanted("c", column.first.dataset_fingerprint, (first, other), EM, {first: (first, second)})
-    found = column_figures.figures(store, [asked])["c"]
+    query = Wanted("c", column.first.dataset_fingerprint, (first, other), EM, {first: (first, second)})
+    result = column_figures.figures(store, [query])["c"]
     mean = (scores[first] + scores[second]) / 2
     known = ~np.isnan(mean)
-    place = found.runs[first]
-    assert found.means.value[place] == pytest.approx(mean[known].mean())
-    assert found.means.n[place] == known.sum()
+    position = result.runs[first]
+    assert result.means.value[position] == pytest.approx(mean[known].mean())
+    assert result.means.n[position] == known.sum()
     both = known & ~np.isnan(scores[other])
-    difference = found.pairs.value[place, found.runs[other]]
+    difference = result.pairs.value[position, result.runs[other]]
     assert difference == pytest.approx((mean - scores[other])[both].mean())
 
 
@@ -317,24 +317,24 @@ def test_a_question_that_one_seed_has_not_answered_is_not_scored(tmp_path: Path,
     store = made.fill(tmp_path / "store")
     column = columns(store)[0]
     first, second = [run.run for run in column.runs][:2]
-    asked = [Wanted("c", column.first.dataset_fingerprint, (first,), EM, {first: (first, second)})]
-    before = column_figures.figures(store, asked)["c"]
+    requests = [Wanted("c", column.first.dataset_fingerprint, (first,), EM, {first: (first, second)})]
+    before = column_figures.figures(store, requests)["c"]
     with store.database.writing() as connection:
         connection.execute(
             """DELETE FROM scores WHERE run = ? AND metric = ? AND question IN
                (SELECT question FROM scores WHERE run = ? AND metric = ? AND value IS NOT NULL LIMIT 3)""",
             [second, EM, first, EM],
         )
-    after = column_figures.figures(store, asked)["c"]
+    after = column_figures.figures(store, requests)["c"]
     assert int(after.scored[0]) == int(before.scored[0]) - 3
     assert int(after.means.n[0]) < int(before.means.n[0])
 
 
 def test_a_benchmarks_own_board_ranks_and_tests_whom_the_matrix_does(store: Store) -> None:
     whole = built(store, reference="bm25")
-    found = {board.dataset: board for board in boards(store, "several") if board.setting == "distractor"}
+    results = {board.dataset: board for board in boards(store, "several") if board.setting == "distractor"}
     for column in whole.columns:
-        board = found[column.first.dataset]
+        board = results[column.first.dataset]
         for row in board.rows:
             ours, theirs = row.cells[EM], cell(whole, row.run.method, board.dataset)
             assert ours.apart == theirs.apart
@@ -342,11 +342,11 @@ def test_a_benchmarks_own_board_ranks_and_tests_whom_the_matrix_does(store: Stor
             assert any("contaminated: " in line for line in remarks(row)) == theirs.contaminated
             assert (ours.difference is None) == (theirs.paired is None)
             if ours.apart and not row.control:
-                assert row.run.run not in {one.row.run.run for one in quality_budget(board, EM, "tokens") if one.front}
+                assert row.run.run not in {item.row.run.run for item in quality_budget(board, EM, "tokens") if item.front}
                 assert any(ours.apart in line or row.run.status in line for line in remarks(row))
-    leaky = next(row for row in found["nq:test"].rows if row.run.method == "trained on it")
+    leaky = next(row for row in results["nq:test"].rows if row.run.method == "trained on it")
     assert leaky.contaminated == ("nq was trained on",)
-    told = {row["method"]: row["contaminated"] for row in found["nq:test"].to_json()["rows"]}
-    assert {name for name, why in told.items() if why} == {"trained on it"}
-    assert told["trained on it"] == ["nq was trained on"]
-    assert not next(row for row in found["hotpotqa:dev"].rows if row.run.method == "trained on it").contaminated
+    reported = {row["method"]: row["contaminated"] for row in results["nq:test"].to_json()["rows"]}
+    assert {name for name, why in reported.items() if why} == {"trained on it"}
+    assert reported["trained on it"] == ["nq was trained on"]
+    assert not next(row for row in results["hotpotqa:dev"].rows if row.run.method == "trained on it").contaminated

@@ -152,7 +152,7 @@ GOOD = "mine,1,BM25,bm25,hotpotqa,retrieval=normal;k=5,recall@5,41.0,percent,"
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "response"),
     [
         (GOOD.replace("percent", "per cent"), "unit"),
         (GOOD.replace("41.0", "forty"), "not a number"),
@@ -173,10 +173,10 @@ GOOD = "mine,1,BM25,bm25,hotpotqa,retrieval=normal;k=5,recall@5,41.0,percent,"
         (GOOD + "\n" + GOOD.replace("41.0", "42.0"), "twice"),
     ],
 )
-def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, said: str) -> None:
+def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, response: str) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(",".join(COLUMNS) + "\n" + row + "\n", "utf-8")
-    with pytest.raises(UserError, match=re.escape(said)) as refused:
+    with pytest.raises(UserError, match=re.escape(response)) as refused:
         read(path)
     assert "mine.csv, line " in (refused.value.where or "")
 
@@ -239,7 +239,7 @@ def papers() -> dict[str, str]:
 
 def test_every_value_stands_in_its_paper(papers: dict[str, str]) -> None:
     for paper, text in papers.items():
-        numbers = {found.strip(",.") for found in re.findall(r"\d[\d,]*\.?\d*(?:e-\d+)?", text)}
+        numbers = {result.strip(",.") for result in re.findall(r"\d[\d,]*\.?\d*(?:e-\d+)?", text)}
         for figure in figures(paper):
             if figure.value not in REWRITTEN and (paper, figure.metric) not in WORDS:
                 known = figure.value in text if figure.unit == "text" else figure.value.lstrip("+-") in numbers

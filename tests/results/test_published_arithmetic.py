@@ -22,9 +22,9 @@ WRONG_GAINS = {("2", "SCP-Phi4-mini", "average", "-1.42")}
 
 
 def one(**wanted: Any) -> Figure:
-    found = find(**wanted)
-    assert len(found) == 1, (wanted, found)
-    return found[0]
+    results = find(**wanted)
+    assert len(results) == 1, (wanted, results)
+    return results[0]
 
 
 def number(**wanted: Any) -> float:

@@ -63,12 +63,12 @@ questions = st.builds(
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(questions, min_size=1, max_size=4, unique_by=lambda question: question.id))
-def test_any_question_comes_back_with_all_of_its_gold(tmp_path_factory: pytest.TempPathFactory, asked: list[Question]) -> None:
+def test_any_question_comes_back_with_all_of_its_gold(tmp_path_factory: pytest.TempPathFactory, requests: list[Question]) -> None:
     store = Store(tmp_path_factory.mktemp("any") / "s")
-    fingerprint = put(store, asked, [])
-    found = records.gold_questions(store, fingerprint)
-    assert list(found.values()) == [stored(question) for question in asked]
-    assert list(found) == [question.id for question in asked]
+    fingerprint = put(store, requests, [])
+    result = records.gold_questions(store, fingerprint)
+    assert list(result.values()) == [stored(question) for question in requests]
+    assert list(result) == [question.id for question in requests]
 
 
 @pytest.mark.slow
@@ -78,49 +78,49 @@ def test_questions_of_worlds_come_back_and_score_the_same(store: Store, referenc
     store.put_benchmark(benchmark, benchmark.fingerprint)
     kept = list(records.gold_questions(store, benchmark.fingerprint).values())
     assert kept == [stored(question) for question in benchmark.questions]
-    said = [Prediction(question.id, question.golds[0] if n % 3 else "x") for n, question in enumerate(kept)]
+    responses = [Prediction(question.id, question.golds[0] if n % 3 else "x") for n, question in enumerate(kept)]
     metrics = [str(metric) for metric in benchmark.card.metrics]
-    fresh, again = (score(asked, said, metrics) for asked in (benchmark.questions, kept))
+    fresh, again = (score(query, responses, metrics) for query in (benchmark.questions, kept))
     assert set(fresh) == set(again)
     for metric, values in fresh.items():
         np.testing.assert_array_equal(values, again[metric])
 
 
 def test_a_store_without_all_of_the_gold_says_what_to_do_and_is_completed(store: Store) -> None:
-    asked = [Question("q", "?", ("a",), {"a": ("b",)})]
-    fingerprint = put(store, asked, [])
+    requests = [Question("q", "?", ("a",), {"a": ("b",)})]
+    fingerprint = put(store, requests, [])
     with store.database.writing() as connection:
         connection.execute("UPDATE questions SET record = NULL")
     with pytest.raises(UserError, match="without all of their gold") as caught:
         records.gold_questions(store, fingerprint)
     assert "run the experiment again" in str(caught.value.try_this)
-    put(store, asked, [])
-    assert list(records.gold_questions(store, fingerprint).values()) == asked
+    put(store, requests, [])
+    assert list(records.gold_questions(store, fingerprint).values()) == requests
 
 
 def test_answers_come_in_the_datasets_order_and_only_where_there_are_some(store: Store) -> None:
     put(store, [Question(f"q{n}", "?", ("a",)) for n in (3, 1, 2)], [])
     store.append("abcd", [Prediction("q2", "two"), Prediction("q3", "three")], {})
-    asked, said = records.answered(store, queries.find_run(store, "abcd"))
-    assert [question.id for question in asked] == [p.question_id for p in said] == ["q3", "q2"]
-    assert [prediction.answer for prediction in said] == ["three", "two"]
+    requests, responses = records.answered(store, queries.find_run(store, "abcd"))
+    assert [question.id for question in requests] == [p.question_id for p in responses] == ["q3", "q2"]
+    assert [prediction.answer for prediction in responses] == ["three", "two"]
 
 
 @pytest.mark.parametrize(("k", "expected"), [(None, ["one", "two", "three"]), (2, ["one", "two"]), (3, ["one", "two"])])
 def test_an_answer_was_read_from_the_first_k_each_passage_once(store: Store, k: int | None, expected: list[str]) -> None:
     passages = [Passage(passage_id("", text), "", text, (text,)) for text in ("one", "two", "three")]
-    one, two, three = (passage.id for passage in passages)
+    entry, two, three = (passage.id for passage in passages)
     put(store, [Question("q", "?", ("a",))], passages, **({} if k is None else {"k": k}))
-    ranking = (one, sentence_id(two, 0), two, three)
-    said = Prediction("q", "a", tuple(Evidence(identifier, 1.0) for identifier in ranking))
-    store.append("abcd", [said], {}, passages)
+    ranking = (entry, sentence_id(two, 0), two, three)
+    response = Prediction("q", "a", tuple(Evidence(identifier, 1.0) for identifier in ranking))
+    store.append("abcd", [response], {}, passages)
     (item,) = records.items(store, queries.find_run(store, "abcd"))
     assert [passage.text for passage in item.passages] == expected
-    assert item.prediction == said
+    assert item.prediction == response
 
 
 def test_positives_are_those_that_the_store_holds(store: Store) -> None:
     known = Passage(passage_id("T", "x"), "T", "x")
-    asked = [Question("q1", "?", ("a",), evidence=("p-unknown", known.id)), Question("q2", "?", ("a",))]
-    put(store, asked, [known])
-    assert records.positives(store, asked) == [(known,), ()]
+    requests = [Question("q1", "?", ("a",), evidence=("p-unknown", known.id)), Question("q2", "?", ("a",))]
+    put(store, requests, [known])
+    assert records.positives(store, requests) == [(known,), ()]

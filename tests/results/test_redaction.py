@@ -46,12 +46,12 @@ def test_a_text_with_a_key_loses_the_key_alone(key: str) -> None:
 
 
 def test_what_stands_after_bearer_and_before_a_host_is_hidden() -> None:
-    said = without_secrets("GET https://me:hunter2@models.example/v1 with Authorization: Bearer abcdef0123456789")
-    assert said == f"GET https://{HIDDEN}@models.example/v1 with Authorization: Bearer {HIDDEN}"
+    response = without_secrets("GET https://me:hunter2@models.example/v1 with Authorization: Bearer abcdef0123456789")
+    assert response == f"GET https://{HIDDEN}@models.example/v1 with Authorization: Bearer {HIDDEN}"
 
 
 @pytest.mark.parametrize(
-    ("said", "left"),
+    ("response", "left"),
     [
         ("GET https://x.example/v1?api-key=abcdef12&n=3 failed", f"GET https://x.example/v1?api-key={HIDDEN}&n=3 failed"),
         ("/blob?sv=2020&sig=aB%2Fcd123&token=zyxw9876#top", f"/blob?sv=2020&sig={HIDDEN}&token={HIDDEN}#top"),
@@ -68,14 +68,14 @@ def test_what_stands_after_bearer_and_before_a_host_is_hidden() -> None:
         ("https://me:p@ss@host.example", f"https://{HIDDEN}@host.example"),
     ],
 )
-def test_what_stands_behind_a_name_or_before_a_host_is_hidden(said: str, left: str) -> None:
-    assert without_secrets(said) == left
+def test_what_stands_behind_a_name_or_before_a_host_is_hidden(response: str, left: str) -> None:
+    assert without_secrets(response) == left
     assert without_secrets(left) == left
-    assert shareable(json.dumps({"error": said})) == {"error": left}
+    assert shareable(json.dumps({"error": response})) == {"error": left}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         "the key to the city: open it", "tokens per question: 12.3", "a token=1 of 3", "f1(rules=hotpotqa)#v1",
         "Basic understanding of authorization: the act of 1839", "The password is secret: nobody knows it.",
@@ -85,9 +85,9 @@ def test_what_stands_behind_a_name_or_before_a_host_is_hidden(said: str, left: s
         "Monkey=banana-split-with-cream", "ask someone@host.example", "risk-averse and task-specific", "r8_c4-like",
     ],
 )  # fmt: skip
-def test_usual_texts_stay(said: str) -> None:
-    assert without_secrets(said) == said
-    assert shareable(json.dumps([said])) == [said]
+def test_usual_texts_stay(response: str) -> None:
+    assert without_secrets(response) == response
+    assert shareable(json.dumps([response])) == [response]
 
 
 _words = st.sampled_from(
@@ -106,8 +106,8 @@ def test_fields_named_like_keys_that_are_none_stay() -> None:
     names = ("answer_key", "board_key", "pad_token", "eos_token", "bos_token", "unk_token", "mask_token", "sep_token",
              "cls_token", "additional_special_token", "seconds_per_token", "time_to_first_token", "key_variable",
              "public_key", "prompt_tokens", "max_new_tokens", "memory_tokens_per_question")  # fmt: skip
-    said = dict.fromkeys(names, "value")
-    assert shareable(json.dumps(said)) == said
+    response = dict.fromkeys(names, "value")
+    assert shareable(json.dumps(response)) == response
     assert not any(names_secret(name) for name in names)
 
 
@@ -140,15 +140,15 @@ def test_a_variable_that_holds_a_secret_is_one_whatever_its_name() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", ["hunter2", 1234, ["hunter2"], {"inner": "hunter2"}])
 def test_a_field_named_like_a_secret_is_hidden_whatever_it_holds(name: str, value: Any) -> None:
-    found = shareable(json.dumps({"reader": {"config": {name: value, "model": "m"}}}))
-    assert "hunter2" not in json.dumps(found)
-    assert "1234" not in json.dumps(found)
-    assert HIDDEN in json.dumps(found)
-    assert found["reader"]["config"]["model"] == "m"
+    result = shareable(json.dumps({"reader": {"config": {name: value, "model": "m"}}}))
+    assert "hunter2" not in json.dumps(result)
+    assert "1234" not in json.dumps(result)
+    assert HIDDEN in json.dumps(result)
+    assert result["reader"]["config"]["model"] == "m"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "responses",
     [
         {"key_variable": "OPENAI_API_KEY", "max_tokens": 64, "tokens": 4, "memory_tokens": 16},
         {"tokenizer": "bpe", "pad_token": "<pad>", "weights": "ab" * 32, "base_url": "https://api.example.com:8000/v1"},
@@ -157,8 +157,8 @@ def test_a_field_named_like_a_secret_is_hidden_whatever_it_holds(name: str, valu
         {"mail": "who@example.org", "at": "http://[::1]:8000/a@b", "hf_hub_id": "hf_dummy"},
     ],
 )
-def test_what_is_no_secret_stays(said: dict[str, Any]) -> None:
-    assert shareable(json.dumps(said)) == said == redacted(said)
+def test_what_is_no_secret_stays(responses: dict[str, Any]) -> None:
+    assert shareable(json.dumps(responses)) == responses == redacted(responses)
 
 
 json_values = st.recursive(
@@ -210,8 +210,8 @@ def test_a_hostile_text_costs_no_more_than_its_length() -> None:
 
 def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
     key = KEYS[0]
-    asked = Benchmark(DataReference("toy", None, "dev"), 1, _card(), [Question("q0", "what?", ("a",))], Corpus.of([]))
-    store.put_benchmark(asked, asked.fingerprint)
+    query = Benchmark(DataReference("toy", None, "dev"), 1, _card(), [Question("q0", "what?", ("a",))], Corpus.of([]))
+    store.put_benchmark(query, query.fingerprint)
     store.start(
         Run(
             "ab" * 8,
@@ -220,7 +220,7 @@ def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
             "method",
             {"reader": {"api_key": "hunter2"}},
             "toy:dev",
-            asked.fingerprint,
+            query.fingerprint,
             "distractor",
             0,
             1,
@@ -233,10 +233,10 @@ def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
     store.append("ab" * 8, [Prediction("q0", "", notes={FAILED: f"401: {key}"})], {})
     store.end("ab" * 8, FAILED_RUN, f"Incorrect API key provided: {key}")
     (run,) = queries.runs(store)
-    (question,) = queries.questions(store, asked.fingerprint)
-    said = repr((run, queries.answers(store, question, [run.run])))
-    assert key not in said
-    assert "hunter2" not in said
+    (question,) = queries.questions(store, query.fingerprint)
+    response = repr((run, queries.answers(store, question, [run.run])))
+    assert key not in response
+    assert "hunter2" not in response
     assert run.error == f"Incorrect API key provided: {HIDDEN}"
 
 
@@ -249,7 +249,7 @@ def _card() -> Any:
         description="d",
         hub_id=None,
         revision=None,
-        licence="none",
+        license="none",
         citation="c",
         languages=("en",),
         splits={"dev": 4},

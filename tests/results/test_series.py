@@ -23,7 +23,7 @@ CARD = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 4},
@@ -47,15 +47,15 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     questions = [Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n // 2}") for n in range(4)]
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
-    for place, (name, values) in enumerate(SCORES.items()):
+    for position, (name, values) in enumerate(SCORES.items()):
         data = "toy:dev", benchmark.fingerprint
-        run = Run(f"run{place}", name, stem(name), "retriever", {}, *data, "distractor", 0, 4, {})
+        run = Run(f"run{position}", name, stem(name), "retriever", {}, *data, "distractor", 0, 4, {})
         store.start(run)
-        said = [Prediction(q.id, "x", (), Usage(prompt_tokens=place)) for q in questions]
-        store.append(f"run{place}", said, {"em#v1": np.array(values)}, [passage])
+        responses = [Prediction(q.id, "x", (), Usage(prompt_tokens=position)) for q in questions]
+        store.append(f"run{position}", responses, {"em#v1": np.array(values)}, [passage])
         if name != "other #1":
-            store.end(f"run{place}", FINISHED)
-    store.put_experiment("toy", "name: toy", None, None, "base", [f"run{place}" for place in range(len(SCORES))])
+            store.end(f"run{position}", FINISHED)
+    store.put_experiment("toy", "name: toy", None, None, "base", [f"run{position}" for position in range(len(SCORES))])
     return store
 
 
@@ -66,9 +66,9 @@ def rows(store: Store, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_seeds_are_averaged_question_by_question(filled: Store) -> None:
-    found = rows(filled)
-    assert list(found) == ["base", "tuned (3 seeds)", "other (2 seeds)"]
-    cell = found["tuned (3 seeds)"].cells["em#v1"]
+    result = rows(filled)
+    assert list(result) == ["base", "tuned (3 seeds)", "other (2 seeds)"]
+    cell = result["tuned (3 seeds)"].cells["em#v1"]
     mean = np.mean([SCORES[f"tuned #{seed}"] for seed in range(3)], axis=0)
     assert np.isnan(mean[3])
     assert cell.estimate.value == pytest.approx(np.nanmean(mean))
@@ -79,18 +79,18 @@ def test_seeds_are_averaged_question_by_question(filled: Store) -> None:
 
 
 def test_a_row_of_seeds_is_as_finished_as_the_least_of_them(filled: Store) -> None:
-    found = rows(filled)
-    assert found["tuned (3 seeds)"].run.status == FINISHED
-    assert found["other (2 seeds)"].run.status != FINISHED
-    assert found["tuned (3 seeds)"].cost.prompt_tokens == pytest.approx(2.0)
-    assert any(line.startswith("by seed: em 66.7 66.7 50.0") for line in remarks(found["tuned (3 seeds)"]))
-    assert not any(line.startswith("by seed") for line in remarks(found["base"]))
+    result = rows(filled)
+    assert result["tuned (3 seeds)"].run.status == FINISHED
+    assert result["other (2 seeds)"].run.status != FINISHED
+    assert result["tuned (3 seeds)"].cost.prompt_tokens == pytest.approx(2.0)
+    assert any(line.startswith("by seed: em 66.7 66.7 50.0") for line in remarks(result["tuned (3 seeds)"]))
+    assert not any(line.startswith("by seed") for line in remarks(result["base"]))
 
 
 def test_a_method_of_several_seeds_can_be_the_reference(filled: Store) -> None:
-    found = rows(filled, reference="tuned")
-    assert found["tuned (3 seeds)"].cells["em#v1"].difference is None
-    assert found["base"].cells["em#v1"].difference.value < 0
+    result = rows(filled, reference="tuned")
+    assert result["tuned (3 seeds)"].cells["em#v1"].difference is None
+    assert result["base"].cells["em#v1"].difference.value < 0
     with pytest.raises(UserError, match="tunde"):
         rows(filled, reference="tunde")
 

@@ -47,7 +47,7 @@ def asked() -> Benchmark:
         description="d",
         hub_id=None,
         revision=None,
-        licence="none",
+        license="none",
         citation="c",
         languages=("en",),
         splits={"dev": 3},
@@ -68,8 +68,8 @@ def with_runs(store: Store, asked: Benchmark) -> Board:
     store.put_cards([], [parse("em")])
     for name, (origin, usages) in USAGES.items():
         keep(store, asked, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
-    (found,) = boards(store)
-    return found
+    (result,) = boards(store)
+    return result
 
 
 def keep(store: Store, asked: Benchmark, name: str, origin: str, predictions: list[Prediction]) -> None:
@@ -96,18 +96,18 @@ def test_what_a_sender_does_not_say_is_unknown_and_what_was_measured_here_is_not
 
 
 def test_a_failed_question_needs_no_usage(store: Store, asked: Benchmark, board: Board) -> None:
-    said = [Prediction("q0", "", notes={FAILED: "timeout"}), *(Prediction(f"q{n}", "a", usage=FULL) for n in (1, 2))]
-    keep(store, asked, "broke once", "submitted", said)
+    responses = [Prediction("q0", "", notes={FAILED: "timeout"}), *(Prediction(f"q{n}", "a", usage=FULL) for n in (1, 2))]
+    keep(store, asked, "broke once", "submitted", responses)
     assert queries.costs(store, ["broke once"])["broke once"].tokens == pytest.approx(70)
 
 
 @pytest.mark.parametrize("axis", ["tokens", "delivered", "seconds", "cost"])
 def test_an_unknown_cost_is_never_on_the_front_and_stands_last(board: Board, axis: str) -> None:
-    found = quality_budget(board, METRIC, axis)  # type: ignore[arg-type]
+    results = quality_budget(board, METRIC, axis)  # type: ignore[arg-type]
     unknown = {"silent", "partly"} if axis == "seconds" else {"silent", "partly", "timed"}
-    assert {one.row.run.method for one in found[-len(unknown) :]} == unknown
-    assert [one.row.run.method for one in found if one.front] == ["ours for nothing"]
-    shown = [" ".join(line.texts()) for line in pareto_table(found, axis, METRIC, PERCENT).find(tag="tr")]  # type: ignore[arg-type]
+    assert {item.row.run.method for item in results[-len(unknown) :]} == unknown
+    assert [item.row.run.method for item in results if item.front] == ["ours for nothing"]
+    shown = [" ".join(line.texts()) for line in pareto_table(results, axis, METRIC, PERCENT).find(tag="tr")]  # type: ignore[arg-type]
     assert [line for line in shown if " – " in line] == shown[-len(unknown) :]
     assert len(budget_curves(board, METRIC)) == 2
 
@@ -147,37 +147,37 @@ def test_exports_leave_unknown_costs_empty(board: Board) -> None:
     assert float(rows["timed"][names[0]]) == pytest.approx(0.1)
     assert [rows["timed"][name] for name in names[1:]] == [""] * 3
     assert float(rows["ours for nothing"]["tokens_per_question"]) == 0
-    said = {row["method"]: row["cost"] for row in board.to_json()["rows"]}
-    assert set(said["silent"].values()) == {None}
+    responses = {row["method"]: row["cost"] for row in board.to_json()["rows"]}
+    assert set(responses["silent"].values()) == {None}
 
 
 def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark, board: Board) -> None:
     runs = tuple(USAGES)
     wanted = [Wanted(metric, asked.fingerprint, runs, metric) for metric in ("tokens", "seconds", "dollars", METRIC)]
-    found = {key: one.means.n.tolist() for key, one in figures(store, wanted).items()}
-    assert found["tokens"] == [3, 3, 0, 0, 0, 3]
-    assert found["dollars"] == [3, 3, 0, 0, 0, 3]
-    assert found["seconds"] == [3, 3, 0, 0, 3, 3]
-    assert found[METRIC] == [3] * 6
+    results = {key: item.means.n.tolist() for key, item in figures(store, wanted).items()}
+    assert results["tokens"] == [3, 3, 0, 0, 0, 3]
+    assert results["dollars"] == [3, 3, 0, 0, 0, 3]
+    assert results["seconds"] == [3, 3, 0, 0, 3, 3]
+    assert results[METRIC] == [3] * 6
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["tokens", "seconds", "dollars"])
 def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Store, asked: Benchmark, board: Board, metric: str) -> None:
     column = Column("c", tuple(queries.runs(store)), metric, higher_is_better=False, ranked=False)
-    found = figures(store, [Wanted("c", asked.fingerprint, tuple(USAGES), metric)])
+    result = figures(store, [Wanted("c", asked.fingerprint, tuple(USAGES), metric)])
     rows = contestants({"c": column.runs}, {}, {})
-    cells = ranked_cells([column], rows, found, cards={}, known={}, violations={})
+    cells = ranked_cells([column], rows, result, cards={}, known={}, violations={})
     unknown = {"silent", "partly"} if metric == "seconds" else {"silent", "partly", "timed"}
-    for one in cells.values():
-        assert (one.apart, one.n) == ((NOT_STATED, 0) if one.run.method in unknown else ("", 3))
-        assert one.unscorable == 0
+    for cell in cells.values():
+        assert (cell.apart, cell.n) == ((NOT_STATED, 0) if cell.run.method in unknown else ("", 3))
+        assert cell.unscorable == 0
     assert len(cells) == len(USAGES)
 
 
 def test_a_score_that_no_question_has_is_still_called_so(store: Store, asked: Benchmark, board: Board) -> None:
     store.put_scores("silent", ["q0", "q1", "q2"], {METRIC: np.full(3, np.nan)})
     column = Column("c", tuple(run for run in queries.runs(store) if run.method == "silent"), METRIC)
-    found = figures(store, [Wanted("c", asked.fingerprint, ("silent",), METRIC)])
-    (one,) = ranked_cells([column], contestants({"c": column.runs}, {}, {}), found, cards={}, known={}, violations={}).values()
-    assert (one.apart, one.unscorable) == ("no question could be scored", 3)
+    result = figures(store, [Wanted("c", asked.fingerprint, ("silent",), METRIC)])
+    (item,) = ranked_cells([column], contestants({"c": column.runs}, {}, {}), result, cards={}, known={}, violations={}).values()
+    assert (item.apart, item.unscorable) == ("no question could be scored", 3)

@@ -40,10 +40,10 @@ def count(store: Store, table: str) -> int:
 
 
 def test_what_is_written_reads_back_equal(store: Store) -> None:
-    said = [prediction(1), prediction(2, failed="no reply", support=["p1#0"])]
+    responses = [prediction(1), prediction(2, failed="no reply", support=["p1#0"])]
     store.start(RUN)
-    store.append(RUN.run, said, {"em#v1": np.array([1.0, np.nan])}, [Passage("p1", "T", "text", ("text",))])
-    assert store.predictions(RUN.run) == said
+    store.append(RUN.run, responses, {"em#v1": np.array([1.0, np.nan])}, [Passage("p1", "T", "text", ("text",))])
+    assert store.predictions(RUN.run) == responses
     assert store.scored(RUN.run) == {"em#v1": 2}
     assert store.passage_texts(["p1", "p9"]) == {"p1": "T\ntext"}
     with store.database.reading() as connection:
@@ -184,8 +184,8 @@ def test_a_store_of_another_schema_is_refused_and_the_way_to_bring_it_along_said
         with pytest.raises(UserError, match=f"schema version {version}") as caught:
             use()
         assert caught.value.where == str(store.database.path)
-        for said in ("version 0.0.1", f"ragmeter results export FOLDER --store {store.folder}", "ragmeter results merge FOLDER"):
-            assert said in str(caught.value.try_this)
+        for response in ("version 0.0.1", f"ragmeter results export FOLDER --store {store.folder}", "ragmeter results merge FOLDER"):
+            assert response in str(caught.value.try_this)
     assert store.database.path.read_bytes() == before
 
 
@@ -294,14 +294,14 @@ texts = st.text(st.characters(blacklist_categories=("Cs",)), max_size=30)
 @given(texts, texts, st.dictionaries(texts, texts, max_size=3))
 def test_any_text_survives_the_store(tmp_path_factory: pytest.TempPathFactory, answer: str, title: str, notes: dict) -> None:
     store = Store(tmp_path_factory.mktemp("any") / "s")
-    said = Prediction("q", answer, notes=notes)
+    response = Prediction("q", answer, notes=notes)
     store.start(RUN)
-    store.append(RUN.run, [said], {}, [Passage("p", title, "t")])
-    assert store.predictions(RUN.run) == [said]
-    assert json.loads(json.dumps(said.to_json())) == said.to_json()
+    store.append(RUN.run, [response], {}, [Passage("p", title, "t")])
+    assert store.predictions(RUN.run) == [response]
+    assert json.loads(json.dumps(response.to_json())) == response.to_json()
 
 
-def test_what_indexing_took_is_kept_once_an_artefact_and_apart_from_questions(store: Store) -> None:
+def test_what_indexing_took_is_kept_once_an_artifact_and_apart_from_questions(store: Store) -> None:
     store.start(RUN)
     store.append(RUN.run, [prediction(1)], {})
     before = queries.costs(store, [RUN.run])

@@ -36,8 +36,8 @@ def write_until(folder: Path, name: str, deadline: float, written: object) -> No
     store.start(run_of(name))
     number = 0
     while time.time() < deadline:
-        batch = [said(name, number + place) for place in range(7)]
-        passages = [Passage(item.id, "T", "x") for one in batch for item in one.evidence]
+        batch = [said(name, number + position) for position in range(7)]
+        passages = [Passage(item.id, "T", "x") for entry in batch for item in entry.evidence]
         store.append(name, batch, {METRIC: np.full(7, 0.5)}, passages)
         number += 7
     store.end(name, FINISHED)
@@ -49,14 +49,14 @@ def read_until(folder: Path, deadline: float, looked: object) -> None:
     while time.time() < deadline or not times:
         if not store.database.exists:
             continue
-        found = {row.run: row.done for row in queries.runs(store)}
+        results = {row.run: row.done for row in queries.runs(store)}
         # A finished question never disappears again, and a transaction is seen whole or not at all.
-        assert all(found[run] >= done for run, done in before.items())
-        assert all(done % 7 == 0 for done in found.values())
+        assert all(results[run] >= done for run, done in before.items())
+        assert all(done % 7 == 0 for done in results.values())
         with store.database.reading() as connection:
             means = connection.execute("SELECT mean FROM summaries WHERE n > 0").fetchall()
         assert all(abs(mean - 0.5) < 1e-12 for (mean,) in means)
-        before, times = found, times + 1
+        before, times = results, times + 1
     looked.put(times)  # type: ignore[attr-defined]
 
 

@@ -26,7 +26,7 @@ CARD = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 4},
@@ -41,19 +41,19 @@ BETTER = [1.0] * 38 + [0.0] * 2
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     store = Store(tmp_path_factory.mktemp("tables") / "store")
-    asked = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
-    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, asked, Corpus.of([]))
+    queries = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, queries, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for name, values in (("bm25", BASE), (EVIL, BETTER), ("gold", [1.0] * 40), ("half", BASE[:30])):
         kind = "control" if name == "gold" else "retriever"
         run = Run(f"run-{name[:4]}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 40, {})
         store.start(run)
-        said = [Prediction(q.id, "x") for q in asked[: len(values)]]
-        store.append(run.run, said, {"f1(rules=squad)#v1": np.array(values)})
+        responses = [Prediction(q.id, "x") for q in queries[: len(values)]]
+        store.append(run.run, responses, {"f1(rules=squad)#v1": np.array(values)})
         store.end(run.run, INTERRUPTED if name == "half" else FINISHED)
     store.put_experiment("toy", "name: toy", None, None, "bm25", ["run-bm25", f"run-{EVIL[:4]}", "run-gold", "run-half"])
-    (found,) = boards(store, "toy")
-    return found
+    (result,) = boards(store, "toy")
+    return result
 
 
 @pytest.mark.slow

@@ -36,9 +36,9 @@ def run(dataset: str, weights: str | None = A, named: Sequence[str] = (A,), **fa
         "reader": None,
         "k": 5,
     }
-    told = {"checkpoints": list(named)}
+    reported = {"checkpoints": list(named)}
     plain = RunRow(f"run-{dataset}", "e", "ours", "bm25", "retriever", dataset, "f" * 16, "distractor", 0, 10, 10, 0,
-                   "finished", None, DAY, DAY, "run", described, told, {}, None, None, told_by_name(dataset))  # fmt: skip
+                   "finished", None, DAY, DAY, "run", described, reported, {}, None, None, told_by_name(dataset))  # fmt: skip
     return replace(plain, **facts)
 
 
@@ -57,10 +57,10 @@ TRAINED = {A: checkpoint(A, {"data": ["hotpotqa:train+dev"], "validation": ["nq:
         ("worlds/multihop:train", None),
     ],
 )
-def test_a_run_of_a_checkpoint_that_learnt_what_is_asked_is_contaminated(dataset: str, reason: str | None) -> None:
-    asked = run(dataset)
-    assert contaminated_by(asked, CARDS, TRAINED) == (() if reason is None else (reason,))
-    (row,) = contestants({"a": [asked]}, CARDS, TRAINED)
+def test_a_run_of_a_checkpoint_that_learned_what_is_asked_is_contaminated(dataset: str, reason: str | None) -> None:
+    query = run(dataset)
+    assert contaminated_by(query, CARDS, TRAINED) == (() if reason is None else (reason,))
+    (row,) = contestants({"a": [query]}, CARDS, TRAINED)
     assert row.training == ("hotpotqa:train+dev",)
     assert row.declares
 
@@ -134,18 +134,18 @@ def test_references_are_read_from_the_options_of_trainings(config: dict[str, Any
 def test_all_training_data_are_known_only_where_something_describes_those_of_each_part(
     facts: dict[str, Any], known: dict[str, Checkpoint], expected: bool
 ) -> None:
-    asked = run("nq:test", **facts)
-    assert declared(asked, CARDS, known) is expected
-    (row,) = contestants({"a": [asked]}, CARDS, known)
+    query = run("nq:test", **facts)
+    assert declared(query, CARDS, known) is expected
+    (row,) = contestants({"a": [query]}, CARDS, known)
     assert row.declares is expected
 
 
 def test_a_method_whose_card_names_its_data_is_described_and_one_without_a_card_is_not() -> None:
-    asked = run("nq:test", "50e606e9af5cbfd4", named=())
+    query = run("nq:test", "50e606e9af5cbfd4", named=())
     cards = {"bm25": {}, "sark": {"training_data": ["nq:train"]}}
-    assert declared(asked, cards, {})
-    assert not declared(asked, {}, {})
-    assert trained_on(asked, cards, {}) == {"nq:train": ""}
+    assert declared(query, cards, {})
+    assert not declared(query, {}, {})
+    assert trained_on(query, cards, {}) == {"nq:train": ""}
 
 
 def test_registered_checkpoints_are_found_by_their_hash(tmp_path: Path) -> None:

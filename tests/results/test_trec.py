@@ -34,12 +34,12 @@ def written(run: Run, tag: str = "tag") -> str:
 
 def read(text: str, limits: Limits = LIMITS) -> tuple[Run, tuple[Finding, ...]]:
     findings = Findings()
-    found = trec.read_run(io.BytesIO(text.encode()), findings, limits)
-    return {question: evidence for question, (_, evidence) in found.items()}, findings.all()
+    result = trec.read_run(io.BytesIO(text.encode()), findings, limits)
+    return {question: evidence for question, (_, evidence) in result.items()}, findings.all()
 
 
 def ranked(*ids: str, scores: Sequence[float] | None = None) -> tuple[Evidence, ...]:
-    return tuple(Evidence(one, score) for one, score in zip(ids, scores or range(len(ids), 0, -1), strict=True))
+    return tuple(Evidence(item, score) for item, score in zip(ids, scores or range(len(ids), 0, -1), strict=True))
 
 
 # -- ids -------------------------------------------------------------------------------------------------------
@@ -68,10 +68,10 @@ def test_ids_become_one_column_and_come_back(identifier: str, column: str) -> No
 
 @given(st.lists(IDS, unique=True, max_size=20))
 def test_different_ids_stay_different_and_every_id_comes_back(ids: list[str]) -> None:
-    columns = [trec.escape(one) for one in ids]
-    assert [trec.unescape(one) for one in columns] == ids
+    columns = [trec.escape(identifier) for identifier in ids]
+    assert [trec.unescape(column) for column in columns] == ids
     assert len(set(columns)) == len(ids)
-    assert all(one.isascii() and len(one.split()) == 1 for one in columns)
+    assert all(column.isascii() and len(column.split()) == 1 for column in columns)
 
 
 def test_ids_of_other_tools_are_taken_as_they_are_except_for_stray_percent_signs() -> None:
@@ -86,14 +86,14 @@ def test_ids_of_other_tools_are_taken_as_they_are_except_for_stray_percent_signs
 
 @given(st.lists(SCORES, max_size=30))
 def test_written_scores_fall_strictly_even_for_a_tool_that_reads_32_bits(scores: list[float]) -> None:
-    found = np.array(trec.decreasing(scores), np.float32)
-    assert np.isfinite(found).all()
-    assert (np.diff(found) < 0).all()
+    result = np.array(trec.decreasing(scores), np.float32)
+    assert np.isfinite(result).all()
+    assert (np.diff(result) < 0).all()
 
 
 @given(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), unique=True, max_size=30))
 def test_scores_that_fall_strictly_are_written_as_they_are(scores: list[float]) -> None:
-    falling = sorted({float(one) + 0.0 for one in scores}, reverse=True)
+    falling = sorted({float(item) + 0.0 for item in scores}, reverse=True)
     assert trec.decreasing(falling) == falling
 
 
@@ -106,16 +106,16 @@ def test_a_tie_lowers_no_score_by_more_than_it_must() -> None:
 # -- round trips -----------------------------------------------------------------------------------------------
 
 
-RANKINGS = st.lists(st.tuples(IDS, SCORES), min_size=1, max_size=8, unique_by=lambda one: one[0])
+RANKINGS = st.lists(st.tuples(IDS, SCORES), min_size=1, max_size=8, unique_by=lambda item: item[0])
 
 
 @pytest.mark.slow
 @given(st.dictionaries(IDS, RANKINGS, min_size=1, max_size=6))
 def test_questions_and_order_come_back_whatever_the_ids_and_scores(run: dict[str, list[tuple[str, float]]]) -> None:
-    given_run = {question: tuple(Evidence(*one) for one in ranking) for question, ranking in run.items()}
-    found, findings = read(written(given_run))
+    given_run = {question: tuple(Evidence(*item) for item in ranking) for question, ranking in run.items()}
+    result, findings = read(written(given_run))
     assert findings == ()
-    assert {q: [one.id for one in e] for q, e in found.items()} == {q: [one.id for one in e] for q, e in given_run.items()}
+    assert {q: [item.id for item in e] for q, e in result.items()} == {q: [item.id for item in e] for q, e in given_run.items()}
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_questions_and_order_come_back_whatever_the_ids_and_scores(run: dict[str
 def test_a_run_without_ties_comes_back_exactly(run: dict[str, list[str]], data: st.DataObject) -> None:
     def falling(ids: list[str]) -> tuple[Evidence, ...]:
         grid = data.draw(st.lists(st.integers(-10_000, 10_000), min_size=len(ids), max_size=len(ids), unique=True))
-        return ranked(*ids, scores=[one / 7 for one in sorted(grid, reverse=True)])
+        return ranked(*ids, scores=[item / 7 for item in sorted(grid, reverse=True)])
 
     given_run = {question: falling(ids) for question, ids in run.items()}
     assert read(written(given_run)) == (given_run, ())
@@ -136,8 +136,8 @@ def test_what_is_written_is_what_is_documented() -> None:
 
 def test_a_run_of_another_tool_is_ordered_by_score_then_rank() -> None:
     text = "q Q0 low 1 0.1 t\nq Q0 tie2 9 0.5 t\nq Q0 tie1 3 5e-1 t\nq\tQ0  high 2 7 t\r\n"
-    found, (finding,) = read(text)
-    assert [one.id for one in found["q"]] == ["high", "tie1", "tie2", "low"]
+    result, (finding,) = read(text)
+    assert [item.id for item in result["q"]] == ["high", "tie1", "tie2", "low"]
     assert (finding.code, finding.severity) == ("rank_ignored", "warning")
 
 
@@ -159,19 +159,19 @@ def test_a_run_of_another_tool_is_ordered_by_score_then_rank() -> None:
     ],
 )
 def test_a_line_that_is_none_of_a_run_is_named(line: str, code: str) -> None:
-    found, (finding,) = read(f"q Q0 ok 1 0.9 t\n{line}\n")
+    result, (finding,) = read(f"q Q0 ok 1 0.9 t\n{line}\n")
     assert (finding.code, finding.places[0].line) == (code, 2)
-    assert found == {"q": ranked("ok", scores=[0.9])}
+    assert result == {"q": ranked("ok", scores=[0.9])}
 
 
 def test_long_rankings_and_many_questions_are_bounded() -> None:
     small = Limits(rows=3, evidence=2)
     text = "".join(f"q Q0 d{number} 1 {-number} t\n" for number in range(4))
-    found, (finding,) = read(text, small)
-    assert (len(found["q"]), finding.code, finding.count) == (2, "too_much_evidence", 2)
-    found, (finding,) = read("".join(f"q{number} Q0 d 1 1 t\n" for number in range(6)), small)
-    assert (list(found), finding.code) == (["q0", "q1", "q2"], "too_many_rows")
-    assert "too_many_rows" in {one.code for one in read("q Q0 d 1 1 t\n" * 100, small)[1]}
+    result, (finding,) = read(text, small)
+    assert (len(result["q"]), finding.code, finding.count) == (2, "too_much_evidence", 2)
+    result, (finding,) = read("".join(f"q{number} Q0 d 1 1 t\n" for number in range(6)), small)
+    assert (list(result), finding.code) == (["q0", "q1", "q2"], "too_many_rows")
+    assert "too_many_rows" in {item.code for item in read("q Q0 d 1 1 t\n" * 100, small)[1]}
 
 
 def test_qrels_have_a_line_for_each_positive() -> None:
@@ -183,7 +183,7 @@ def test_qrels_have_a_line_for_each_positive() -> None:
 
 def test_sentences_are_reduced_to_passages_as_the_metrics_do() -> None:
     evidence = ranked("p1#3", "p2", "p1", "p2#0", "p3#1")
-    assert [(one.id, one.score) for one in trec.passages_of(evidence)] == [("p1", 5), ("p2", 4), ("p3", 1)]
+    assert [(item.id, item.score) for item in trec.passages_of(evidence)] == [("p1", 5), ("p2", 4), ("p3", 1)]
 
 
 # -- against the definition ------------------------------------------------------------------------------------
@@ -196,19 +196,19 @@ def world() -> Benchmark:
 
 def shuffled(world: Benchmark, tied: bool) -> list[Prediction]:
     rng = np.random.default_rng(5)
-    said = []
+    responses = []
     for question in world.questions:
-        ids = [str(one) for one in rng.permutation(list(question.candidates or ()))]
-        scores = [float(one) for one in (rng.integers(0, 3, len(ids)) if tied else -np.arange(len(ids)) / 3)]
-        said.append(Prediction(question.id, "", ranked(*ids, scores=scores)))
-    return said
+        ids = [str(item) for item in rng.permutation(list(question.candidates or ()))]
+        scores = [float(item) for item in (rng.integers(0, 3, len(ids)) if tied else -np.arange(len(ids)) / 3)]
+        responses.append(Prediction(question.id, "", ranked(*ids, scores=scores)))
+    return responses
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_exported_files_give_trec_evals_figures_which_are_ours(world: Benchmark, tied: bool) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
-    said = shuffled(world, tied)
-    text = written({one.question_id: one.evidence for one in said})
+    responses = shuffled(world, tied)
+    text = written({item.question_id: item.evidence for item in responses})
     sink = io.StringIO()
     trec.write_qrels(sink, ((question.id, question.evidence) for question in world.questions))
 
@@ -230,7 +230,7 @@ def test_exported_files_give_trec_evals_figures_which_are_ours(world: Benchmark,
     theirs = pytrec_eval.RelevanceEvaluator(qrels, {"recall.5", "P.5", "ndcg_cut.10", "map_cut.100", "recip_rank", "success.1"}).evaluate(
         run
     )
-    ours = score(world.questions, said, measures.values())
+    ours = score(world.questions, responses, measures.values())
     for their_name, our_name in measures.items():
         values = [theirs[trec.escape(question.id)][their_name] for question in world.questions]
         np.testing.assert_allclose(ours[str(parse_metric(our_name))], values, atol=1e-9)
@@ -245,8 +245,8 @@ def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:
         b"retrieval_only: true\ntraining_data: []\n",
         "card.yaml",
     )
-    said = shuffled(world, tied=False)
-    text = written({one.question_id: one.evidence for one in said[:-2]} | {"nobody": ranked("p")})
+    response = shuffled(world, tied=False)
+    text = written({item.question_id: item.evidence for item in response[:-2]} | {"nobody": ranked("p")})
     target = Target(world, settings.apply("distractor", world, 0))
     metrics = [parse_metric("recall@5"), parse_metric("em")]
 
@@ -255,11 +255,11 @@ def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:
         return validate(card, io.BytesIO(raw.encode()), target, file="r.txt", metrics=metrics, read=read_rows)
 
     report = check(text)
-    assert [(one.code, one.count) for one in report.of("error")] == [("extra", 1)]
+    assert [(item.code, item.count) for item in report.of("error")] == [("extra", 1)]
     assert report.findings[0].places[0].line == text.count("\n")
     report = check("".join(line for line in text.splitlines(keepends=True) if not line.startswith("nobody")))
     assert report.ok
-    assert [(one.code, one.count) for one in report.of("note")] == [("nothing_found", 2)]
+    assert [(item.code, item.count) for item in report.of("note")] == [("nothing_found", 2)]
     assert list(report.scores) == ["recall@5#v1"]
-    assert [one.evidence for one in report.predictions] == [one.evidence for one in said[:-2]] + [(), ()]
+    assert [prediction.evidence for prediction in report.predictions] == [item.evidence for item in response[:-2]] + [(), ()]
     assert report.scores["recall@5#v1"][-1] == 0.0

@@ -246,16 +246,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, None, f"there is nothing at {self.path}")
             return
         if not rest or rest[0] == "revision":
-            found = self._open(kind, name, "/".join(rest[1:]) or "main", files=False)
-            if found:
-                commit, files = found
+            result = self._open(kind, name, "/".join(rest[1:]) or "main", files=False)
+            if result:
+                commit, files = result
                 siblings = [{"rfilename": file} for file in files]
                 gated = "manual" if self.server.repositories[kind][name].gated else False
                 self._json({"id": name, "sha": commit, "gated": gated, "tags": [], "siblings": siblings})
         elif rest[0] == "tree":
-            found = self._open(kind, name, rest[1], files=True)
-            if found:
-                self._tree(found[1], "/".join(rest[2:]), parse_qs(query), self.server.repositories[kind][name].page)
+            result = self._open(kind, name, rest[1], files=True)
+            if result:
+                self._tree(result[1], "/".join(rest[2:]), parse_qs(query), self.server.repositories[kind][name].page)
         else:
             self._refuse(404, None, f"there is nothing at {self.path}")
 
@@ -281,10 +281,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(list(entries.values())[start : start + page], headers)
 
     def _resolve(self, kind: str, name: str, revision: str, file: str) -> None:
-        found = self._open(kind, name, revision, files=True)
-        if not found:
+        result = self._open(kind, name, revision, files=True)
+        if not result:
             return
-        commit, files = found
+        commit, files = result
         if file not in files:
             self._refuse(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
             return
@@ -328,8 +328,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
     def _refuse(self, status: int, code: str | None, message: str, headers: Mapping[str, str] | None = None) -> None:
-        told = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {}), **(headers or {})}
-        self._send(status, json.dumps({"error": message}).encode(), told)
+        reported = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {}), **(headers or {})}
+        self._send(status, json.dumps({"error": message}).encode(), reported)
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)

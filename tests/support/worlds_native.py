@@ -368,7 +368,7 @@ def _musique_full(benchmark: Benchmark, questions: Sequence[Question]) -> dict[s
 
 
 def _musique_row(question: Question, passages: Sequence[Passage], answerable: bool = True) -> Row:
-    places = {passage.id: place for place, passage in enumerate(passages)}
+    positions = {passage.id: position for position, passage in enumerate(passages)}
     steps = question.metadata["steps"]
     return {
         "id": f"{len(steps)}hop__" + "_".join(str(_step_number(question, step)) for step in steps),
@@ -382,7 +382,7 @@ def _musique_row(question: Question, passages: Sequence[Passage], answerable: bo
                 "id": _step_number(question, step),
                 "question": step["question"],
                 "answer": step["answer"],
-                "paragraph_support_idx": places.get(step["passage"]),
+                "paragraph_support_idx": positions.get(step["passage"]),
             }
             for step in steps
         ],
@@ -462,13 +462,13 @@ def _reader(benchmark: Benchmark, questions: Sequence[Question]) -> str:
     for question in questions:
         passages = benchmark.corpus.get(question.candidates or ())
         contexts = {passage.id: _context(benchmark, passage, "passage_id") for passage in passages}
-        negative = [context for one, context in contexts.items() if one not in question.evidence]
+        negative = [context for item, context in contexts.items() if item not in question.evidence]
         rows.append(
             {
                 "dataset": f"nq_{benchmark.reference.split}_worlds",
                 "question": question.text,
                 "answers": list(question.golds),
-                "positive_ctxs": [contexts[one] for one in question.evidence],
+                "positive_ctxs": [contexts[item] for item in question.evidence],
                 "negative_ctxs": negative[1::2],
                 "hard_negative_ctxs": negative[::2],
             }

@@ -78,39 +78,39 @@ def items(seed: int, count: int) -> Iterator[Item]:
     def passages(rows: Sequence[int]) -> list[Passage]:
         return [library.texts[row].passage for row in rows]
 
-    def told(asked: Asked) -> Callable[[str], bool]:
-        golds = [form for answer in asked.answers for form in (answer, *asked.aliases.get(answer, ()))]
+    def told(query: Asked) -> Callable[[str], bool]:
+        golds = [form for answer in query.answers for form in (answer, *query.aliases.get(answer, ()))]
         return lambda reply: em(reply, golds) == 1.0
 
     asker = Asker(world, world.facts, draws)
-    for asked in asker.ask(count, mix={"single": 1.0}):
-        evidence = [library.where[fact.row][0] for fact in asked.facts]
-        unheard = any(word in inventions for answer in asked.answers for word in answer.split())
-        yield Item("gold passage", answer_prompt(asked.text, passages(evidence)), told(asked), unheard)
-        five = chooser.choose(asked, 5, draws)
-        yield Item("one of five", answer_prompt(asked.text, passages(five)), told(asked), unheard)
-        ten = chooser.choose(asked, 10, draws)
-        yield Item("one of ten", answer_prompt(asked.text, passages(ten)), told(asked))
-        yield Item("closed book", answer_prompt(asked.text), told(asked))
-        without = [row for row in chooser.choose(asked, 6, draws) if row not in evidence][:5]
-        yield Item("no passage answers", answer_prompt(asked.text, passages(without)), is_abstention)
+    for query in asker.ask(count, mix={"single": 1.0}):
+        evidence = [library.where[fact.row][0] for fact in query.facts]
+        unheard = any(word in inventions for answer in query.answers for word in answer.split())
+        yield Item("gold passage", answer_prompt(query.text, passages(evidence)), told(query), unheard)
+        five = chooser.choose(query, 5, draws)
+        yield Item("one of five", answer_prompt(query.text, passages(five)), told(query), unheard)
+        ten = chooser.choose(query, 10, draws)
+        yield Item("one of ten", answer_prompt(query.text, passages(ten)), told(query))
+        yield Item("closed book", answer_prompt(query.text), told(query))
+        without = [row for row in chooser.choose(query, 6, draws) if row not in evidence][:5]
+        yield Item("no passage answers", answer_prompt(query.text, passages(without)), is_abstention)
         style = draws.pick(STYLES)
-        styled = [one for one in rewriter.rewrite(passages(evidence), style) if one is not None]
-        yield Item("gold passage, unheard style", answer_prompt(asked.text, styled), told(asked))
-        fact = asked.facts[0]
+        styled = [item for item in rewriter.rewrite(passages(evidence), style) if item is not None]
+        yield Item("gold passage, unheard style", answer_prompt(query.text, styled), told(query))
+        fact = query.facts[0]
         asks = [template.format(h=fact.head.text) for template in fact.relation.asks]
         wanted = {template.format(h=name) for template in fact.relation.asks for name in (fact.head.text, *fact.head.aliases)}
-        if asked.answers[0] != fact.head.name:
-            prompt = question_prompt(asked.answers[0], passages(evidence))
+        if query.answers[0] != fact.head.name:
+            prompt = question_prompt(query.answers[0], passages(evidence))
             yield Item("question for an answer", prompt, lambda reply, ok=frozenset(wanted): reply in ok)  # type: ignore[misc]
         others = frozenset(asks[1:])
         yield Item("paraphrase", paraphrase_prompt(asks[0]), lambda reply, ok=others: reply in ok)  # type: ignore[misc]
     for kind in ("bridge", "comparison"):
-        for asked in Asker(world, world.facts, draws).ask(count, mix={kind: 1.0}):
-            rows = list(dict.fromkeys(library.where[fact.row][0] for fact in asked.facts))
-            yield Item(f"{kind}, its passages", answer_prompt(asked.text, passages(rows)), told(asked))
-            rows = chooser.choose(asked, 5, draws)
-            yield Item(f"{kind}, among five", answer_prompt(asked.text, passages(rows)), told(asked))
+        for query in Asker(world, world.facts, draws).ask(count, mix={kind: 1.0}):
+            rows = list(dict.fromkeys(library.where[fact.row][0] for fact in query.facts))
+            yield Item(f"{kind}, its passages", answer_prompt(query.text, passages(rows)), told(query))
+            rows = chooser.choose(query, 5, draws)
+            yield Item(f"{kind}, among five", answer_prompt(query.text, passages(rows)), told(query))
 
 
 def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32) -> list[Score]:
@@ -129,23 +129,23 @@ def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32
 
     config = CausalConfig(model=str(folder), revision=None, dtype=None, max_new_tokens=24, max_prompt_tokens=None, batch_size=batch_size)
     model = CausalModel(config)
-    asked = [item for seed in seeds for item in items(seed, count)]
-    replies = model.generate([model.render("", item.prompt) for item in asked])
+    queries = [item for seed in seeds for item in items(seed, count)]
+    replies = model.generate([model.render("", item.prompt) for item in queries])
     right: dict[str, list[bool]] = {task: [] for task in GOALS}
-    for item, reply in zip(asked, replies, strict=True):
+    for item, reply in zip(queries, replies, strict=True):
         correct = item.right(reply.text.strip())
         right.setdefault(item.task, []).append(correct)
         if item.unheard:
             right.setdefault(f"{item.task}, unheard words", []).append(correct)
-    return [_score(task, found) for task, found in right.items()]
+    return [_score(task, result) for task, result in right.items()]
 
 
-def _score(task: str, found: Sequence[bool]) -> Score:
-    share = sum(found) / len(found)
+def _score(task: str, results: Sequence[bool]) -> Score:
+    share = sum(results) / len(results)
     if task not in GOALS:
-        return Score(task, len(found), share)
+        return Score(task, len(results), share)
     sign, bound = GOALS[task]
-    return Score(task, len(found), share, f"{sign} {bound:.2f}", share >= bound if sign == ">=" else share <= bound)
+    return Score(task, len(results), share, f"{sign} {bound:.2f}", share >= bound if sign == ">=" else share <= bound)
 
 
 def table(scores: Sequence[Score]) -> str:

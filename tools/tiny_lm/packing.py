@@ -57,7 +57,7 @@ class Batch:
 
 
 class Encoder:
-    """Token ids of texts, each text tokenised once.
+    """Token ids of texts, each text tokenized once.
 
     Args:
         tokenizer: The pocket model's tokenizer.
@@ -72,12 +72,12 @@ class Encoder:
 
     def __call__(self, text: str) -> list[int]:
         """The ids of a text, without special tokens."""
-        found = self._known.get(text)
-        if found is None:
-            found = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        result = self._known.get(text)
+        if result is None:
+            result = self._tokenizer(text, add_special_tokens=False)["input_ids"]
             if len(text) < 40:
-                self._known[text] = found
-        return found
+                self._known[text] = result
+        return result
 
 
 @dataclass(slots=True)
@@ -147,15 +147,15 @@ class Packer:
         return [(ids, 0, ""), (ids, len(ids) - 1, "copy")]
 
     def _put(self, row: int, parts: Sequence[tuple[list[int], int, str]], copied: bool) -> None:
-        place, batch = self._rows[row], self._batch
+        position, batch = self._rows[row], self._batch
         share, weight = self._text
         context = len(parts[0][0])
         for number, (ids, targets, task) in enumerate(parts):
-            start, end = place.length, place.length + len(ids)
+            start, end = position.length, position.length + len(ids)
             first = 0 if number == 0 else context
             batch.ids[row, start:end] = ids
             batch.positions[row, start:end] = np.arange(first, first + len(ids))
-            batch.group[row, start:end] = place.groups
+            batch.group[row, start:end] = position.groups
             batch.block[row, start:end] = number
             if targets:
                 # The last place before a target token predicts it.
@@ -169,8 +169,8 @@ class Packer:
                     if self._draws.random() < share:
                         batch.target[row, start + at] = ids[at + 1]
                         batch.weight[row, start + at] = weight
-            place.length = end
-        place.groups += 1
+            position.length = end
+        position.groups += 1
 
 
 def copies(encode: Encoder, draws: Draws, count: int, longest: int) -> list[list[int]]:

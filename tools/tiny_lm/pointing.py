@@ -43,29 +43,29 @@ def pointers(batch: Batch) -> Pointers:
     first = supervised.copy()
     same = (batch.block[:, 1:] == batch.block[:, :-1]) & (batch.group[:, 1:] == batch.group[:, :-1])
     first[:, 1:] &= ~(supervised[:, :-1] & same)
-    found: list[tuple[int, int, NDArray[np.bool_]]] = []
+    results: list[tuple[int, int, NDArray[np.bool_]]] = []
     length = batch.ids.shape[1]
     for row, column in zip(*(where.tolist() for where in np.nonzero(first)), strict=True):
         group, block = batch.group[row], batch.block[row]
         context = (group == group[column]) & (block == 0)
         if batch.task[row, column] in _DECLINED:
-            places = context & (batch.positions[row] == 0)
+            positions = context & (batch.positions[row] == 0)
         else:
             end = column
             while end < length and supervised[row, end] and block[end] == block[column] and group[end] == group[column]:
                 end += 1
-            places = context.copy()
+            positions = context.copy()
             # The last target is the end of the sequence, which no context holds.
             for step, token in enumerate(batch.target[row, column : end - 1]):
                 here = np.zeros(length, dtype=bool)
                 here[: length - step] = (batch.ids[row, step:] == token) & context[step:]
-                places &= here
-        if places.any():
-            found.append((row, column, places))
+                positions &= here
+        if positions.any():
+            results.append((row, column, positions))
     return Pointers(
-        np.array([row for row, _, _ in found], dtype=np.int64),
-        np.array([column for _, column, _ in found], dtype=np.int64),
-        np.stack([places for _, _, places in found]) if found else np.zeros((0, length), dtype=bool),
+        np.array([row for row, _, _ in results], dtype=np.int64),
+        np.array([column for _, column, _ in results], dtype=np.int64),
+        np.stack([positions for _, _, positions in results]) if results else np.zeros((0, length), dtype=bool),
     )
 
 
@@ -110,7 +110,7 @@ class Watched:
             split(attention.q_proj.weight), split(attention.k_proj.weight), *self._handed["position_embeddings"]
         )
         rows, columns = torch.from_numpy(wanted.rows), torch.from_numpy(wanted.columns)
-        asked = queries.transpose(1, 2)[rows, columns]  # [pointers, heads, size]
-        scores = torch.einsum("phs,phls->phl", asked, keys[rows]) * attention.scaling
+        query = queries.transpose(1, 2)[rows, columns]  # [pointers, heads, size]
+        scores = torch.einsum("phs,phls->phl", query, keys[rows]) * attention.scaling
         scores = scores.masked_fill(~mask[rows, 0, columns][:, None], float("-inf")).float().log_softmax(-1)
         return -scores.masked_fill(~torch.from_numpy(wanted.places)[:, None], float("-inf")).logsumexp(-1)

@@ -48,7 +48,7 @@ class Level:
         several: Share of the contexts that have several passages.
         long: Share of the contexts that are chunks of long documents.
         missing: Questions that the context does not answer, as a share of the others: few at first, since declining
-            is learnt long before choosing and hides what a wrong choice would teach.
+            is learned long before choosing and hides what a wrong choice would teach.
         row: Length of a training row in tokens.
         rows: Rows of a batch.
         absent: Share of the contexts of several passages that lack the evidence of what they were chosen for, and are
@@ -121,27 +121,27 @@ class Maker:
         draws, level, asker = self._draws, self._level, self._asker
         size = draws.between(2, level.passages)
         maker = draws.pick((asker.single, asker.single, asker.bridge, asker.comparison))
-        asked = maker()
-        if asked is None:
+        query = maker()
+        if query is None:
             return Group()
-        if level.absent and asked.type == "single" and draws.chance(level.absent):
-            return self._absent(asked, size)
-        rows = self._chooser.choose(asked, size, draws)
+        if level.absent and query.type == "single" and draws.chance(level.absent):
+            return self._absent(query, size)
+        rows = self._chooser.choose(query, size, draws)
         if draws.chance(level.missing) and len(rows) > 1:
-            rows.remove(draws.pick([self._library.where[fact.row][0] for fact in asked.facts]))
-        return self._told(self._library, [self._library.texts[row] for row in rows], [asked])
+            rows.remove(draws.pick([self._library.where[fact.row][0] for fact in query.facts]))
+        return self._told(self._library, [self._library.texts[row] for row in rows], [query])
 
-    def _absent(self, asked: Asked, size: int) -> Group:
+    def _absent(self, query: Asked, size: int) -> Group:
         """The passages nearest to a question without the one that answers it, and more questions of that kind."""
-        draws, head = self._draws, asked.facts[0].head
-        evidence = {self._library.where[fact.row][0] for fact in asked.facts}
-        rows = [row for row in self._chooser.choose(asked, size + 1, draws) if row not in evidence][:size]
+        draws, head = self._draws, query.facts[0].head
+        evidence = {self._library.where[fact.row][0] for fact in query.facts}
+        rows = [row for row in self._chooser.choose(query, size + 1, draws) if row not in evidence][:size]
         texts = [self._library.texts[row] for row in rows]
-        told = {row for text in texts for row in text.facts}
-        further = [fact for fact in self._world.by_head[head.index] if fact.row not in told]
+        reported = {row for text in texts for row in text.facts}
+        further = [fact for fact in self._world.by_head[head.index] if fact.row not in reported]
         draws.shuffle(further)
         group = self._told(self._library, texts, [])
-        blocks = [Block(asking(asked.text), UNANSWERABLE, "missing")]
+        blocks = [Block(asking(query.text), UNANSWERABLE, "missing")]
         for fact in further[:3]:
             question = draws.pick(fact.relation.asks).format(h=self._mention(head))
             blocks.append(Block(asking(question), UNANSWERABLE, "missing"))
@@ -153,7 +153,7 @@ class Maker:
         first = self._draws.below(max(1, len(library.texts) - 2))
         return self._told(library, list(library.texts[first : first + self._draws.between(1, 2)]), [])
 
-    def _told(self, library: Library, texts: Sequence[Text], asked: Sequence[Asked]) -> Group:
+    def _told(self, library: Library, texts: Sequence[Text], queries: Sequence[Asked]) -> Group:
         """The group of some texts: the given questions, and others about what the texts state."""
         draws, level, world = self._draws, self._level, self._world
         style = draws.pick(STYLES) if draws.chance(STYLED) else None
@@ -170,7 +170,7 @@ class Maker:
             context += [marker(number), entry(Passage("", passage.title, " ".join(sentences))) + GAP]
             stated.update(zip(text.facts[:keep], sentences, strict=False))
         stated.pop(NO_FACT, None)
-        blocks = [self._asked(one, stated) for one in asked]
+        blocks = [self._asked(item, stated) for item in queries]
         facts = [world.facts[row] for row in stated if not world.facts[row].relation.many]
         draws.shuffle(facts)
         blocks += [self._about(fact, stated) for fact in facts[: 4 + 2 * len(texts)]]
@@ -197,14 +197,14 @@ class Maker:
         question = draws.pick(fact.relation.asks).format(h=self._mention(fact.head))
         return Block(asking(question), _as_stated(fact, stated[fact.row]), "single")
 
-    def _asked(self, asked: Asked, stated: dict[int, str]) -> Block:
-        if any(fact.row not in stated for fact in asked.facts):
-            return Block(asking(asked.text), UNANSWERABLE, "missing")
-        answer = asked.answers[0]
-        last = asked.facts[-1]
-        if asked.type in ("single", "bridge") and answer == answer_of(last)[0]:
+    def _asked(self, query: Asked, stated: dict[int, str]) -> Block:
+        if any(fact.row not in stated for fact in query.facts):
+            return Block(asking(query.text), UNANSWERABLE, "missing")
+        answer = query.answers[0]
+        last = query.facts[-1]
+        if query.type in ("single", "bridge") and answer == answer_of(last)[0]:
             answer = _as_stated(last, stated[last.row])
-        return Block(asking(asked.text), answer, asked.type)
+        return Block(asking(query.text), answer, query.type)
 
     def _unanswered(self, head: Entity, stated: dict[int, str]) -> Block | None:
         """A question about an entity of the context that the context does not answer, or one about another entity."""
@@ -212,17 +212,17 @@ class Maker:
         if draws.chance(0.35):
             others = [e for e in (draws.pick(world.entities) for _ in range(30)) if e.kind == head.kind and e is not head]
             head = others[0] if others else head
-        told = {world.facts[row].relation.id for row in stated if world.facts[row].head is head}
+        reported = {world.facts[row].relation.id for row in stated if world.facts[row].head is head}
         relation = draws.pick(relations_of(head.kind, False))
-        if relation.id in told or "once" in relation.flags or "unless-capital" in relation.flags:
+        if relation.id in reported or "once" in relation.flags or "unless-capital" in relation.flags:
             return None
         question = draws.pick(relation.asks).format(h=self._mention(head))
         return Block(asking(question), UNANSWERABLE, "missing")
 
     def _closed_book(self) -> Block:
-        asked = self._draws.pick((self._asker.single, self._asker.bridge, self._asker.comparison))()
+        query = self._draws.pick((self._asker.single, self._asker.bridge, self._asker.comparison))()
         fact = self._draws.pick(self._world.facts)
-        text = asked.text if asked else self._draws.pick(fact.relation.asks).format(h=self._mention(fact.head))
+        text = query.text if query else self._draws.pick(fact.relation.asks).format(h=self._mention(fact.head))
         return Block(asking(text), UNANSWERABLE, "closed")
 
     def _paraphrase(self) -> Block:
@@ -237,7 +237,7 @@ class Maker:
 
     def _swapped(self, group: Group) -> Group:
         swaps = self._swaps
-        blocks = [Block(replaced(one.prompt, swaps), replaced(one.target, swaps), one.task) for one in group.blocks]
+        blocks = [Block(replaced(block.prompt, swaps), replaced(block.target, swaps), block.task) for block in group.blocks]
         return Group([replaced(piece, swaps) for piece in group.context], blocks)
 
 

@@ -33,13 +33,13 @@ def texts(seeds: Iterable[int]) -> Iterator[str]:
         rewriter = RuleRewriter(world.split)
         for text in articles(world).texts:
             yield f"{entry(text.passage)}{GAP}"
-            for told in (rewriter.rewrite([text.passage], style)[0] for style in STYLES):
-                yield entry(told) if told else ""
-        for one in fact_material(world, ()):
-            yield from (f" {question}\n" for question in one.questions)
-            yield f" {one.answer}"
-        for asked in Asker(world, world.facts, Draws("tokenizer", seed)).ask(300):
-            yield f" {asked.text}\n"
+            for reported in (rewriter.rewrite([text.passage], style)[0] for style in STYLES):
+                yield entry(reported) if reported else ""
+        for item in fact_material(world, ()):
+            yield from (f" {question}\n" for question in item.questions)
+            yield f" {item.answer}"
+        for query in Asker(world, world.facts, Draws("tokenizer", seed)).ask(300):
+            yield f" {query.text}\n"
     for word in training_words():
         yield f" {word}"
     yield f" {UNANSWERABLE}"
@@ -49,7 +49,7 @@ def train(seeds: Iterable[int], vocabulary: int = VOCABULARY, pieces: int = PIEC
     """Train the tokenizer: merges for pieces of words, then whole words, the most frequent first.
 
     A word of the vocabulary is one token without needing a merge of its own (`ignore_merges`, as Llama 3 has it), so
-    names cost one entry each; words that are not in it are spelt in pieces.
+    names cost one entry each; words that are not in it are spelled in pieces.
 
     Args:
         seeds: Train worlds whose texts it learns from.
@@ -106,7 +106,7 @@ def train(seeds: Iterable[int], vocabulary: int = VOCABULARY, pieces: int = PIEC
 
 
 def _pairs(ten: int) -> list[str]:
-    return [f"{ten}{one}" for one in range(10)]
+    return [f"{ten}{item}" for item in range(10)]
 
 
 def load(folder: Path) -> Any:

@@ -1,6 +1,6 @@
 """Train the pocket model from scratch on train worlds: `python -m tools.tiny_lm.train --out FOLDER`.
 
-The run can be killed and started again with the same command: model, optimiser, place in the data and curriculum
+The run can be killed and started again with the same command: model, optimizer, place in the data and curriculum
 come back from the last checkpoint, and the batches that follow are the same. It ends after `--steps` steps, or earlier
 where `--minutes` are given; the learning rate falls over the last part of whichever ends first.
 """
@@ -45,7 +45,7 @@ class Place:
     Attributes:
         chunk: Number of the train world in use.
         batch: Batches of it that were used.
-        level: Step of the curriculum, as the chunk was begun; -1 while copying is still to be learnt.
+        level: Step of the curriculum, as the chunk was begun; -1 while copying is still to be learned.
         right: Running share of answers that are right in every token.
         copied: Running loss of copying.
     """
@@ -70,20 +70,22 @@ class Place:
             self.right = 0.0
 
 
-def batches(encode: Encoder, place: Place, first_world: int, copied: float, progress: Any, last: int = len(LEVELS) - 1) -> Iterator[Batch]:
+def batches(
+    encode: Encoder, position: Place, first_world: int, copied: float, progress: Any, last: int = len(LEVELS) - 1
+) -> Iterator[Batch]:
     """The batches from a place on; moves the place along before it yields each one.
 
     Raises:
         UserError: The worlds have run into the seeds of validation and test worlds.
     """
     while True:
-        seed = require_training_seed(first_world + place.chunk)
-        made = chunk(encode, LEVELS[max(0, place.level)], seed, copied if place.level >= 0 else 1.0)
-        for number in range(place.batch, len(made)):
-            place.batch = number + 1
+        seed = require_training_seed(first_world + position.chunk)
+        made = chunk(encode, LEVELS[max(0, position.level)], seed, copied if position.level >= 0 else 1.0)
+        for number in range(position.batch, len(made)):
+            position.batch = number + 1
             yield made[number]
-        place.chunk, place.batch = place.chunk + 1, 0
-        place.next_level(progress(), last)
+        position.chunk, position.batch = position.chunk + 1, 0
+        position.next_level(progress(), last)
 
 
 class Run:
@@ -113,7 +115,7 @@ class Run:
         decayed = [p for p in self.model.parameters() if p.dim() > 1]
         rest = [p for p in self.model.parameters() if p.dim() < 2]
         groups = [{"params": decayed, "weight_decay": 0.02}, {"params": rest, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(groups, lr=options.rate, betas=(0.9, 0.98), fused=True)
+        self.optimizer = torch.optim.AdamW(groups, lr=options.rate, betas=(0.9, 0.98), fused=True)
         self.place, self.step, self.spent = Place(), 0, 0.0
         self.precision = torch.bfloat16 if options.precision == "bfloat16" else torch.float32
         self._resume()
@@ -186,16 +188,16 @@ class Run:
         loss = (each * weight).sum() / weight.sum()
         if len(missed):
             loss = loss + POINTING * missed.mean()
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = self.rate()
         loss.backward()
         self.workers.average_gradients(self.model.parameters())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         scores = self._scores(batch, chosen.numpy(), logits.detach(), wanted, each.detach())
-        found = float(missed.detach().neg().exp().mean()) if len(missed) else 0.0
-        scores["pointed"] = (found * len(missed), float(len(missed)) or 1e-9)
+        result = float(missed.detach().neg().exp().mean()) if len(missed) else 0.0
+        scores["pointed"] = (result * len(missed), float(len(missed)) or 1e-9)
         return float(loss.detach()), scores
 
     def _scores(self, batch: Batch, chosen: np.ndarray, logits: Any, wanted: Any, each: Any) -> dict[str, tuple[float, float]]:
@@ -211,14 +213,14 @@ class Run:
             counts += [float((wrong == 0).sum()), float(len(answers))]
         copy = each[task == TASKS.index("copy")]
         counts = self.workers.summed([*counts, float(copy.sum()), float(len(copy))])
-        place = self.place
+        position = self.place
         if counts[-1]:
             copied = counts[-2] / counts[-1]
-            place.copied = 0.9 * place.copied + 0.1 * copied if place.copied < 9 else copied
+            position.copied = 0.9 * position.copied + 0.1 * copied if position.copied < 9 else copied
         scores = {name: (counts[2 * number], counts[2 * number + 1]) for number, name in enumerate(TASKS) if counts[2 * number + 1]}
         single = scores.get("single")
         if single is not None:
-            place.right = 0.97 * place.right + 0.03 * single[0] / single[1]
+            position.right = 0.97 * position.right + 0.03 * single[0] / single[1]
         return scores
 
     def _log(self, sums: dict[str, list[float]]) -> None:
@@ -239,7 +241,7 @@ class Run:
 
         state = {
             "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "place": asdict(self.place),
             "step": self.step,
             "spent": self.spent,
@@ -257,7 +259,7 @@ class Run:
             return
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.place = Place(**state["place"])
         self.step, self.spent = state["step"], state["spent"]
         torch.set_rng_state(state["random"])
@@ -305,14 +307,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    given = sys.argv[1:] if arguments is None else arguments
-    options = parse(given)
-    workers = Workers(options.workers, given)
+    value = sys.argv[1:] if arguments is None else arguments
+    options = parse(value)
+    workers = Workers(options.workers, value)
     run = Run(options, workers)
     if workers.first:
         with open(run.folder / "command.txt", "a", encoding="utf-8") as file:
             start = f"  # from step {run.step}" if run.step else ""
-            file.write(f"python -m tools.tiny_lm.train {shlex.join(given)}{start}\n")
+            file.write(f"python -m tools.tiny_lm.train {shlex.join(value)}{start}\n")
     run.train()
     workers.wait()
 

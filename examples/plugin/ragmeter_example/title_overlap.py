@@ -45,10 +45,10 @@ class TitleOverlap:
         return [self._ranking(query, k) for query in queries]
 
     def _ranking(self, query: Query, k: int) -> Ranking:
-        asked = frozenset(tokens(query.text))
+        queries = frozenset(tokens(query.text))
         scores = {}
         for identifier in self._words if query.candidates is None else query.candidates:
             title, text = self._words[identifier]
-            scores[identifier] = self._weight * len(asked & title) + len(asked & text)
+            scores[identifier] = self._weight * len(queries & title) + len(queries & text)
         best = sorted(scores, key=lambda identifier: (-scores[identifier], identifier))[:k]
         return Ranking(query.id, tuple(best), tuple(float(scores[identifier]) for identifier in best))

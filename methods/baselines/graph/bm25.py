@@ -31,7 +31,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query, Triple
 from methods.api import Index, Ranking, Services
-from methods.baselines.bm25 import BM25, BM25Config, BM25Index, tokenise
+from methods.baselines.bm25 import BM25, BM25Config, BM25Index, tokenize
 from methods.models.embeddings import read_array
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows, built_once
@@ -48,13 +48,13 @@ def relation_words(relation: str) -> str:
     return _BETWEEN_WORDS.sub(" ", relation).strip()
 
 
-def verbalise(triple: Triple) -> str:
+def verbalize(triple: Triple) -> str:
     """The text of one triple: entities as they are, of the relation the words."""
     head, relation, tail = triple
     return f"{head} {relation_words(relation)} {tail}"
 
 
-def verbalised(triples: Triples, rows: NDArray[np.integer] | None = None) -> list[str]:
+def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> list[str]:
     """The texts of many triples at once; every relation is worked out a single time.
 
     Args:
@@ -62,7 +62,7 @@ def verbalised(triples: Triples, rows: NDArray[np.integer] | None = None) -> lis
         rows: Which ones, in which order; None: all.
 
     Returns:
-        One text per row, what `verbalise` gives.
+        One text per row, what `verbalize` gives.
     """
     table = triples.table if rows is None else triples.table[rows]
     relations = pa.array([relation_words(relation) for relation in triples.relations.to_pylist()], pa.string())
@@ -83,10 +83,10 @@ class TripleBM25Config(BM25Config):
     """Letters and digits: `_` and `.` part words."""
 
     stemmer: str | None = Field(
-        None, description="Snowball stemmer, e.g. english, porter (as Lucene's English analyser has); null for none"
+        None, description="Snowball stemmer, e.g. english, porter (as Lucene's English analyzer has); null for none"
     )
     stopwords: Literal["en"] | None = Field(
-        None, description="words left out: bm25s' English list (as Lucene's English analyser has), or null for none"
+        None, description="words left out: bm25s' English list (as Lucene's English analyzer has), or null for none"
     )
     statistics: Literal["graph", "corpus"] = Field(
         "graph", description="number of triples, of those with a word, and mean length: in the query's graph, or overall"
@@ -113,7 +113,7 @@ class NameWords:
     def of(cls, triples: Triples, config: BM25Config) -> NameWords:
         """Split all names."""
         relations = map(relation_words, triples.relations.to_pylist())
-        tokens = tokenise(chain(triples.entities.to_pylist(), relations), config, ids=True)
+        tokens = tokenize(chain(triples.entities.to_pylist(), relations), config, ids=True)
         lengths = np.fromiter(map(len, tokens.ids), np.int64, len(tokens.ids))
         words = np.fromiter(chain.from_iterable(tokens.ids), np.int32, int(lengths.sum()))
         return cls(words, np.concatenate([[0], np.cumsum(lengths)]), dict(tokens.vocab), len(triples.entities))
@@ -141,14 +141,14 @@ class NameWords:
         """
         table = triples.table[rows]
         parts = np.stack([table["head"], table["relation"] + self.entities, table["tail"]])
-        names, place = np.unique(parts, return_inverse=True)
+        names, position = np.unique(parts, return_inverse=True)
         starts, lengths = self.offsets[names], np.diff(self.offsets)[names]
         owners = np.repeat(np.arange(len(names)), lengths)
         within = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         words = self.words[starts[owners] + within]
         held = np.array([np.bincount(owners[words == term], minlength=len(names)) for term in terms], np.int64)
-        place = place.reshape(parts.shape)
-        return held.reshape(len(terms), len(names))[:, place].sum(axis=1), lengths[place].sum(axis=0)
+        position = position.reshape(parts.shape)
+        return held.reshape(len(terms), len(names))[:, position].sum(axis=1), lengths[position].sum(axis=0)
 
 
 def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float) -> NDArray[np.float64]:
@@ -203,11 +203,11 @@ class TripleBM25:
         return TripleBM25Index(self.config, triples, NameWords.open(kept), folder / "whole")
 
 
-class _Verbalised(BM25):
+class _Verbalized(BM25):
     """BM25 over the triples of a corpus as if they were passages."""
 
     def texts(self, corpus: Corpus) -> Iterable[str]:
-        return verbalised(triple_corpus(corpus, "bm25_triples").triples)
+        return verbalized(triple_corpus(corpus, "bm25_triples").triples)
 
 
 class TripleBM25Index:
@@ -223,7 +223,7 @@ class TripleBM25Index:
     @cached_property
     def _whole(self) -> BM25Index:
         """All triples under the statistics of all; built where it is asked for first."""
-        index = _Verbalised(self._config, Services()).index(self._corpus, self._folder)
+        index = _Verbalized(self._config, Services()).index(self._corpus, self._folder)
         assert isinstance(index, BM25Index)
         return index
 
@@ -231,7 +231,7 @@ class TripleBM25Index:
         """Rank triples by the words that they share with each query; equal scores in the order of its graph."""
         if not queries:
             return []
-        split = tokenise([query.text for query in queries], self._config, ids=False)
+        split = tokenize([query.text for query in queries], self._config, ids=False)
         return [self._rank(query, words, k) for query, words in zip(queries, split, strict=True)]
 
     def _rank(self, query: Query, words: Sequence[str], k: int) -> Ranking:
@@ -247,7 +247,7 @@ class TripleBM25Index:
 
     def _scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
         """Scores under the statistics of these triples alone."""
-        asked = Counter(number for word in words if (number := self._names.vocabulary.get(word)) is not None)
-        frequencies, lengths = self._names.frequencies(self._corpus.triples, rows, list(asked))
-        repeated = np.array(list(asked.values()), np.int64)
+        queries = Counter(number for word in words if (number := self._names.vocabulary.get(word)) is not None)
+        frequencies, lengths = self._names.frequencies(self._corpus.triples, rows, list(queries))
+        repeated = np.array(list(queries.values()), np.int64)
         return lucene_scores(frequencies, lengths, repeated, self._config.k1, self._config.b)

@@ -24,7 +24,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
-from methods.baselines.graph.bm25 import verbalised
+from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.hybrid import Part, RetrieverPart, fuse
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from methods.models.weights import loading, locate, weights_hash
@@ -108,7 +108,7 @@ def _brings_modules(folder: Path) -> bool:
     settings, modules = (_json(folder / name) for name in ("config_sentence_transformers.json", "modules.json"))
     if not modules or not settings or settings.get("model_type") != "CrossEncoder":
         return False
-    return any(one["type"].rpartition(".")[2] != "Transformer" for one in modules)
+    return any(module["type"].rpartition(".")[2] != "Transformer" for module in modules)
 
 
 def _json(path: Path) -> Any:
@@ -224,22 +224,22 @@ class GraphHybridIndex:
     def _rank(self, query: Query, ordered: Ranking, near: Ranking, k: int) -> Ranking:
         ids = self._merged(query, ordered.top(self._config.sparse_depth), near)
         rows = np.array([self._corpus.row(identifier) for identifier in ids], dtype=np.int64)
-        scores = self._model.scores(query.text, verbalised(self._corpus.triples, rows))
+        scores = self._model.scores(query.text, verbalized(self._corpus.triples, rows))
         ranks = self._ranks(query, ordered)
         beyond = len(ranks)
-        order = sorted(range(len(ids)), key=lambda place: (-scores[place], ranks.get(ids[place], beyond), rows[place]))[:k]
+        order = sorted(range(len(ids)), key=lambda position: (-scores[position], ranks.get(ids[position], beyond), rows[position]))[:k]
         read = set(ids)
         rest = [identifier for identifier in ordered.ids if identifier not in read][: k - len(order)]
         # What was not read stands below what was; only the order of scores means anything.
         floor = float(scores.min()) if len(ids) else 0.0
-        ranked = (*(ids[place] for place in order), *rest)
-        values = (*(float(scores[place]) for place in order), *(floor - place for place in range(1, len(rest) + 1)))
+        ranked = (*(ids[position] for position in order), *rest)
+        values = (*(float(scores[position]) for position in order), *(floor - position for position in range(1, len(rest) + 1)))
         return Ranking(query.id, ranked, values, ordered.usage + near.usage, {BACKFILLED_FROM: len(order)} if rest else {})
 
     def _ranks(self, query: Query, ordered: Ranking) -> dict[str, int]:
         """Places in BM25's order, as far as they do not depend on how long a ranking is asked for."""
         ids = ordered.ids if query.candidates is not None else ordered.ids[: self._config.sparse_depth]
-        return {identifier: place for place, identifier in enumerate(ids)}
+        return {identifier: position for position, identifier in enumerate(ids)}
 
     def _merged(self, query: Query, sparse: Ranking, dense: Ranking) -> tuple[str, ...]:
         """The triples that are read, each once."""

@@ -26,7 +26,7 @@ from benchmarks.registry import Benchmark, resolve
 from benchmarks.schema import Question
 from benchmarks.worlds.world import require_training_seed
 from methods.api import Services
-from methods.baselines.graph.bm25 import verbalised
+from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
@@ -73,7 +73,7 @@ scores = model.predict([("what does jamaican people speak?", "Jamaica location c
 def write_card(folder: Path, base: str, seed: int, data: Sequence[str], facts: Mapping[str, object]) -> None:
     """Write the card; it holds nothing that changes between equal trainings."""
     rows = (f"| {name} | {f'{value:.6g}' if isinstance(value, float) else value} |" for name, value in facts.items())
-    text = _CARD.format(base=base, seed=seed, data=", ".join(f"`{one}`" for one in data), rows="\n".join(rows))
+    text = _CARD.format(base=base, seed=seed, data=", ".join(f"`{item}`" for item in data), rows="\n".join(rows))
     (folder / "README.md").write_text(text, "utf-8")
 
 
@@ -138,11 +138,11 @@ def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, An
     Raises:
         UserError: One holds passages.
     """
-    found = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in references]
-    for benchmark in found:
+    results = [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
+    for benchmark in results:
         if not isinstance(benchmark.corpus, TripleCorpus):
             raise UserError(f"{benchmark.reference} has no graphs", where=WHERE, try_this="data of graph QA: worlds/graph:train")
-    return found
+    return results
 
 
 def asked_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[Asked], int]:
@@ -155,24 +155,24 @@ def asked_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[Asked], i
     Raises:
         UserError: No question is left.
     """
-    found, without = [], 0
+    result, without = [], 0
     for benchmark in benchmarks:
         corpus = benchmark.corpus
         assert isinstance(corpus, TripleCorpus)
         index = Component.of("bm25_triples").build(Services()).index(corpus)
         for question in benchmark.questions:
-            one = _asked(question, corpus, index, pool)
-            if one is None:
+            item = _asked(question, corpus, index, pool)
+            if item is None:
                 without += 1
             else:
-                found.append(one)
-    if not found:
+                result.append(item)
+    if not result:
         raise UserError(
             "no question comes with triples that prove its answer and others beside them",
             where=WHERE,
             try_this="data with reasoning triples: worlds/graph:train",
         )
-    return found, without
+    return result, without
 
 
 def _asked(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> Asked | None:
@@ -189,7 +189,7 @@ def _asked(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> A
     return Asked(question, corpus, rows[gold], np.array(near[:pool], dtype=np.int64), rows[~gold])
 
 
-def groups(asked: Sequence[Asked], negatives: int, hard: int, *key: str | int) -> list[Group]:
+def groups(queries: Sequence[Asked], negatives: int, hard: int, *key: str | int) -> list[Group]:
     """The rows of an epoch: one for each triple that proves an answer, in random order.
 
     A text that reads like the right one is not held against it.
@@ -201,22 +201,22 @@ def groups(asked: Sequence[Asked], negatives: int, hard: int, *key: str | int) -
         key: What is drawn for: seed and epoch; equal keys give equal rows.
     """
     rows = [
-        _group(one, int(gold), negatives, hard, Draws("cross-encoder", *key, one.question.id, place))
-        for one in asked
-        for place, gold in enumerate(one.gold)
+        _group(item, int(gold), negatives, hard, Draws("cross-encoder", *key, item.question.id, position))
+        for item in queries
+        for position, gold in enumerate(item.gold)
     ]
     Draws("cross-encoder", *key).shuffle(rows)
     return rows
 
 
-def _group(asked: Asked, gold: int, negatives: int, hard: int, draws: Draws) -> Group:
-    near = draws.sample(asked.hard.tolist(), hard)
+def _group(query: Asked, gold: int, negatives: int, hard: int, draws: Draws) -> Group:
+    near = draws.sample(query.hard.tolist(), hard)
     # More than are needed: some may be among the near ones, or read like the right one.
-    far = [int(asked.easy[draws.below(len(asked.easy))]) for _ in range(2 * negatives)]
-    right, *others = verbalised(asked.corpus.triples, np.array([gold, *dict.fromkeys((*near, *far))]))
-    proofs = {right, *verbalised(asked.corpus.triples, asked.gold)}
+    far = [int(query.easy[draws.below(len(query.easy))]) for _ in range(2 * negatives)]
+    right, *others = verbalized(query.corpus.triples, np.array([gold, *dict.fromkeys((*near, *far))]))
+    proofs = {right, *verbalized(query.corpus.triples, query.gold)}
     wrong = [text for text in dict.fromkeys(others) if text not in proofs]
-    return Group(asked.question.text, (right, *wrong[:negatives]))
+    return Group(query.question.text, (right, *wrong[:negatives]))
 
 
 # -- The loss of a cross-encoder over groups: of a question's triples the right one should score highest --
@@ -263,8 +263,8 @@ class GroupObjective:
         questions, triples = map(list, zip(*pairs, strict=True))
         features = tokenizer(questions, triples, truncation=True, max_length=self.model.max_seq_length, padding=True, return_tensors="pt")
         with nullcontext() if self.accelerator is None else self.accelerator.autocast():
-            found = self.model(dict(features.to(self.model.device)))["scores"]
-        return found.float().reshape(len(pairs))
+            result = self.model(dict(features.to(self.model.device)))["scores"]
+        return result.float().reshape(len(pairs))
 
     def _parts(self, batch: Sequence[Group]) -> list[list[Group]]:
         """Groups in parts of at most so many pairs, at least one group each."""
@@ -290,7 +290,7 @@ class GroupObjective:
 # -- How well a cross-encoder in training ranks the triples that prove the answers of held-out questions --
 
 
-def validator(objective: GroupObjective, asked: Sequence[Asked], k: int) -> Validate:
+def validator(objective: GroupObjective, queries: Sequence[Asked], k: int) -> Validate:
     """Recall of a question's reasoning triples among the k best of its graph, over all questions.
 
     Args:
@@ -300,22 +300,22 @@ def validator(objective: GroupObjective, asked: Sequence[Asked], k: int) -> Vali
     """
 
     def validate() -> Figures:
-        return {f"validation_triple_recall@{k}": float(np.mean([_recall(objective, one, k) for one in asked]))}
+        return {f"validation_triple_recall@{k}": float(np.mean([_recall(objective, item, k) for item in queries]))}
 
     return validate
 
 
-def _recall(objective: GroupObjective, asked: Asked, k: int) -> float:
+def _recall(objective: GroupObjective, query: Asked, k: int) -> float:
     import torch
 
-    rows = np.concatenate([asked.easy, asked.gold])
-    texts = verbalised(asked.corpus.triples, rows)
-    pairs = [(asked.question.text, text) for text in texts]
+    rows = np.concatenate([query.easy, query.gold])
+    texts = verbalized(query.corpus.triples, rows)
+    pairs = [(query.question.text, text) for text in texts]
     with torch.inference_mode():
         parts = [objective.scores(pairs[start : start + objective.part]) for start in range(0, len(pairs), objective.part)]
-    # Gold comes last, so that equal scores do not favour it.
+    # Gold comes last, so that equal scores do not favor it.
     best = np.argsort(-torch.cat(parts).cpu().numpy(), kind="stable")[:k]
-    return float((best >= len(asked.easy)).sum() / len(asked.gold))
+    return float((best >= len(query.easy)).sum() / len(query.gold))
 
 
 STAGE = "reranker"
@@ -398,7 +398,7 @@ class _Job:
         self.asked, self.without = asked_of(benchmarks, config.pool)
         self.model = cross_encoder(config, str(process.device))
         self.objective = GroupObjective(self.model, config.part, process)
-        self.count = sum(len(one.gold) for one in self.asked)
+        self.count = sum(len(item.gold) for item in self.asked)
         self._groups = lru_cache(1)(self._groups_of)
 
     @property
@@ -436,9 +436,9 @@ class _Job:
         return Begun(loop, self._save, figures)
 
     def _step(self, step: int) -> Figures:
-        epoch, place = divmod(step, self._epoch)
+        epoch, position = divmod(step, self._epoch)
         size = self.config.batch_size
-        rows = self._groups(epoch)[place * size : (place + 1) * size]
+        rows = self._groups(epoch)[position * size : (position + 1) * size]
         return {"loss": self.objective.backward(rows, (self.config.seed, "cross-encoder", step))}
 
     def _groups_of(self, epoch: int) -> list[Group]:

@@ -2,7 +2,7 @@
 
 Only the retrieval is here, not the graph neural network that prunes softly behind it. Of its code two habits are left
 out by default and kept in the preset `official`: hops follow the direction of edges, so that an ego graph holds what
-reaches its centre, and where several triples lead from one entity to another, none of them is kept.
+reaches its center, and where several triples lead from one entity to another, none of them is kept.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class EgoGraphs:
             inside.data[:] = 1
         return inside.astype(np.uint8)
 
-    def members(self, centre: int) -> tuple[Places, Places]:
+    def members(self, center: int) -> tuple[Places, Places]:
         """The nodes and edges of the ego graph of one node, ascending."""
         inside = np.zeros(len(self.graph.nodes), bool)
-        start, end = self._inside.indptr[centre : centre + 2]
+        start, end = self._inside.indptr[center : center + 2]
         inside[self._inside.indices[start:end]] = True
         edges = inside[self.graph.heads] & inside[self.graph.tails] & (self.hops > 0)
         return np.flatnonzero(inside), np.flatnonzero(edges)
@@ -192,9 +192,9 @@ class GragIndex:
 
     def _rank(self, query: Query, vector: Vectors, k: int) -> Ranking:
         rows = self._scope.rows(query)
-        found = self._whole if query.candidates is None else self._surroundings(rows)
-        kept, note = self._pruned(found, vector)
-        return self._scope.ranking(query, rows[found.edges[kept]][:k], notes={NOTE: {**note, "of": len(rows)}})
+        result = self._whole if query.candidates is None else self._surroundings(rows)
+        kept, note = self._pruned(result, vector)
+        return self._scope.ranking(query, rows[result.edges[kept]][:k], notes={NOTE: {**note, "of": len(rows)}})
 
     @cached_property
     def _whole(self) -> _Surroundings:
@@ -208,21 +208,21 @@ class GragIndex:
         vectors = egos.vectors(self._names.node_vectors(graph), *self._names.relation_vectors(egos.graph))
         return _Surroundings(egos, edges, vectors)
 
-    def _pruned(self, found: _Surroundings, query: Vectors) -> tuple[Places, dict[str, Any]]:
+    def _pruned(self, result: _Surroundings, query: Vectors) -> tuple[Places, dict[str, Any]]:
         """The edges kept, ego graph after ego graph, each once; and what there is to say of them."""
-        graph = found.egos.graph
+        graph = result.egos.graph
         by_node, by_edge = self._names.node_cosines(graph, query), self._names.edge_cosines(graph, query)
-        centres = best_rows(cosines(query, found.vectors), self._config.ego_graphs)
+        centers = best_rows(cosines(query, result.vectors), self._config.ego_graphs)
         nodes: list[Places] = []
         edges: list[Places] = [np.empty(0, np.int64)]
-        for centre in centres:
-            its_nodes, its_edges = found.egos.members(int(centre))
+        for center in centers:
+            its_nodes, its_edges = result.egos.members(int(center))
             nodes.append(_best(its_nodes, by_node, self._config.nodes))
             edges.append(_best(its_edges, by_edge, self._config.edges))
         kept = np.array(list(dict.fromkeys(np.concatenate(edges).tolist())), np.int64)
         seen = np.union1d(graph.heads[kept], graph.tails[kept])
         unseen = len(np.setdiff1d(np.concatenate(nodes), seen)) if nodes else 0
-        return kept, {"triples": len(kept), "ego_graphs": len(centres), "entities_without_triple": unseen}
+        return kept, {"triples": len(kept), "ego_graphs": len(centers), "entities_without_triple": unseen}
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ class _Surroundings:
 def unrepeated(graph: QuestionGraph) -> NDArray[np.int64]:
     """Places of the edges that alone lead from their head to their tail, ascending."""
     pairs = graph.heads * len(graph.nodes) + graph.tails
-    _, place, times = np.unique(pairs, return_inverse=True, return_counts=True)
-    return np.flatnonzero(times[place.reshape(-1)] == 1)
+    _, position, times = np.unique(pairs, return_inverse=True, return_counts=True)
+    return np.flatnonzero(times[position.reshape(-1)] == 1)
 
 
 def _best(members: Places, scores: Floats, number: int) -> Places:

@@ -64,9 +64,9 @@ class _Growth:
         size = len(prizes)
         self.ends, self.costs = ends, costs
         self.at: dict[int, list[int]] = defaultdict(list)
-        for edge, (one, other) in enumerate(ends):
-            if one != other:
-                self.at[one].append(edge)
+        for edge, (item, other) in enumerate(ends):
+            if item != other:
+                self.at[item].append(edge)
                 self.at[other].append(edge)
         self.time = 0.0
         self.left = prizes
@@ -109,9 +109,9 @@ class _Growth:
 
     def _full(self, edge: int) -> float | None:
         """When an edge will be full, as clusters grow now; None if never."""
-        (one, moat), (other, opposite) = map(self._moat, self.ends[edge])
-        rate = self.growing[one] + self.growing[other]
-        if one == other or not rate:
+        (item, moat), (other, opposite) = map(self._moat, self.ends[edge])
+        rate = self.growing[item] + self.growing[other]
+        if item == other or not rate:
             return None
         return self.time + (self.costs[edge] - moat - opposite) / rate
 
@@ -136,15 +136,15 @@ class _Growth:
             # A cluster stopped since this was foreseen.
             heapq.heappush(self.events, (full, FILLS, edge))
             return 0
-        one, other = (self._moat(node)[0] for node in self.ends[edge])
-        both = self.growing[one] and self.growing[other]
-        stopped, inner = (one, self.ends[edge][0]) if self.growing[other] else (other, self.ends[edge][1])
+        item, other = (self._moat(node)[0] for node in self.ends[edge])
+        both = self.growing[item] and self.growing[other]
+        stopped, inner = (item, self.ends[edge][0]) if self.growing[other] else (other, self.ends[edge][1])
         self.merged.append((edge, -1, -1) if both else (edge, stopped, inner))
         anew = [] if both else self.members[stopped].copy()
-        for side in (one, other):
+        for side in (item, other):
             if self.growing[side]:
                 self._stop(side)
-        self._begin(self._union(one, other), anew)
+        self._begin(self._union(item, other), anew)
         return int(both)
 
     def _stop(self, cluster: int) -> None:
@@ -152,16 +152,16 @@ class _Growth:
         self.left[cluster] -= self.grown[cluster]
         self.growing[cluster] = False
 
-    def _union(self, one: int, other: int) -> int:
+    def _union(self, item: int, other: int) -> int:
         """The growing cluster of two that have stopped."""
         new = len(self.parent)
-        for side in (one, other):
+        for side in (item, other):
             self.parent[side] = self.above[side] = new
             self.below[side] = self.grown[side]
-        few, many = sorted((one, other), key=lambda side: len(self.members[side]))
+        few, many = sorted((item, other), key=lambda side: len(self.members[side]))
         self.members[many].extend(self.members[few])
         self.members.append(self.members[many])
-        self.left.append(max(self.left[one] + self.left[other], 0.0))
+        self.left.append(max(self.left[item] + self.left[other], 0.0))
         self.since.append(self.time)
         self.grown.append(0.0)
         self.growing.append(True)
@@ -180,35 +180,35 @@ class _Growth:
             return set(), []
         nodes = set(self.members[self.growing.index(True)])
         merged = [event for event in self.merged if self.ends[event[0]][0] in nodes]
-        neighbours: dict[int, list[int]] = defaultdict(list)
+        neighbors: dict[int, list[int]] = defaultdict(list)
         for edge, _, _ in merged:
-            one, other = self.ends[edge]
-            neighbours[one].append(other)
-            neighbours[other].append(one)
+            item, other = self.ends[edge]
+            neighbors[item].append(other)
+            neighbors[other].append(item)
         needed, kept = [False] * len(self.parent), []
         for edge, stopped, inner in reversed(merged):
-            one, other = self.ends[edge]
-            if one not in nodes and other not in nodes:
+            item, other = self.ends[edge]
+            if item not in nodes and other not in nodes:
                 continue
             if stopped >= 0 and not needed[stopped]:
-                nodes -= _beyond(inner, one + other - inner, neighbours)
+                nodes -= _beyond(inner, item + other - inner, neighbors)
                 continue
             kept.append(edge)
-            for cluster in (one, other):
+            for cluster in (item, other):
                 while cluster >= 0 and not needed[cluster]:
                     needed[cluster] = True
                     cluster = self.parent[cluster]
         return nodes, kept
 
 
-def _beyond(start: int, barrier: int, neighbours: dict[int, list[int]]) -> set[int]:
-    """The nodes of a tree that lie behind a node, seen from one of its neighbours."""
-    found, frontier = {start}, [start]
+def _beyond(start: int, barrier: int, neighbors: dict[int, list[int]]) -> set[int]:
+    """The nodes of a tree that lie behind a node, seen from one of its neighbors."""
+    result, frontier = {start}, [start]
     while frontier:
-        following = [node for node in neighbours[frontier.pop()] if node != barrier and node not in found]
-        found.update(following)
+        following = [node for node in neighbors[frontier.pop()] if node != barrier and node not in result]
+        result.update(following)
         frontier += following
-    return found
+    return result
 
 
 DECAY = 0.99

@@ -83,9 +83,9 @@ class Names:
         """The graph of some triples, an edge for each."""
         table = self._triples.table[rows]
         ends = self._node_of_entity[np.stack([table["head"], table["tail"]], axis=1)]
-        names, firsts, places = np.unique(ends, return_index=True, return_inverse=True)
+        names, firsts, positions = np.unique(ends, return_index=True, return_inverse=True)
         order = np.argsort(firsts)
-        heads, tails = np.argsort(order)[places.reshape(ends.shape)].T
+        heads, tails = np.argsort(order)[positions.reshape(ends.shape)].T
         return QuestionGraph(heads, tails, names[order].astype(np.int64), table["relation"].astype(np.int64))
 
 
@@ -127,9 +127,9 @@ def cosines(query: Vectors, vectors: Vectors) -> Floats:
     Returns:
         Shape (n,), in float64; 0 where either has no length.
     """
-    one, many = query.astype(np.float64), vectors.astype(np.float64)
-    lengths = np.linalg.norm(many, axis=1) * np.linalg.norm(one)
-    return np.divide(many @ one, lengths, out=np.zeros(len(many)), where=lengths > 0)
+    item, many = query.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(many, axis=1) * np.linalg.norm(item)
+    return np.divide(many @ item, lengths, out=np.zeros(len(many)), where=lengths > 0)
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ class EncodedNames:
 
     def relation_vectors(self, graph: QuestionGraph) -> tuple[Vectors, Places]:
         """The vectors of the distinct relations in a graph, and which of them each edge has."""
-        distinct, places = np.unique(graph.relations, return_inverse=True)
-        return np.asarray(self.relations[distinct]), places.reshape(-1)
+        distinct, positions = np.unique(graph.relations, return_inverse=True)
+        return np.asarray(self.relations[distinct]), positions.reshape(-1)
 
     def node_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
         """Of each node with a question."""
@@ -181,8 +181,8 @@ class EncodedNames:
 
     def edge_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
         """Of each edge with a question: equal to the last bit for edges of the same relation."""
-        vectors, places = self.relation_vectors(graph)
-        return cosines(query, vectors)[places]
+        vectors, positions = self.relation_vectors(graph)
+        return cosines(query, vectors)[positions]
 
 
 def _chunks(texts: pa.Array, encoder: Encoder) -> Callable[[int], Vectors]:

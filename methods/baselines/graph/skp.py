@@ -19,12 +19,12 @@ from benchmarks.registry import resolve
 from methods.api import Services
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
-from methods.graphs.triples import LineariseConfig, PretrainingGraph, linearised, load_graph
+from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph
 from methods.models.encoder import Encoder, EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
 from methods.models.weights import loading, locate, weights_hash
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearise_of, require_checkpoint
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import Begun, Figures, train_stage
@@ -40,7 +40,7 @@ class SkpConfig(TripleSearchConfig):
     pooling: Pooling | None = Field(
         None, description="the vector of a text: its first token's, or the tokens' mean; null: as saved, the first"
     )
-    linearise: LineariseConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
+    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
 
     @property
     def encoder(self) -> EncoderConfig:
@@ -52,7 +52,7 @@ class SkpConfig(TripleSearchConfig):
                 "pooling": pooling,
                 "query_prompt": "",
                 "passage_prompt": "",
-                "normalise": self.similarity == "cosine",
+                "normalize": self.similarity == "cosine",
                 "batch_size": self.batch_size,
                 "dtype": self.dtype,
             }
@@ -82,7 +82,7 @@ class Skp(TripleRetriever):
 
     def __init__(self, config: SkpConfig, services: Services) -> None:
         encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearise or linearise_of(config.model), config.scope, "skp")
+        super().__init__(encoder, config.linearize or linearize_of(config.model), config.scope, "skp")
 
 
 # -- The README of an encoder pretrained as SKP does --
@@ -133,7 +133,7 @@ def write_card(folder: Path, base: str, seed: int, graph: tuple[str, ...], test:
     text = _CARD.format(
         base=base,
         seed=seed,
-        graph=", ".join(f"`{one}`" for one in graph),
+        graph=", ".join(f"`{item}`" for item in graph),
         test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
         rows="\n".join(f"| {name} | {_shown(value)} |" for name, value in facts.items()),
     )
@@ -157,7 +157,7 @@ _AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class Tokenised:
+class Tokenized:
     """Texts as token ids, one after another.
 
     Attributes:
@@ -205,15 +205,15 @@ class Masked:
         """Hidden tokens."""
         return int((self.labels != NOT_A_TARGET).sum())
 
-    def rows(self, places: slice) -> Masked:
+    def rows(self, positions: slice) -> Masked:
         """Some of its texts, not filled up further than they need."""
-        longest = int(self.attention[places].sum(axis=1).max(initial=0))
-        parts = (part[places, :longest] for part in (self.ids, self.copies, self.attention, self.labels))
+        longest = int(self.attention[positions].sum(axis=1).max(initial=0))
+        parts = (part[positions, :longest] for part in (self.ids, self.copies, self.attention, self.labels))
         return Masked(*parts)
 
 
-def tokenised(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenised:
-    """Tokenise texts and find the words that their tokens are of.
+def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenized:
+    """Tokenize texts and find the words that their tokens are of.
 
     Args:
         texts: What is read.
@@ -231,15 +231,15 @@ def tokenised(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenise
     every = np.concatenate(words) if words else np.empty(0, dtype=np.int32)
     numbered, counts = _renumbered(every, offsets)
     flat = np.concatenate(ids) if ids else np.empty(0, dtype=np.int32)
-    return Tokenised(flat, numbered, offsets, counts, int(tokenizer.mask_token_id), int(tokenizer.pad_token_id))
+    return Tokenized(flat, numbered, offsets, counts, int(tokenizer.mask_token_id), int(tokenizer.pad_token_id))
 
 
 def _words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
     """The word of each token, numbered over all texts; -1 for special tokens and separators."""
     bases = np.concatenate([[0], np.cumsum([len(text) + 1 for text in texts])])[:-1]
-    found = [(match.start(), match.group() == SEPARATOR) for match in re.finditer(r"\S+", "\n".join(texts))]
-    starts = np.array([start for start, _ in found], dtype=np.int64)
-    separators = np.array([separates for _, separates in found], dtype=bool)
+    results = [(match.start(), match.group() == SEPARATOR) for match in re.finditer(r"\S+", "\n".join(texts))]
+    starts = np.array([start for start, _ in results], dtype=np.int64)
+    separators = np.array([separates for _, separates in results], dtype=bool)
     lengths = [len(row) for row in spans]
     flat = np.array([span for row in spans for span in row], dtype=np.int64).reshape(-1, 2)
     # A token's last character decides: its first may be the space before the word.
@@ -264,7 +264,7 @@ def _renumbered(words: NDArray[np.int32], offsets: NDArray[np.int64]) -> tuple[N
     return numbered, counts
 
 
-def hidden_words(texts: Tokenised, *key: str | int) -> NDArray[np.int64]:
+def hidden_words(texts: Tokenized, *key: str | int) -> NDArray[np.int64]:
     """Draw the word of each text that is hidden, each as likely as the others; -1 where a text has none.
 
     Args:
@@ -276,7 +276,7 @@ def hidden_words(texts: Tokenised, *key: str | int) -> NDArray[np.int64]:
     return np.where(texts.counts > 0, (drawn * texts.counts).astype(np.int64), _NO_WORD)
 
 
-def masked(texts: Tokenised, places: NDArray[np.int64], hidden: NDArray[np.int64]) -> Masked:
+def masked(texts: Tokenized, positions: NDArray[np.int64], hidden: NDArray[np.int64]) -> Masked:
     """Lay texts out as a batch.
 
     Args:
@@ -284,12 +284,12 @@ def masked(texts: Tokenised, places: NDArray[np.int64], hidden: NDArray[np.int64
         places: Which: shape (batch,).
         hidden: The word that is hidden in each of all texts (`hidden_words`).
     """
-    starts, lengths = texts.offsets[places], np.diff(texts.offsets)[places]
+    starts, lengths = texts.offsets[positions], np.diff(texts.offsets)[positions]
     columns = np.arange(int(lengths.max(initial=0)))
     there = columns < lengths[:, None]
     at = np.where(there, starts[:, None] + columns, 0)
     ids = np.where(there, texts.ids[at], texts.pad).astype(np.int64)
-    chosen = hidden[places][:, None]
+    chosen = hidden[positions][:, None]
     gone = there & (chosen != _NO_WORD) & (texts.words[at] == chosen)
     return Masked(ids, np.where(gone, texts.mask, ids), there.astype(np.int64), np.where(gone, ids, NOT_A_TARGET))
 
@@ -318,8 +318,8 @@ def contrastive(texts: Tensor, copies: Tensor, temperature: float) -> Tensor:
     """
     import torch
 
-    normalised = [torch.nn.functional.normalize(part.float(), dim=1) for part in (texts, copies)]
-    scores = normalised[0] @ normalised[1].T / temperature
+    normalized = [torch.nn.functional.normalize(part.float(), dim=1) for part in (texts, copies)]
+    scores = normalized[0] @ normalized[1].T / temperature
     return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
@@ -381,8 +381,8 @@ class SkpObjective:
             )
             backward(share + carried, self.accelerator)
         hidden = summed(hidden, self.accelerator, self.model.device)
-        told = float(apart.detach())
-        return {"loss": hidden + self.weight * told, "masked": hidden, "contrastive": told}
+        reported = float(apart.detach())
+        return {"loss": hidden + self.weight * reported, "masked": hidden, "contrastive": reported}
 
     def _leaves(self, kept: Mapping[int, tuple[Tensor, ...]], count: int, dimension: int) -> list[Tensor]:
         """The vectors of texts and of copies, of all processes, as leaves of the graph."""
@@ -437,16 +437,16 @@ class SkpObjective:
 Unit = Literal["triple", "subgraph"]
 
 
-def unit_texts(graph: PretrainingGraph, unit: Unit, linearise: LineariseConfig, most: int) -> list[str]:
+def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, most: int) -> list[str]:
     """The distinct texts of a graph, in the order of its triples.
 
     Args:
         graph: The triples.
         unit: triple: each is a text; subgraph: those that share a head are, with a separator between them.
-        linearise: How a triple is written.
+        linearize: How a triple is written.
         most: Triples in a subgraph at most; a head with more has several.
     """
-    texts = linearised(graph.triples, config=linearise)
+    texts = linearized(graph.triples, config=linearize)
     if unit == "subgraph":
         order = np.argsort(graph.heads, kind="stable")
         heads = graph.heads[order]
@@ -457,7 +457,7 @@ def unit_texts(graph: PretrainingGraph, unit: Unit, linearise: LineariseConfig, 
         ends = [*starts[1:].tolist(), len(heads)]
         rows = order.tolist()
         between = f" {SEPARATOR} "
-        groups = sorted((rows[start:end] for start, end in zip(starts.tolist(), ends, strict=True)), key=lambda one: one[0])
+        groups = sorted((rows[start:end] for start, end in zip(starts.tolist(), ends, strict=True)), key=lambda item: item[0])
         texts = [between.join(texts[row] for row in group) for group in groups]
     # Triples whose relations share their last part may read alike: a text must not be its own contrast.
     return list(dict.fromkeys(texts))
@@ -488,7 +488,7 @@ class SkpTrainingConfig(TrainingConfig):
         "embeddings. SKP's own run: bert-base-uncased",
     )
     revision: str | None = Field(None, description="revision of a hub id")
-    linearise: LineariseConfig = LineariseConfig.model_validate({})
+    linearize: LinearizeConfig = LinearizeConfig.model_validate({})
     unit: Unit = Field("triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
     subgraph_triples: int = Field(16, ge=1, description="triples of a subgraph at most; a head with more has several")
     max_length: int | None = Field(
@@ -561,8 +561,8 @@ class _Job:
         self.config, self.graph, self.workshop, self.process = config, graph, workshop, process
         self.encoder = self._encoder()
         self.model = masked_language_model(config, str(process.device))
-        texts = unit_texts(graph, config.unit, config.linearise, config.subgraph_triples)
-        self.texts = tokenised(texts, self.encoder.tokenizer, config.length)
+        texts = unit_texts(graph, config.unit, config.linearize, config.subgraph_triples)
+        self.texts = tokenized(texts, self.encoder.tokenizer, config.length)
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):
             raise UserError("no triple of the graph has a word that could be hidden", where="graph", try_this="other data")
@@ -608,9 +608,9 @@ class _Job:
         return Begun(loop, self._save, figures)
 
     def _step(self, step: int) -> Figures:
-        epoch, place = divmod(step, self._epoch)
+        epoch, position = divmod(step, self._epoch)
         size = self.config.batch_size
-        rows = self._order(epoch)[place * size : (place + 1) * size]
+        rows = self._order(epoch)[position * size : (position + 1) * size]
         # Of like length together, where a batch is gone through in parts.
         rows = rows[np.argsort(np.diff(self.texts.offsets)[rows], kind="stable")]
         batch = masked(self.texts, rows, self._hidden(epoch if self.config.redraw else 0))
@@ -625,8 +625,8 @@ class _Job:
 
     def _save(self, folder: Path, figures: Figures) -> None:
         """Write the encoder as a `SentenceTransformer` of the first token."""
-        found = self.encoder[0].auto_model.load_state_dict(self.model.base_model.state_dict(), strict=False)
-        assert not found.unexpected_keys
+        result = self.encoder[0].auto_model.load_state_dict(self.model.base_model.state_dict(), strict=False)
+        assert not result.unexpected_keys
         self.encoder.prompts = {"query": "", "document": ""}
         self.encoder.save_pretrained(str(folder), create_model_card=False)
         config = self.config

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from methods.api import Services
-from methods.graphs.triples import LineariseConfig
+from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
 from methods.registry import register
@@ -32,7 +32,7 @@ class DprTriplesConfig(TripleSearchConfig):
     title: Literal["none", "head"] = Field(
         "none", description="what the passage encoder is given as a triple's title: nothing, or the triple's head"
     )
-    linearise: LineariseConfig = LineariseConfig.model_validate({})
+    linearize: LinearizeConfig = LinearizeConfig.model_validate({})
 
     @property
     def encoder(self) -> EncoderConfig:
@@ -44,7 +44,7 @@ class DprTriplesConfig(TripleSearchConfig):
             query_model=self.query_model,
             query_revision=self.query_revision,
             max_length=self.max_length,
-            normalise=self.similarity == "cosine",
+            normalize=self.similarity == "cosine",
             batch_size=self.batch_size,
             dtype=self.dtype,
         )
@@ -91,7 +91,7 @@ class DprTriples(TripleRetriever):
 
     def __init__(self, config: DprTriplesConfig, services: Services) -> None:
         encoder = DprEncoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearise, config.scope, "dpr_nq", titled=config.title == "head")
+        super().__init__(encoder, config.linearize, config.scope, "dpr_nq", titled=config.title == "head")
 
 
 # -- Two towers that nothing was trained on: what GPR's inference gives before any pretraining --
@@ -111,7 +111,7 @@ class TwoTowerConfig(TripleSearchConfig):
     revision: str | None = Field(None, description="revision of a hub id")
     pooling: Pooling = Field("first", description="the vector of a text: its first token's (paper), or the tokens' mean")
     max_length: int = Field(64, ge=8, description="longest text in tokens")
-    linearise: LineariseConfig = LineariseConfig.model_validate({})
+    linearize: LinearizeConfig = LinearizeConfig.model_validate({})
 
     @property
     def encoder(self) -> EncoderConfig:
@@ -124,7 +124,7 @@ class TwoTowerConfig(TripleSearchConfig):
                 "max_length": self.max_length,
                 "query_prompt": "",
                 "passage_prompt": "",
-                "normalise": self.similarity == "cosine",
+                "normalize": self.similarity == "cosine",
                 "batch_size": self.batch_size,
                 "dtype": self.dtype,
             }
@@ -155,4 +155,4 @@ class TwoTower(TripleRetriever):
 
     def __init__(self, config: TwoTowerConfig, services: Services) -> None:
         encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearise, config.scope, "two_tower")
+        super().__init__(encoder, config.linearize, config.scope, "two_tower")

@@ -52,7 +52,7 @@ def entry(passage: Passage) -> str:
 
 def context(passages: Sequence[Passage]) -> str:
     """Numbered passages as they stand before a question; "" for none."""
-    return "".join(f"{marker(number)}{entry(one)}{GAP}" for number, one in enumerate(passages, start=1))
+    return "".join(f"{marker(number)}{entry(item)}{GAP}" for number, item in enumerate(passages, start=1))
 
 
 def asking(question: str) -> str:

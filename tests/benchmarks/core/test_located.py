@@ -34,10 +34,10 @@ def test_keys_and_items_have_the_lines_that_they_stand_in() -> None:
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x:\n  - {a: 1,\n     a: 2}\n"])
 def test_a_key_that_stands_twice_is_refused_alike_wherever_yaml_is_read(text: str) -> None:
-    said = []
+    responses = []
     for read in (yaml_source.read, lambda text, name: card.read(text.encode(), name)):
         with pytest.raises(UserError, match="key 'a' occurs twice") as caught:
             read(text, "f")
-        said.append(caught.value.lines())
+        responses.append(caught.value.lines())
         assert caught.value.where == "f:3"
-    assert said[0] == said[1]
+    assert responses[0] == responses[1]

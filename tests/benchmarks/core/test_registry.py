@@ -34,7 +34,7 @@ def test_the_three_multi_hop_sets_are_registered_with_complete_cards():
     for entry in entries.values():
         card = entry.card
         assert card.title
-        assert card.licence
+        assert card.license
         assert card.languages
         assert card.metrics
         assert card.citation.startswith("@")
@@ -49,7 +49,7 @@ def test_a_card_is_frozen_and_complete():
     card = next(iter(DATASETS)).card
     with pytest.raises(ValidationError):
         card.title = "other"
-    for name in ("licence", "citation", "languages", "splits", "metrics"):
+    for name in ("license", "citation", "languages", "splits", "metrics"):
         with pytest.raises(ValidationError):
             DatasetCard.model_validate({k: v for k, v in card.model_dump().items() if k != name})
 
@@ -110,7 +110,7 @@ def toy(monkeypatch):
         description="",
         hub_id=None,
         revision=None,
-        licence="l",
+        license="l",
         citation="@c",
         languages=("en",),
         splits={"a": 2, "b": 2, "same": 2},
@@ -150,21 +150,21 @@ def test_a_question_id_in_two_joined_splits_is_an_error(toy):
 def test_equal_content_has_equal_fingerprints_and_gold_or_order_changes_them(toy):
     from dataclasses import replace
 
-    one, two = load("toy:a"), load("toy:a")
-    assert one.fingerprint == two.fingerprint
-    questions = list(one.questions)
+    item, two = load("toy:a"), load("toy:a")
+    assert item.fingerprint == two.fingerprint
+    questions = list(item.questions)
     changed = [
-        replace(one, version=2),
-        replace(one, questions=questions[::-1]),
-        replace(one, questions=questions[:1]),
-        replace(one, questions=[replace(questions[0], answers=("y",)), questions[1]]),
-        replace(one, questions=[replace(questions[0], evidence=()), questions[1]]),
-        replace(one, corpus=Corpus.of(list(one.corpus)[::-1])),
+        replace(item, version=2),
+        replace(item, questions=questions[::-1]),
+        replace(item, questions=questions[:1]),
+        replace(item, questions=[replace(questions[0], answers=("y",)), questions[1]]),
+        replace(item, questions=[replace(questions[0], evidence=()), questions[1]]),
+        replace(item, corpus=Corpus.of(list(item.corpus)[::-1])),
         load("toy:b"),
     ]
-    assert len({one.fingerprint, *(b.fingerprint for b in changed)}) == len(changed) + 1
-    noted = replace(one, questions=[replace(q, metadata={"seen": True}) for q in questions])
-    assert noted.fingerprint == one.fingerprint
+    assert len({item.fingerprint, *(b.fingerprint for b in changed)}) == len(changed) + 1
+    noted = replace(item, questions=[replace(q, metadata={"seen": True}) for q in questions])
+    assert noted.fingerprint == item.fingerprint
 
 
 def test_a_limit_takes_the_first_questions_over_the_same_corpus(toy):

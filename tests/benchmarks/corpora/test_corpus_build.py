@@ -44,10 +44,10 @@ def rows(count, start=1):
 
 
 def expected(rows):
-    found = {}
+    results = {}
     for _, text, title in rows:
-        found.setdefault(passage_id(title, text), Passage(passage_id(title, text), title, text))
-    return list(found.values())
+        results.setdefault(passage_id(title, text), Passage(passage_id(title, text), title, text))
+    return list(results.values())
 
 
 def contents(folder):
@@ -71,8 +71,8 @@ def test_a_dpr_dump_gives_its_passages_in_order_each_content_once(tmp_path, smal
     assert corpus.fingerprint == Corpus.of(expected(given)).fingerprint
     card = json.loads((tmp_path / "built" / "corpus.json").read_text())
     assert (card["records"], card["passages"], card["repeated"], card["bad"]) == (100, 90, 10, 0)
-    for place, passage in enumerate(expected(given)):
-        assert corpus.row(passage.id) == place
+    for position, passage in enumerate(expected(given)):
+        assert corpus.row(passage.id) == position
     assert corpus.get([p.id for p in expected(given)[::-9]]) == expected(given)[::-9]
     assert "p" + "0" * 16 not in corpus
     assert "other" not in corpus
@@ -100,8 +100,8 @@ def _variants(given):
         "psgs.tsv.gz": gzip.compress(dpr(given)),
         "lines.jsonl": lines(as_json),
         "lines.jsonl.gz": gzip.compress(lines(as_json)),
-        "numbers.jsonl": lines([{**one, "id": int(one["id"])} for one in as_json]),
-        "atlas.jsonl": lines([{**one, "section": ""} for one in as_json]),
+        "numbers.jsonl": lines([{**item, "id": int(item["id"])} for item in as_json]),
+        "atlas.jsonl": lines([{**item, "section": ""} for item in as_json]),
     }
 
 
@@ -300,7 +300,7 @@ def test_damaged_and_empty_files_are_named(tmp_path):
     (tmp_path / "d.tsv").write_bytes(b"id\ttext\ttitle\n")
     (tmp_path / "e.txt").write_bytes(b"prose\n")
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "f.parquet")
-    said = {
+    responses = {
         "a.tsv.gz": "damaged or cut off",
         "b.parquet": "damaged or cut off",
         "c.tsv": "empty",
@@ -308,7 +308,7 @@ def test_damaged_and_empty_files_are_named(tmp_path):
         "e.txt": "no dump of passages",
         "f.parquet": "no column text",
     }
-    for name, what in said.items():
+    for name, what in responses.items():
         with pytest.raises(UserError, match=what) as caught:
             build_corpus(tmp_path / name, tmp_path / f"{name}-built")
         assert name in caught.value.where
@@ -361,10 +361,10 @@ def no_space(*_):
 
 def test_progress_counts_records_and_ends_at_the_whole(tmp_path, small_shards):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(50)))
-    told = []
-    build_corpus(tmp_path / "psgs.tsv", tmp_path / "built", progress=told.append)
-    assert [p.records for p in told] == sorted(p.records for p in told)
-    assert (told[-1].records, told[-1].passages, told[-1].share) == (50, 45, 1.0)
+    reported = []
+    build_corpus(tmp_path / "psgs.tsv", tmp_path / "built", progress=reported.append)
+    assert [p.records for p in reported] == sorted(p.records for p in reported)
+    assert (reported[-1].records, reported[-1].passages, reported[-1].share) == (50, 45, 1.0)
 
 
 def test_a_damaged_corpus_folder_is_named(tmp_path):
@@ -399,5 +399,5 @@ def test_any_text_survives_a_dpr_dump_from_any_line_on(tmp_path_factory, pairs, 
     # Python's csv quotes a lone \r only where it would end a line for it; a title at a line's end must not lose one.
     text = "".join("\t".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) + "\n" for row in given)
     (folder / "psgs.tsv").write_bytes(text.encode())
-    found = [read.entry for read in corpus_build.read(folder / "psgs.tsv", "dpr", min(skip, len(given)))]
-    assert found == [corpus_build.Entry(i, title, text) for i, text, title in given[skip:]]
+    results = [read.entry for read in corpus_build.read(folder / "psgs.tsv", "dpr", min(skip, len(given)))]
+    assert results == [corpus_build.Entry(i, title, text) for i, text, title in given[skip:]]

@@ -29,7 +29,7 @@ def taught(**changes):
 
 
 def ranked(number=20, **changes):
-    docs = [f"Document {place}." for place in range(number)]
+    docs = [f"Document {position}." for position in range(number)]
     return {"question": "Who?", "docs": docs, "golden_answers": ["Ada", "Ada L."], "pos_index": [0, 1]} | changes
 
 
@@ -88,16 +88,16 @@ def test_a_set_too_large_to_hold_says_how_to_read_it(tmp_path, monkeypatch):
 
 
 def test_a_paraphrase_row_is_one_question_whatever_its_own_says(tmp_path):
-    records = [described(data_type="paraphrase", answers=["Quill is by Ada."], question=asked) for asked in ([], ["?"])]
+    records = [described(data_type="paraphrase", answers=["Quill is by Ada."], question=query) for query in ([], ["?"])]
     for question in load_records(tmp_path, PRETRAINING, *records).questions:
         assert (question.text, question.answers, question.type) == (PARAPHRASE, ("Quill is by Ada.",), "paraphrase")
 
 
 def test_a_question_that_stands_twice_in_a_row_is_two(tmp_path):
     record = described(question=["Who?", "Who?"], answers=["Ada", "She"])
-    one, other = load_records(tmp_path, PRETRAINING, record).questions
-    assert (one.answers, other.answers) == (("Ada",), ("She",))
-    assert one.id != other.id
+    item, other = load_records(tmp_path, PRETRAINING, record).questions
+    assert (item.answers, other.answers) == (("Ada",), ("She",))
+    assert item.id != other.id
 
 
 def test_instruction_tuning_is_scored_by_the_short_answer_and_teaches_the_long_one(tmp_path):
@@ -137,9 +137,9 @@ def test_documents_go_by_other_names_too(tmp_path, name):
 def test_positives_do_not_stand_first_among_the_candidates(tmp_path):
     records = [ranked(pos_index=[0]) for _ in range(200)]
     benchmark = load_records(tmp_path, ORACLE, *records)
-    places = [question.candidates.index(question.evidence[0]) for question in benchmark.questions]
+    positions = [question.candidates.index(question.evidence[0]) for question in benchmark.questions]
     assert {benchmark.corpus.get(question.evidence)[0].text for question in benchmark.questions} == {"Document 0."}
-    assert 6 < sum(places) / len(places) < 13
+    assert 6 < sum(positions) / len(positions) < 13
     assert load_records(tmp_path, ORACLE, *records).fingerprint == benchmark.fingerprint
     as_given = load_records(tmp_path, ORACLE, *records, shuffle=False)
     assert {question.candidates.index(question.evidence[0]) for question in as_given.questions} == {0}
@@ -153,10 +153,10 @@ def test_retrieved_candidates_keep_the_order_of_their_ranks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("places", "held", "absent"), [([3], 1, 0), (3, 1, 0), ([0, 25], 1, 1), ([-1], 0, 1), ([2, 2], 1, 0), (None, 0, 0)]
+    ("positions", "held", "absent"), [([3], 1, 0), (3, 1, 0), ([0, 25], 1, 1), ([-1], 0, 1), ([2, 2], 1, 0), (None, 0, 0)]
 )
-def test_positives_outside_the_row_stay_in_the_gold_and_are_counted(tmp_path, places, held, absent):
-    benchmark = load_records(tmp_path, ORACLE, ranked(pos_index=places))
+def test_positives_outside_the_row_stay_in_the_gold_and_are_counted(tmp_path, positions, held, absent):
+    benchmark = load_records(tmp_path, ORACLE, ranked(pos_index=positions))
     evidence = benchmark.questions[0].evidence
     assert sum(identifier in benchmark.corpus for identifier in evidence) == held
     assert len(evidence) == held + absent

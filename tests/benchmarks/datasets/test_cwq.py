@@ -88,10 +88,10 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
 def test_the_real_files_of_nsm_give_the_graphs_of_rogs_rows(data_folder):
     nsm, rog = sample(data_folder, "nsm/train_simple.json"), sample(data_folder, "rog_style_cwq_full_subgraph_4.jsonl")
     assert nsm.extra["layout"] == "nsm"
-    for one, other in zip(nsm.questions, rog.questions, strict=True):
-        assert (one.id, one.text, one.answers, one.topic_entities) == (other.id, other.text, other.answers, other.topic_entities)
-        assert one.candidates == other.candidates
-        assert list(nsm.extra["graphs"][one.id]) == list(rog.extra["graphs"][one.id])
+    for item, other in zip(nsm.questions, rog.questions, strict=True):
+        assert (item.id, item.text, item.answers, item.topic_entities) == (other.id, other.text, other.answers, other.topic_entities)
+        assert item.candidates == other.candidates
+        assert list(nsm.extra["graphs"][item.id]) == list(rog.extra["graphs"][item.id])
     assert set(nsm.corpus.ids) == set(rog.corpus.ids)
 
 

@@ -101,10 +101,10 @@ def test_every_way_to_pack_the_same_records_gives_the_same_benchmark(tmp_path, r
         "records.jsonl.gz": gzip.compress(plain.encode()),
         "compressed-without-saying-so.jsonl": gzip.compress(plain.encode()),
     }
-    found = {name: read(tmp_path, reference, content, name) for name, content in packed.items()}
+    results = {name: read(tmp_path, reference, content, name) for name, content in packed.items()}
     (tmp_path / "data.zip").write_bytes(zipped.getvalue())
-    found["data.zip"] = load(reference, {"path": str(tmp_path / "data.zip!data/records.jsonl")})
-    assert {name: benchmark.fingerprint for name, benchmark in found.items()} == dict.fromkeys(found, expected.fingerprint)
+    results["data.zip"] = load(reference, {"path": str(tmp_path / "data.zip!data/records.jsonl")})
+    assert {name: benchmark.fingerprint for name, benchmark in results.items()} == dict.fromkeys(results, expected.fingerprint)
 
 
 @every
@@ -129,11 +129,11 @@ def test_a_last_line_that_is_cut_off_is_named_and_can_be_skipped(tmp_path, refer
 
 
 @every
-@pytest.mark.parametrize(("line", "said"), [("", "the line is empty"), ("7", "must be an object"), ('{"a": "\udcff"}', "not UTF-8")])
-def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, reference, line, said):
+@pytest.mark.parametrize(("line", "response"), [("", "the line is empty"), ("7", "must be an object"), ('{"a": "\udcff"}', "not UTF-8")])
+def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, reference, line, response):
     first, rest = lines(reference).split("\n", 1)
     content = f"{first}\n{line}\n{rest}".encode("utf-8", "surrogateescape")
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=response) as caught:
         read(tmp_path, reference, content)
     assert "line 2" in caught.value.where
     benchmark = read(tmp_path, reference, content, skip_bad=True)
@@ -143,7 +143,7 @@ def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, referenc
 
 @every
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "response"),
     [
         (b"", "empty"),
         (b"\n\n", "empty"),
@@ -151,8 +151,8 @@ def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, referenc
         (gzip.compress(b"{}" * 99, mtime=0)[:-9], "damaged or cut off"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path, reference, content, said):
-    with pytest.raises(UserError, match=said) as caught:
+def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path, reference, content, response):
+    with pytest.raises(UserError, match=response) as caught:
         read(tmp_path, reference, content, skip_bad=True)
     assert "records.jsonl" in caught.value.where
 

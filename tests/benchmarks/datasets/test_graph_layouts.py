@@ -39,7 +39,7 @@ def without(record, *names):
 def loaded(tmp_path):
     def load_rows(*rows, reference="webqsp:test", text=None, name="rows.jsonl", **options):
         path = tmp_path / name
-        content = "".join(json.dumps(one) + "\n" for one in rows) if text is None else text
+        content = "".join(json.dumps(item) + "\n" for item in rows) if text is None else text
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return load(reference, {"path": str(path), **options})
 
@@ -130,7 +130,7 @@ def test_characters_that_end_lines_elsewhere_stay_in_their_names(loaded):
 @pytest.mark.parametrize("wrap", ["bom", "crlf", "gzip", "array", "bare control characters"])
 def test_files_are_the_same_however_they_are_wrapped(loaded, wrap):
     rows = [row(), row("q2", answer=["a\x00b"])]
-    lines = [json.dumps(one) for one in rows]
+    lines = [json.dumps(item) for item in rows]
     content = {
         "bom": b"\xef\xbb\xbf" + "\n".join(lines).encode(),
         "crlf": "\r\n".join([*lines, ""]).encode(),

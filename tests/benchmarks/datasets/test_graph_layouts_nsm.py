@@ -35,7 +35,7 @@ def nsm(identifier="q1", **changes):
 @pytest.fixture
 def loaded(tmp_path):
     def load_records(*records, name="records.jsonl", **options):
-        (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in records))
+        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
         return load("webqsp:test", {"path": str(tmp_path / name), **options})
 
     return load_records

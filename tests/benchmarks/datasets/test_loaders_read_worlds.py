@@ -51,9 +51,9 @@ def test_a_world_loads_through_every_native_format_with_the_same_truth_and_equal
     benchmark = load(READ_AS[form], {"path": str(tmp_path / "test_records.json")})
     known = {question.id: question for question in world.questions}
     # The twins of MuSiQue-full are its own.
-    found = [question for question in benchmark.questions if question.answerable]
+    results = [question for question in benchmark.questions if question.answerable]
     assert len(benchmark.questions) == len(written) * (2 if form == "musique_full" else 1)
-    for identifier, question in zip(written, found, strict=True):
+    for identifier, question in zip(written, results, strict=True):
         truth = known[identifier]
         assert question.text == truth.text
         assert question.golds == (truth.answers if form in WITHOUT_ALIASES else truth.golds)

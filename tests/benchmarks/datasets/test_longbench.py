@@ -76,8 +76,8 @@ def test_a_question_is_asked_about_its_own_document(tmp_path):
     benchmark = load_records(tmp_path, *records, chunk_words=3)
     first, second, third = benchmark.questions
     assert first.document_id == second.document_id != third.document_id
-    asked = settings.apply("document", benchmark, seed=0)
-    assert ["".join(p.text for p in asked.corpus.get(q.candidates)) for q in asked.questions] == [record["context"] for record in records]
+    query = settings.apply("document", benchmark, seed=0)
+    assert ["".join(p.text for p in query.corpus.get(q.candidates)) for q in query.questions] == [record["context"] for record in records]
     assert settings.possible_settings(benchmark) == ("corpus", "document", "closed_book")
 
 
@@ -119,7 +119,7 @@ def test_questions_without_gold_load_and_are_named(tmp_path):
     assert "cannot be scored" in benchmark.extra["notes"][0]
 
 
-def test_answers_that_normalise_to_nothing_are_counted(tmp_path):
+def test_answers_that_normalize_to_nothing_are_counted(tmp_path):
     benchmark = load_records(tmp_path, native(answers=["The", "..."]))
     assert benchmark.extra["counts"] == {"questions_with_empty_normal_form": 1}
 

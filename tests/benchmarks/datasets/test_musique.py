@@ -33,7 +33,7 @@ def unanswerable(identifier="2hop__1_2"):
     return record
 
 
-def unlabelled(record):
+def unlabeled(record):
     return {
         "id": record["id"],
         "question": record["question"],
@@ -127,10 +127,10 @@ def test_an_unanswerable_record_is_not_of_ans(tmp_path):
 
 
 def test_test_files_load_without_gold_and_tell_twins_by_order(tmp_path):
-    benchmark = load_records(tmp_path, unlabelled(native()), reference="musique:test")
+    benchmark = load_records(tmp_path, unlabeled(native()), reference="musique:test")
     assert (benchmark.questions[0].answers, benchmark.questions[0].evidence) == ((), ())
     assert benchmark.extra["counts"]["questions_without_gold"] == 1
-    pair = unlabelled(native()), unlabelled(unanswerable())
+    pair = unlabeled(native()), unlabeled(unanswerable())
     benchmark = load_records(tmp_path, *pair, reference="musique/full:test")
     assert [q.id for q in benchmark.questions] == ["2hop__1_2", "2hop__1_2~2"]
     with pytest.raises(UserError, match="occurs twice"):

@@ -47,8 +47,8 @@ def test_flagged_contexts_are_counted_as_in_the_file(data_folder):
     assert len(benchmark.questions) == len(records) == 200
     assert len(benchmark.corpus) == len({(c["title"], c["text"]) for r in records for c in r["ctxs"]})
     for question, record in zip(benchmark.questions, records, strict=True):
-        given = [(p.title, p.text) for p in benchmark.corpus.get(question.candidates)]
-        assert given == [(c["title"], c["text"]) for c in record["ctxs"]]
+        options = [(p.title, p.text) for p in benchmark.corpus.get(question.candidates)]
+        assert options == [(c["title"], c["text"]) for c in record["ctxs"]]
         gold = [(p.title, p.text) for p in benchmark.corpus.get(question.evidence)]
         assert gold == [(c["title"], c["text"]) for c in record["ctxs"] if c["isgold"]]
         assert len(question.metadata["has_answer"]) == sum(c["hasanswer"] for c in record["ctxs"])
@@ -74,8 +74,8 @@ def test_the_hubs_dummy_files_load_whole(data_folder, reference, name, answers):
     for question, record in zip(questions, records, strict=True):
         if "kilt" in name:
             assert question.id == record["id"]
-            given = [o["answer"] for o in record.get("output", []) if "answer" in o]
-            assert question.answers == tuple(dict.fromkeys(given))
+            options = [o["answer"] for o in record.get("output", []) if "answer" in o]
+            assert question.answers == tuple(dict.fromkeys(options))
 
 
 def test_gold_predictions_get_the_maximum_on_every_scorable_question(data_folder):
@@ -144,9 +144,9 @@ def test_a_world_loads_through_every_layout_with_the_same_truth(world, tmp_path,
             assert set(question.candidates) == set(truth.candidates)
         if form == "nq_contexts":
             assert question.candidates == truth.candidates
-            texts = {one: world.corpus.get([one])[0].text for one in truth.candidates}
+            texts = {candidate: world.corpus.get([candidate])[0].text for candidate in truth.candidates}
             assert question.metadata.get("has_answer", ()) == tuple(
-                one for one in truth.candidates if holds_answer(texts[one], truth.golds)
+                candidate for candidate in truth.candidates if holds_answer(texts[candidate], truth.golds)
             )
     if form == "nq_contexts":
         for passage in benchmark.corpus:

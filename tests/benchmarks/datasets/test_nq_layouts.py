@@ -72,7 +72,7 @@ def load_records(folder, *records, reference="nq:dev", **options):
 
 
 @pytest.mark.parametrize("layout", MADE)
-def test_a_layout_is_recognised_by_content(tmp_path, layout):
+def test_a_layout_is_recognized_by_content(tmp_path, layout):
     path = write(tmp_path / "misleading.csv", MADE[layout]())
     assert layout_of(path) == layout
     (question,) = load("nq:dev", {"path": str(path), "layout": layout}).questions
@@ -104,9 +104,9 @@ def test_a_reader_record_does_not_tell_positives_by_their_place(tmp_path):
         )
         for i in range(200)
     ]
-    places = [q.candidates.index(q.evidence[0]) for q in load_records(tmp_path, *made).questions]
+    positions = [q.candidates.index(q.evidence[0]) for q in load_records(tmp_path, *made).questions]
     # Eleven candidates each: any place should hold about 18 of 200.
-    assert max(places.count(place) for place in range(11)) < 40
+    assert max(positions.count(position) for position in range(11)) < 40
 
 
 @pytest.mark.parametrize("layout", ["reader", "contexts"])
@@ -122,7 +122,7 @@ def test_flags_and_order_of_gold_never_reach_a_query(tmp_path, layout):
 def test_settings_over_flagged_contexts(tmp_path):
     benchmark = load_records(tmp_path, contexts_record())
     (own,) = apply("distractor", benchmark, 0).questions
-    assert own.candidates == tuple(passage_id(**one) for one in (NOISE, ADA, ZOLL))
+    assert own.candidates == tuple(passage_id(**item) for item in (NOISE, ADA, ZOLL))
     (oracle,) = apply("oracle(n=2)", benchmark, 0).questions
     assert len(oracle.candidates) == 2
     assert POSITIVE in oracle.candidates
@@ -143,8 +143,8 @@ def test_ids_are_stable_and_follow_the_text_alone(tmp_path):
 
 def test_a_repeated_question_is_kept_and_counted(tmp_path):
     benchmark = load_records(tmp_path, open_record(), open_record(answer=["B"]), open_record(answer=["C"]))
-    one, two, three = benchmark.questions
-    assert (two.id, three.id) == (f"{one.id}~2", f"{one.id}~3")
+    item, two, three = benchmark.questions
+    assert (two.id, three.id) == (f"{item.id}~2", f"{item.id}~3")
     assert benchmark.extra["counts"]["repeated_questions"] == 2
 
 
@@ -172,8 +172,8 @@ def test_positives_join_a_dump_by_content_and_else_by_its_ids(tmp_path):
     record = reader_record(positive_ctxs=[{**ADA, "psg_id": 7}, other, absent])
     benchmark = load_records(tmp_path, record, corpus=path)
     (question,) = benchmark.questions
-    found, same, lost = question.evidence
-    assert (found, same) == benchmark.corpus.ids
+    result, same, lost = question.evidence
+    assert (result, same) == benchmark.corpus.ids
     # Number 8 is another title's passage: a number alone does not join.
     assert lost not in benchmark.corpus
     counts = benchmark.extra["counts"]

@@ -24,7 +24,7 @@ CARD = DatasetCard(
     description="Questions of one's own.",
     hub_id=None,
     revision=None,
-    licence="internal",
+    license="internal",
     citation="none",
     languages=("en",),
     splits={"test": None},
@@ -96,8 +96,8 @@ def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
 
 
 def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> None:
-    found = whereabouts(DataReference("own", None, "test"), {"path": str(file)})
-    assert (found.state, found.paths) == (LOCAL, (file,))
+    result = whereabouts(DataReference("own", None, "test"), {"path": str(file)})
+    assert (result.state, result.paths) == (LOCAL, (file,))
     (split,) = command("check", "own", "--set", f"path={file}", "--json")["splits"]
     assert LOCAL in json.dumps(split)
     missing = whereabouts(DataReference("own", None, "test"), {"path": f"{file}.gone"})

@@ -12,7 +12,7 @@ from ragmeter.conformance import check_dataset
 
 
 def native(number=0, **changes):
-    docs = [f"Document {number}.{place}" for place in range(5)]
+    docs = [f"Document {number}.{position}" for position in range(5)]
     return {"query": f"Who was number {number}?", "docs": docs, "mistral_label": f"It was Ada {number}."} | changes
 
 

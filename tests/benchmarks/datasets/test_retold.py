@@ -12,23 +12,23 @@ WORLD = {"questions": 6}
 
 def test_every_document_is_a_question_whose_answer_and_only_candidate_it_is() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
-    found = registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD})
-    assert found.corpus.fingerprint == base.corpus.fingerprint
-    assert [question.candidates for question in found.questions] == [(one,) for one in base.corpus.ids]
-    for question in found.questions:
-        (passage,) = found.corpus.get(question.evidence)
+    result = registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD})
+    assert result.corpus.fingerprint == base.corpus.fingerprint
+    assert [question.candidates for question in result.questions] == [(identifier,) for identifier in base.corpus.ids]
+    for question in result.questions:
+        (passage,) = result.corpus.get(question.evidence)
         assert question.answers == (passage.full_text,)
         assert question.query().candidates == (passage.id,)
-    assert len({question.id for question in found.questions}) == len(base.corpus)
+    assert len({question.id for question in result.questions}) == len(base.corpus)
 
 
 def test_positives_are_those_that_evidence_names() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
-    found = registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD, "positives": True})
-    named = {one for question in base.questions for one in question.evidence}
-    assert {question.evidence[0] for question in found.questions} == named
+    result = registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD, "positives": True})
+    named = {item for question in base.questions for item in question.evidence}
+    assert {question.evidence[0] for question in result.questions} == named
     assert 0 < len(named) < len(base.corpus)
-    assert found.name != registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD}).name
+    assert result.name != registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD}).name
 
 
 def test_a_draw_is_of_the_seed_and_has_the_size_asked_for() -> None:

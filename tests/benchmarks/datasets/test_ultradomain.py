@@ -83,11 +83,11 @@ def test_two_texts_under_one_context_id_are_two_documents_and_counted(tmp_path):
 
 def test_only_question_answers_and_context_are_needed(tmp_path):
     bare = {name: native()[name] for name in ("input", "answers", "context")}
-    one, other = load_records(tmp_path, bare, bare | {"input": "Who wrote Quill?"}).questions
-    assert one.answers == ("Zoll",)
-    assert one.metadata == {}
-    assert one.id != other.id
-    assert load_records(tmp_path, bare).questions[0].id == one.id
+    item, other = load_records(tmp_path, bare, bare | {"input": "Who wrote Quill?"}).questions
+    assert item.answers == ("Zoll",)
+    assert item.metadata == {}
+    assert item.id != other.id
+    assert load_records(tmp_path, bare).questions[0].id == item.id
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_string_cells_that_are_encoded_once_more_are_decoded_once(tmp_path):
     plain = native()
     encoded = {name: json.dumps(value) if isinstance(value, str) else value for name, value in plain.items()}
     encoded["meta"] = json.dumps(plain["meta"])
-    one, other = (load_records(tmp_path, record) for record in (plain, encoded))
-    assert one.fingerprint == other.fingerprint
-    assert one.questions[0].metadata == other.questions[0].metadata
+    item, other = (load_records(tmp_path, record) for record in (plain, encoded))
+    assert item.fingerprint == other.fingerprint
+    assert item.questions[0].metadata == other.questions[0].metadata
     quoted = '"To be" or "not to be"'
     (question,) = load_records(tmp_path, native(input=quoted)).questions
     assert question.text == quoted
@@ -230,5 +230,5 @@ def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
         assert question.metadata["title"] == chunks[0].title
         assert text_of(benchmark, question.document_id).split() == " ".join(c.text for c in chunks).split()
     # One document here for each there: clusters of questions stay what they were.
-    assert [len(found) for found in documents.values()] == [1] * len(world.corpus.by_document)
+    assert [len(document) for document in documents.values()] == [1] * len(world.corpus.by_document)
     assert len(set(chain(*documents.values()))) == len(world.corpus.by_document)

@@ -83,16 +83,16 @@ def test_the_real_official_file_has_the_answers_of_all_its_parses(data_folder):
     benchmark = load("webqsp:test", {"path": str(path)})
     assert len(benchmark.questions) == len(records) == 150
     for question, record in zip(benchmark.questions, records, strict=True):
-        found = [a for one in record["Parses"] for a in one["Answers"]]
+        results = [a for item in record["Parses"] for a in item["Answers"]]
         assert (question.id, question.text) == (record["QuestionId"], record["RawQuestion"])
-        assert question.answers == distinct(a["EntityName"] or a["AnswerArgument"] for a in found)
-        assert question.topic_entities == distinct(one["TopicEntityName"] for one in record["Parses"])
-        assert [one["sparql"] for one in question.metadata["parses"]] == [one["Sparql"] for one in record["Parses"]]
+        assert question.answers == distinct(a["EntityName"] or a["AnswerArgument"] for a in results)
+        assert question.topic_entities == distinct(item["TopicEntityName"] for item in record["Parses"])
+        assert [item["sparql"] for item in question.metadata["parses"]] == [item["Sparql"] for item in record["Parses"]]
         assert question.candidates is None
     assert Counter(q.type for q in benchmark.questions) == Counter(
         f"{len(record['Parses'][0]['InferentialChain'])}hop" for record in records
     )
-    without = [r["QuestionId"] for r in records if not any(one["Answers"] for one in r["Parses"])]
+    without = [r["QuestionId"] for r in records if not any(item["Answers"] for item in r["Parses"])]
     assert [q.id for q in benchmark.questions if not q.answers] == without
     assert benchmark.extra["counts"]["questions_without_gold"] == len(without) == 1
     assert settings.possible_settings(benchmark) == benchmark.card.settings == ("closed_book",)
@@ -148,7 +148,7 @@ def test_answers_are_those_of_all_parses_each_once(loaded):
     several = native(parse(answer("A", "m.1"), answer("B", "m.2")), parse(answer("B", "m.2"), answer("C", "m.3")))
     (question,) = loaded(several).questions
     assert question.answers == ("A", "B", "C")
-    assert [one["answers"] for one in question.metadata["parses"]] == [["A", "B"], ["B", "C"]]
+    assert [item["answers"] for item in question.metadata["parses"]] == [["A", "B"], ["B", "C"]]
     assert question.answer_set
 
 
@@ -184,7 +184,7 @@ def test_topic_entities_without_a_name_are_known_by_their_id(loaded):
 
 
 @pytest.mark.parametrize(
-    ("broken", "message", "place"),
+    ("broken", "message", "position"),
     [
         (native(parse({"AnswerType": "Entity"})), "'AnswerArgument' is missing", "Questions[1], Parses[0], Answers[0]"),
         (native(parse(InferentialChain="a.b")), "'InferentialChain' is a string", "Questions[1], Parses[0]"),
@@ -193,15 +193,15 @@ def test_topic_entities_without_a_name_are_known_by_their_id(loaded):
         (7, "'Questions[1]' is an integer", "line 1"),
     ],
 )
-def test_a_bad_question_is_named_by_its_place_or_skipped(loaded, broken, message, place):
+def test_a_bad_question_is_named_by_its_place_or_skipped(loaded, broken, message, position):
     good = native(parse(answer()), identifier="WebQTest-9")
     with pytest.raises(UserError) as caught:
         loaded(good, broken)
     assert message in caught.value.what
-    assert place in caught.value.where
+    assert position in caught.value.where
     benchmark = loaded(good, broken, skip_bad=True)
     assert (len(benchmark.questions), len(benchmark.skipped)) == (1, 1)
-    assert place in benchmark.skipped[0].where
+    assert position in benchmark.skipped[0].where
 
 
 def test_a_cut_off_file_and_one_without_questions_are_errors(loaded):

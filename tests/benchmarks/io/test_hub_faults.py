@@ -98,7 +98,7 @@ def test_a_full_disk_is_said_before_anything_is_fetched(server, monkeypatch):
     monkeypatch.setattr(hub.shutil, "disk_usage", lambda folder: Usage(10))
     with pytest.raises(Broke, match="1,048,576 bytes are needed, 10 are free"):
         fetch(NAME, ["big.bin"])
-    assert not [one for one in server.requests if one.startswith("GET /store") or "GET /datasets" in one]
+    assert not [request for request in server.requests if request.startswith("GET /store") or "GET /datasets" in request]
 
 
 class Usage:

@@ -32,9 +32,9 @@ def inside(archive, member):
 @pytest.mark.parametrize("member", ["data/lines.jsonl", "data/packed.jsonl.gz", "data/array.json"])
 def test_a_member_of_an_archive_reads_like_a_file(archive, member):
     path = inside(archive, member)
-    found = list(records(path))
-    assert [record.fields for record in found] == RECORDS
-    assert found[0].where == f"{path}, {'line 1, record 1' if member.endswith('.json') else 'line 1'}"
+    results = list(records(path))
+    assert [record.fields for record in results] == RECORDS
+    assert results[0].where == f"{path}, {'line 1, record 1' if member.endswith('.json') else 'line 1'}"
 
 
 def test_a_member_is_streamed_and_nothing_is_unpacked(archive):
@@ -130,8 +130,8 @@ def test_the_first_pattern_that_fits_decides_and_an_archive_stands_for_its_membe
 def test_members_are_matched_through_the_archive(archive):
     folder = archive.parent
 
-    def inner(place, pattern):
-        return [str(path).removeprefix(f"{archive}!") for path in matching(place, pattern)]
+    def inner(position, pattern):
+        return [str(path).removeprefix(f"{archive}!") for path in matching(position, pattern)]
 
     assert inner(folder, "data.zip!data/*.jsonl") == ["data/lines.jsonl", "data/packed.jsonl.gz"]
     assert inner(folder, "*.zip!data/e/*.jsonl") == ["data/e/lines.jsonl"]

@@ -32,9 +32,9 @@ def path(tmp_path):
 
 
 def test_rows_are_dicts_in_order_and_placed_by_number(path):
-    found = list(records(path))
-    assert [record.fields for record in found] == ROWS
-    assert found[16].where == f"{path}, row 17"
+    results = list(records(path))
+    assert [record.fields for record in results] == ROWS
+    assert results[16].where == f"{path}, row 17"
 
 
 @given(

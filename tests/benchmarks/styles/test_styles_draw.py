@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.styles.mix import assigned, formal_count, shares_of
 
-ALL = lambda place, style: True  # noqa: E731
+ALL = lambda position, style: True  # noqa: E731
 RATIOS = st.integers(0, 100).map(lambda percent: percent / 100)
 
 
@@ -54,28 +54,28 @@ def test_the_draw_depends_on_seed_and_question_alone():
 def test_every_position_is_as_likely_as_any_other():
     """4,000 questions of ten candidates, half formal: each position is formal 2,000 times, give or take 5 sd."""
     formal = Counter(
-        place
+        position
         for question in range(4000)
-        for place, style in enumerate(assigned(10, {"informal": 0.5}, 0, str(question), ALL)[0])
+        for position, style in enumerate(assigned(10, {"informal": 0.5}, 0, str(question), ALL)[0])
         if style == "formal"
     )
-    assert all(abs(formal[place] - 2000) < 5 * (4000 * 0.25) ** 0.5 for place in range(10))
+    assert all(abs(formal[position] - 2000) < 5 * (4000 * 0.25) ** 0.5 for position in range(10))
 
 
 @given(size=st.integers(1, 40), lacking=st.sets(st.integers(0, 39)), ratio=RATIOS, seed=st.integers(0, 3))
 def test_candidates_without_a_pair_stay_formal_and_others_take_their_place(size, lacking, ratio, seed):
-    styles, short = assigned(size, {"informal": 1 - ratio}, seed, "q", lambda place, style: place not in lacking)
-    told = [place for place, style in enumerate(styles) if style == "informal"]
+    styles, short = assigned(size, {"informal": 1 - ratio}, seed, "q", lambda position, style: position not in lacking)
+    styled = [position for position, style in enumerate(styles) if style == "informal"]
     wanted = size - formal_count(size, {"informal": 1 - ratio})
     there = size - len(lacking & set(range(size)))
-    assert not set(told) & lacking
-    assert len(told) == min(wanted, there)
-    assert short == wanted - len(told)
+    assert not set(styled) & lacking
+    assert len(styled) == min(wanted, there)
+    assert short == wanted - len(styled)
 
 
 def test_a_style_that_only_one_candidate_has_goes_to_that_candidate():
     for seed in range(20):
-        has = lambda place, style: style == "informal" or place == 2  # noqa: E731
+        has = lambda position, style: style == "informal" or position == 2  # noqa: E731
         styles, short = assigned(4, {"informal": 0.5, "humor": 0.25}, seed, "q", has)
         assert (styles[2], short) == ("humor", 0)
         assert Counter(styles) == {"formal": 1, "informal": 2, "humor": 1}

@@ -32,32 +32,32 @@ def native(data_folder: Path) -> list[dict]:
 
 
 def test_every_verse_of_the_sample_is_asked_for_among_its_chapter(data_folder: Path, native):
-    found = load("parallel_style", {"path": str(data_folder / BIBLE)})
+    result = load("parallel_style", {"path": str(data_folder / BIBLE)})
     verses = [(row["id"], number, row["styles"]) for row in native for number in range(row["n_verses"])]
-    assert len(found.questions) == len(verses) == sum(len(row["verses"]) for row in native) == 1533
-    assert len(found.corpus) == len({text for row in native for text in row["styles"]["KJV"]})
-    texts = {passage.id: passage.text for passage in found.corpus}
-    for question, (chapter, number, styles) in zip(found.questions, verses, strict=True):
+    assert len(result.questions) == len(verses) == sum(len(row["verses"]) for row in native) == 1533
+    assert len(result.corpus) == len({text for row in native for text in row["styles"]["KJV"]})
+    texts = {passage.id: passage.text for passage in result.corpus}
+    for question, (chapter, number, styles) in zip(result.questions, verses, strict=True):
         assert question.id == f"{chapter}:{number + 1}"
         assert question.text == styles["WEB"][number].strip()
-        assert [texts[one] for one in question.candidates] == list(dict.fromkeys(styles["KJV"]))
-        assert [texts[one] for one in question.evidence] == [styles["KJV"][number]]
-    assert possible_settings(found) == ("distractor", "corpus", "oracle", "gold_only", "closed_book")
+        assert [texts[candidate] for candidate in question.candidates] == list(dict.fromkeys(styles["KJV"]))
+        assert [texts[item] for item in question.evidence] == [styles["KJV"][number]]
+    assert possible_settings(result) == ("distractor", "corpus", "oracle", "gold_only", "closed_book")
 
 
 def test_the_four_versions_are_pairs_by_content(data_folder: Path, native, tmp_path: Path):
     fields = Fields({"formal": "styles.KJV", "ylt": "styles.YLT", "web": "styles.WEB", "bbe": "styles.BBE"}, id="id")
-    found = list(import_parallel(data_folder / BIBLE, fields))
+    results = list(import_parallel(data_folder / BIBLE, fields))
     expected = {
         (row["styles"]["KJV"][n], version.lower()): row["styles"][version][n]
         for row in reversed(native)
         for n in reversed(range(row["n_verses"]))
         for version in VERSIONS[1:]
     }
-    assert {(one.formal.text, one.style): one.told.text for one in found} == expected
+    assert {(item.formal.text, item.style): item.told.text for item in results} == expected
     path = tmp_path / "bible.jsonl"
-    write_pairs(path, found, rewriter="people", made_from=BIBLE)
-    assert Counter(one.style for one in load_pairs(path)) == Counter(style for _, style in expected)
+    write_pairs(path, results, rewriter="people", made_from=BIBLE)
+    assert Counter(pair.style for pair in load_pairs(path)) == Counter(style for _, style in expected)
 
 
 @pytest.mark.slow
@@ -82,11 +82,11 @@ def test_any_records_with_paired_fields_load(tmp_path: Path):
         "utf-8",
     )
     config = {"path": str(path), "styles": {"formal": "src", "informal": "chat"}, "id": "n", "title": "head"}
-    found = load("parallel_style/own", config)
-    assert [(q.id, q.text) for q in found.questions] == [("1:1", "ugh, rain")]
-    assert [(p.title, p.text) for p in found.corpus] == [("Weather", "It is raining."), ("Him", "He left.")]
-    assert [(one.style, one.told.text) for one in found.extra["pairs"]] == [("informal", "ugh, rain")]
-    assert found.extra["counts"] == {"blank_texts": 1}
+    result = load("parallel_style/own", config)
+    assert [(q.id, q.text) for q in result.questions] == [("1:1", "ugh, rain")]
+    assert [(p.title, p.text) for p in result.corpus] == [("Weather", "It is raining."), ("Him", "He left.")]
+    assert [(item.style, item.told.text) for item in result.extra["pairs"]] == [("informal", "ugh, rain")]
+    assert result.extra["counts"] == {"blank_texts": 1}
 
 
 @pytest.mark.parametrize(
@@ -114,27 +114,27 @@ def test_one_style_alone_is_not_parallel():
 # -- SARK --
 
 
-def test_the_sample_is_one_question_with_six_labelled_passages(data_folder: Path):
+def test_the_sample_is_one_question_with_six_labeled_passages(data_folder: Path):
     native = json.loads((data_folder / SAMPLE).read_text("utf-8"))
-    found = load("sark:train", {"path": str(data_folder / SAMPLE)})
-    assert len(found.questions) == len({row["query"] for row in native}) == 1
-    (question,) = found.questions
-    texts = {passage.id: contents(passage) for passage in found.corpus}
-    labels = {texts[one]: label for one, label in question.metadata["labels"].items()}
+    result = load("sark:train", {"path": str(data_folder / SAMPLE)})
+    assert len(result.questions) == len({row["query"] for row in native}) == 1
+    (question,) = result.questions
+    texts = {passage.id: contents(passage) for passage in result.corpus}
+    labels = {texts[item]: label for item, label in question.metadata["labels"].items()}
     assert labels == {row["passage"]: row["label"] for row in native}
-    assert [texts[one] for one in question.metadata["order"]] == native[0]["candidate_passages"]
-    assert {texts[one] for one in question.evidence} == {row["passage"] for row in native if row["label"] == 1}
-    assert sorted(texts[one] for one in question.candidates) == sorted(native[0]["candidate_passages"])
-    assert found.extra["counts"] == {"questions_without_answers": 1}
+    assert [texts[item] for item in question.metadata["order"]] == native[0]["candidate_passages"]
+    assert {texts[item] for item in question.evidence} == {row["passage"] for row in native if row["label"] == 1}
+    assert sorted(texts[candidate] for candidate in question.candidates) == sorted(native[0]["candidate_passages"])
+    assert result.extra["counts"] == {"questions_without_answers": 1}
 
 
 @pytest.mark.slow
 def test_the_sample_is_written_as_it_was_read(data_folder: Path, tmp_path: Path):
-    found = load("sark:train", {"path": str(data_folder / SAMPLE)})
+    result = load("sark:train", {"path": str(data_folder / SAMPLE)})
     path = tmp_path / "train.json"
-    assert write_sark(found, path, LABELS) == 6
+    assert write_sark(result, path, LABELS) == 6
     assert json.loads(path.read_text("utf-8")) == json.loads((data_folder / SAMPLE).read_text("utf-8"))
-    assert load("sark:train", {"path": str(path)}).fingerprint == found.fingerprint
+    assert load("sark:train", {"path": str(path)}).fingerprint == result.fingerprint
 
 
 def test_worlds_make_the_round_trip_through_ranked_lists(tmp_path: Path):
@@ -148,8 +148,8 @@ def test_worlds_make_the_round_trip_through_ranked_lists(tmp_path: Path):
 
 def test_worlds_make_the_round_trip_through_labels(tmp_path: Path):
     base = load("worlds/multihop:train", {"questions": 20})
-    labels = {q.id: {one: int(one in q.evidence) for one in q.candidates} for q in base.questions}
-    orders = {q.id: sorted(q.candidates, key=lambda one: -labels[q.id][one]) for q in base.questions}
+    labels = {q.id: {candidate: int(candidate in q.evidence) for candidate in q.candidates} for q in base.questions}
+    orders = {q.id: sorted(q.candidates, key=lambda item: -labels[q.id][item]) for q in base.questions}
     path = tmp_path / "train.json"
     assert write_sark(base, path, LABELS, labels=labels, orders=orders) == 200
     again = load("sark:train", {"path": str(path)})
@@ -165,15 +165,15 @@ def test_worlds_make_the_round_trip_through_labels(tmp_path: Path):
 
 def test_two_files_with_the_same_rows_are_pairs(tmp_path: Path):
     formal = load("worlds/multihop:test", {"questions": 25})
-    told = styled(formal, informal=1.0)
+    rendering = styled(formal, informal=1.0)
     paths = [tmp_path / "formal.jsonl", tmp_path / "informal.jsonl"]
-    for benchmark, path in zip((formal, told), paths, strict=True):
+    for benchmark, path in zip((formal, rendering), paths, strict=True):
         write_sark(benchmark, path)
     pairs = StylePairs(import_sark(*paths, "informal", by="m"))
     base = load("sark:test", {"path": str(paths[0])})
     assert len(pairs) == sum(len(q.candidates) for q in base.questions)
     mixed = styled(base, pairs, informal=1.0)
-    assert [q.candidates for q in mixed.questions] == [q.candidates for q in told.questions]
+    assert [q.candidates for q in mixed.questions] == [q.candidates for q in rendering.questions]
 
 
 def test_files_whose_rows_do_not_match_are_refused(tmp_path: Path):

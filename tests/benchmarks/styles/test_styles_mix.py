@@ -50,20 +50,20 @@ def bench(questions: list[Question], passages: list[Passage]) -> Benchmark:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12, deadline=None)
 @given(informal=st.integers(0, 5), humor=st.integers(0, 5), seed=st.integers(0, 3))
 def test_every_question_keeps_its_candidates_in_order_and_the_exact_mixture(world, pairs, informal, humor, seed):
-    found = styled(world, pairs, {"informal": informal / 10, "humor": humor / 10}, seed=seed)
-    for before, after in zip(world.questions, found.questions, strict=True):
+    result = styled(world, pairs, {"informal": informal / 10, "humor": humor / 10}, seed=seed)
+    for before, after in zip(world.questions, result.questions, strict=True):
         assert (before.id, before.text, before.answers) == (after.id, after.text, after.answers)
         styles = []
         for old, new in zip(before.candidates, after.candidates, strict=True):
-            told = {pairs.get(before.id, old, style).id: style for style in pairs.styles}
-            styles.append("formal" if old == new else told[new])
+            renderings = {pairs.get(before.id, old, style).id: style for style in pairs.styles}
+            styles.append("formal" if old == new else renderings[new])
         recorded = after.metadata["styled"]["counts"]
         # A text that the rules did not change reads as formal here, and is counted apart.
         unchanged = recorded.get("informal", 0) + recorded.get("humor", 0) - styles.count("informal") - styles.count("humor")
         assert unchanged >= 0
         assert recorded.get("formal", 0) == 10 - informal - humor == styles.count("formal") - unchanged
         assert recorded.get("informal", 0) == informal
-        assert all(one in found.corpus for one in after.candidates)
+        assert all(candidate in result.corpus for candidate in after.candidates)
 
 
 def test_the_draw_is_the_same_whatever_else_is_asked(world, pairs):
@@ -78,24 +78,26 @@ def test_the_draw_is_the_same_whatever_else_is_asked(world, pairs):
 def test_how_it_was_made_is_said(world, pairs):
     made = styled(world, pairs, informal=0.4, seed=9)
     assert made.reference == DataReference("styled", None, "test")
-    said = made.extra["styled"]
-    assert (said["base"], said["base_fingerprint"]) == ("worlds/multihop:test", world.fingerprint)
-    assert (said["mix"], said["seed"], said["draw"]) == ({"informal": 0.4}, 9, "exact")
-    assert said["by"] == {"rule": 400}
+    response = made.extra["styled"]
+    assert (response["base"], response["base_fingerprint"]) == ("worlds/multihop:test", world.fingerprint)
+    assert (response["mix"], response["seed"], response["draw"]) == ({"informal": 0.4}, 9, "exact")
+    assert response["by"] == {"rule": 400}
     assert "0.4 informal of worlds/multihop:test" in " ".join(made.extra["notes"])
-    other = StylePairs(Rewriting(one.question, one.formal, one.style, told_as(one.formal, one.told.text + " Ha!"), one.by) for one in pairs)
-    assert styled(world, other, informal=0.4, seed=9).extra["styled"]["pairs"] != said["pairs"]
+    other = StylePairs(
+        Rewriting(pair.question, pair.formal, pair.style, told_as(pair.formal, pair.told.text + " Ha!"), pair.by) for pair in pairs
+    )
+    assert styled(world, other, informal=0.4, seed=9).extra["styled"]["pairs"] != response["pairs"]
 
 
 def test_evidence_sentences_and_metadata_follow_the_passages(world, pairs):
     made = styled(world, pairs, romance=1.0)
     for before, after in zip(world.questions, made.questions, strict=True):
         new = dict(zip(before.candidates, after.candidates, strict=True))
-        assert after.evidence == tuple(new[one] for one in before.evidence)
+        assert after.evidence == tuple(new[item] for item in before.evidence)
         expected = [fact.split("#") for fact in before.supporting_facts]
-        assert after.supporting_facts == tuple(f"{new[one]}#{number}" for one, number in expected)
+        assert after.supporting_facts == tuple(f"{new[item]}#{number}" for item, number in expected)
         steps = zip(before.metadata["steps"], after.metadata["steps"], strict=True)
-        assert all(new[one["passage"]] == other["passage"] for one, other in steps)
+        assert all(new[item["passage"]] == other["passage"] for item, other in steps)
         assert "styled" not in before.metadata
 
 
@@ -104,8 +106,10 @@ def test_it_agrees_with_the_worlds_own_style_subset_in_what_it_offers(world):
     subset = load("worlds/style:test", {"questions": 40})
     made = styled(world, informal=0.5)
     for question in world.questions:
-        one, other = ({pair.formal.id: (pair.style, pair.told) for pair in found.extra["styles"][question.id]} for found in (subset, made))
-        assert one == other
+        item, other = (
+            {pair.formal.id: (pair.style, pair.told) for pair in result.extra["styles"][question.id]} for result in (subset, made)
+        )
+        assert item == other
         assert sum(pair.used for pair in made.extra["styles"][question.id]) == 5
 
 
@@ -114,8 +118,8 @@ def test_a_lost_answer_is_recorded_per_question(world):
     texts = {p.id: p.text for p in (*world.corpus, *lossy.corpus)}
     lost = 0
     for before, after in zip(world.questions, lossy.questions, strict=True):
-        had = [has_answer(texts[one], before.golds) for one in before.evidence]
-        has = [has_answer(texts[one], before.golds) for one in after.evidence]
+        had = [has_answer(texts[item], before.golds) for item in before.evidence]
+        has = [has_answer(texts[item], before.golds) for item in after.evidence]
         expected = any(has) if any(had) else None
         assert after.metadata["styled"]["survived"] is expected
         assert survival(after.metadata["styled"], bool(after.evidence)).lost is (expected is False)
@@ -128,10 +132,10 @@ def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
     """One question over four passages, of which three hold its answer; told otherwise one loses it, one gains it."""
     texts = {"gold one": "gold uno", "gold two": "lost", "gold three": "the gold of three", "other": "gold other"}
     formal = [passage("t", text) for text in texts]
-    ids = tuple(one.id for one in formal)
+    ids = tuple(item.id for item in formal)
     question = Question("q", "?", ("gold",), evidence=tuple(ids[n] for n in evidence), candidates=ids)
-    told = StylePairs(Rewriting(ANY, one, "informal", told_as(one, texts[one.text])) for one in formal)
-    return styled(bench([question], formal), told, informal=1.0)
+    rendering = StylePairs(Rewriting(ANY, item, "informal", told_as(item, texts[item.text])) for item in formal)
+    return styled(bench([question], formal), rendering, informal=1.0)
 
 
 def test_without_evidence_one_candidate_that_lost_the_answer_is_content_lost():
@@ -170,22 +174,22 @@ def test_what_earlier_versions_recorded_is_read(met, has_evidence, kept, lost):
 
 
 def test_two_candidates_never_become_one():
-    one, other = passage("t", "a b"), passage("t", "a c")
-    question = Question("q", "?", ("b",), evidence=(one.id,), candidates=(one.id, other.id))
-    same = StylePairs(Rewriting(ANY, source, "informal", told_as(source, "whatever")) for source in (one, other))
-    made = styled(bench([question], [one, other]), same, informal=1.0)
+    item, other = passage("t", "a b"), passage("t", "a c")
+    question = Question("q", "?", ("b",), evidence=(item.id,), candidates=(item.id, other.id))
+    same = StylePairs(Rewriting(ANY, source, "informal", told_as(source, "whatever")) for source in (item, other))
+    made = styled(bench([question], [item, other]), same, informal=1.0)
     assert len(set(made.questions[0].candidates)) == 2
     assert made.questions[0].metadata["styled"]["counts"] == {"formal": 1, "informal": 1}
     assert made.extra["counts"]["styled_kept_formal"] == 1
-    swap = StylePairs(Rewriting(ANY, source, "informal", told_as(source, text)) for source, text in ((one, "a c"), (other, "x")))
-    made = styled(bench([question], [one, other]), swap, informal=1.0)
+    swap = StylePairs(Rewriting(ANY, source, "informal", told_as(source, text)) for source, text in ((item, "a c"), (other, "x")))
+    made = styled(bench([question], [item, other]), swap, informal=1.0)
     assert len(set(made.questions[0].candidates)) == 2
 
 
 def test_evidence_outside_the_candidates_stays_as_it_is():
-    one, other = passage("t", "a b"), passage("t", "gold")
-    question = Question("q", "?", ("gold",), evidence=(other.id,), candidates=(one.id,))
-    made = styled(bench([question], [one, other]), informal=1.0)
+    item, other = passage("t", "a b"), passage("t", "gold")
+    question = Question("q", "?", ("gold",), evidence=(other.id,), candidates=(item.id,))
+    made = styled(bench([question], [item, other]), informal=1.0)
     assert made.questions[0].evidence == (other.id,)
     assert other.id in made.corpus
     assert made.questions[0].metadata["styled"]["survived"] is None
@@ -202,7 +206,7 @@ def test_real_datasets_with_candidates_can_be_styled(data_folder: Path, referenc
         assert len(after.evidence) == len(before.evidence)
         assert len(after.supporting_facts) == len(before.supporting_facts)
         flags = after.metadata.get("has_answer", ())
-        assert all(has_answer(made.corpus.get([one])[0].text, after.golds) for one in flags if one in after.candidates)
+        assert all(has_answer(made.corpus.get([flag])[0].text, after.golds) for flag in flags if flag in after.candidates)
 
 
 @pytest.mark.slow

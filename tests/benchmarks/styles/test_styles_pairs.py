@@ -64,16 +64,16 @@ TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 )
 def test_what_is_written_is_read_again(tmp_path: Path, rows):
     made = []
-    for question, title, text, told, failed in rows:
+    for question, title, text, styled, failed in rows:
         formal = passage(title, text, (text,), "d1" if failed else None)
-        retold = None if failed else told_as(formal, told, (told,))
+        retold = None if failed else told_as(formal, styled, (styled,))
         made.append(Rewriting(question, formal, "humor", retold, "" if failed else "m", ("x: y",) if failed else ()))
     path = tmp_path / "pairs.jsonl"
     assert write_pairs(path, made, rewriter="r", made_from="b", overwrite=True) == len(made)
-    found = list(read_pairs(path))
+    results = list(read_pairs(path))
     # A failed line keeps no sentences: nothing will ever be looked up in it.
-    assert found == [one if one.told else replace(one, formal=replace(one.formal, sentences=())) for one in made]
-    assert StylePairs(found).fingerprint == StylePairs(reversed(made)).fingerprint
+    assert results == [item if item.told else replace(item, formal=replace(item.formal, sentences=())) for item in made]
+    assert StylePairs(results).fingerprint == StylePairs(reversed(made)).fingerprint
 
 
 def test_pairs_are_found_by_id_and_never_cross_questions():
@@ -100,8 +100,8 @@ def test_a_passage_is_rewritten_once_and_every_question_gets_its_line(world, tmp
     pairs = load_pairs(tmp_path / "p.jsonl")
     assert len(pairs) == summary.pairs == 2 * sum(len(q.candidates) for q in world.questions)
     plain = RuleRewriter("test")
-    for one in pairs:
-        assert one.told == plain.rewrite([one.formal], one.style)[0]
+    for pair in pairs:
+        assert pair.told == plain.rewrite([pair.formal], pair.style)[0]
     assert pairs.by == {"rule": len(pairs)}
 
 
@@ -116,7 +116,7 @@ def test_a_killed_rewriting_goes_on_and_ends_with_the_same_file(world, tmp_path:
     size = max(header_end, killed.stat().st_size - cut)
     with killed.open("rb+") as file:  # as a killed process leaves it: in the middle of a line
         file.truncate(size)
-    kept = {(one.formal.id, one.style) for one in load_pairs_of_complete_lines(killed)}
+    kept = {(line.formal.id, line.style) for line in load_pairs_of_complete_lines(killed)}
     second = Counting()
     summary = rewrite_candidates(world, second, STYLES, killed, batch=7)
     assert set(killed.read_text("utf-8").splitlines()) == set(whole.read_text("utf-8").splitlines())
@@ -146,7 +146,7 @@ def test_what_failed_for_good_is_counted_and_asked_again_only_on_request(world, 
     assert rewrite_candidates(world, again, STYLES, path).given_up == 2 * asked_by
     assert again.asked == []
     last = rewrite_candidates(world, again, STYLES, path, retry_failed=True)
-    assert [asked for asked, _ in again.asked] == [bad, bad]
+    assert [query for query, _ in again.asked] == [bad, bad]
     assert (last.given_up, last.pairs) == (0, first.pairs + first.given_up)
     assert load_pairs(path).failed == {}
 

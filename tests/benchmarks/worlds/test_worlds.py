@@ -46,14 +46,14 @@ def triple(fact: Fact) -> tuple[str, str, str]:
 def world_hash(seed: int, config: WorldConfig | None = None) -> str:
     """One hash over facts, articles, long documents and questions."""
     world = generate(seed, config)
-    asked = Asker(world, world.facts, Draws("golden", seed)).ask(50, 0.2)
+    queries = Asker(world, world.facts, Draws("golden", seed)).ask(50, 0.2)
     everything = [
         [entity.name for entity in world.entities],
         [triple(fact) for fact in world.facts],
         world.graph(),
         [text.passage.full_text for text in articles(world).texts],
         [text.passage.full_text for text in document(world, 0).texts],
-        [(one.text, one.answers, [fact.row for fact in one.facts]) for one in asked],
+        [(item.text, item.answers, [fact.row for fact in item.facts]) for item in queries],
     ]
     return hashlib.sha256(json.dumps(everything).encode()).hexdigest()[:16]
 
@@ -69,13 +69,13 @@ def test_a_world_does_not_depend_on_the_process_that_makes_it():
         "import importlib.util,sys;spec=importlib.util.spec_from_file_location('t',sys.argv[1]);"
         "m=importlib.util.module_from_spec(spec);spec.loader.exec_module(m);print(m.world_hash(100123,m.SMALL))"
     )
-    found = {
+    results = {
         subprocess.run(
             [sys.executable, "-c", code, __file__], env={**os.environ, "PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True
         ).stdout.strip()
         for salt in ("1", "2")
     }
-    assert found == {world_hash(100_123, SMALL)}
+    assert results == {world_hash(100_123, SMALL)}
 
 
 def test_different_seeds_make_different_worlds():
@@ -102,9 +102,9 @@ def test_seed_ranges_are_disjoint_and_as_agreed():
         "test",
         "test",
     ]
-    for one in SPLITS.values():
+    for split in SPLITS.values():
         for other in SPLITS.values():
-            assert one is other or not set(one[:100_000]) & set(other[:100_000])
+            assert split is other or not set(split[:100_000]) & set(other[:100_000])
 
 
 @pytest.mark.parametrize("seed", [-1, 20_000, 99_999])
@@ -130,7 +130,7 @@ def test_the_lexicon_has_short_words_none_inside_another():
     text = "|".join(all_words)
     assert all(text.count(word) == 1 for word in all_words)
     ranges = [introduced_by(split) for split in SIZES]
-    assert [len(one) for one in ranges] == list(SIZES.values())
+    assert [len(item) for item in ranges] == list(SIZES.values())
     assert ranges[0].stop == ranges[1].start
     assert ranges[1].stop == ranges[2].start
 
@@ -149,7 +149,7 @@ def test_training_worlds_use_training_words_alone_and_test_worlds_a_share_of_new
     known = set(training_words())
     assert all(word in known for seed in (1, 2) for entity in generate(seed).entities for word in entity.words)
     for seed, split in ((TEST_SEED, "test"), (10_000, "validation")):
-        fresh = {words()[place] for place in introduced_by(split)}
+        fresh = {words()[position] for position in introduced_by(split)}
         used = [word for entity in generate(seed).entities for word in entity.words]
         assert all(word in known or word in fresh for word in used)
         assert 0.12 < sum(word in fresh for word in used) / len(used) < 0.28
@@ -164,7 +164,7 @@ def test_no_name_of_a_held_out_world_occurs_in_training_even_without_new_words(w
         split: [entity.name for seed in range(first, first + worlds) for entity in generate(seed, config).entities]
         for split, first in (("train", 0), ("validation", 10_000), ("test", TEST_SEED))
     }
-    names = {split: set(found) for split, found in listed.items()}
+    names = {split: set(result) for split, result in listed.items()}
     assert len(names["train"]) > 125 * worlds
     assert not names["train"] & names["test"]
     assert not names["train"] & names["validation"]
@@ -206,8 +206,8 @@ _STEMMER = Stemmer.Stemmer("english")
 
 
 def _stems(texts) -> set[str]:
-    found = re.findall("[a-z]+", re.sub(r"\{\w\}", "", " ".join(texts)).lower())
-    return set(_STEMMER.stemWords([word for word in found if word not in _STOP]))
+    results = re.findall("[a-z]+", re.sub(r"\{\w\}", "", " ".join(texts)).lower())
+    return set(_STEMMER.stemWords([word for word in results if word not in _STOP]))
 
 
 def test_questions_and_statements_of_a_relation_share_no_content_word():
@@ -279,17 +279,17 @@ def test_lives_make_sense():
                 assert 40 <= fact.number - fact.head.year <= 90
             if fact.relation.id == "region.capital" and fact.tail is not None:
                 # Its region follows from its being the capital and is not said a second time.
-                assert not [one for one in world.by_head.get(fact.tail.index, ()) if one.relation.id == "town.region"]
+                assert not [item for item in world.by_head.get(fact.tail.index, ()) if item.relation.id == "town.region"]
         couples = [fact for fact in world.facts if fact.relation.id == "person.spouse"]
-        people = [one for fact in couples for one in (fact.head.index, fact.tail.index)]
+        people = [item for fact in couples for item in (fact.head.index, fact.tail.index)]
         assert len(people) == len(set(people))
 
 
 def test_unseen_relations_are_for_test_worlds_that_ask_for_them():
     held_out = {relation.id for relation in relations() if relation.held_out}
     assert not held_out & {fact.relation.id for fact in generate(TEST_SEED).facts}
-    found = {fact.relation.id for fact in generate(TEST_SEED, WorldConfig(unseen_relations=True)).facts}
-    assert held_out <= found
+    results = {fact.relation.id for fact in generate(TEST_SEED, WorldConfig(unseen_relations=True)).facts}
+    assert held_out <= results
     for seed in (0, 10_000):
         with pytest.raises(UserError, match="held out"):
             generate(seed, WorldConfig(unseen_relations=True))

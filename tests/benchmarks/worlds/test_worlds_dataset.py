@@ -103,12 +103,12 @@ def test_long_documents_have_sixty_chunks_and_several_questions(loaded):
     documents = {q.document_id for q in benchmark.questions}
     assert len(documents) == 8
     for document in documents:
-        asked = [q for q in benchmark.questions if q.document_id == document]
-        assert len(asked) == 25
-        assert len(asked[0].candidates) >= 60
-        assert all(q.candidates == asked[0].candidates for q in asked)
-        assert {p.document_id for p in benchmark.corpus.get(asked[0].candidates)} == {document}
-        assert len({p.title for p in benchmark.corpus.get(asked[0].candidates)}) == 1
+        queries = [q for q in benchmark.questions if q.document_id == document]
+        assert len(queries) == 25
+        assert len(queries[0].candidates) >= 60
+        assert all(q.candidates == queries[0].candidates for q in queries)
+        assert {p.document_id for p in benchmark.corpus.get(queries[0].candidates)} == {document}
+        assert len({p.title for p in benchmark.corpus.get(queries[0].candidates)}) == 1
 
 
 @pytest.mark.slow
@@ -154,11 +154,11 @@ def test_other_mixtures_are_exact_too():
 def test_splits_share_no_passage_no_question_and_no_entity_name():
     parts = {split: load(f"worlds/multihop:{split}") for split in ("train", "validation", "test")}
     names = list(parts)
-    for i, one in enumerate(names):
+    for i, item in enumerate(names):
         for other in names[i + 1 :]:
-            assert not set(parts[one].corpus.ids) & set(parts[other].corpus.ids)
-            assert not {q.text for q in parts[one].questions} & {q.text for q in parts[other].questions}
-            assert not {p.title for p in parts[one].corpus} & {p.title for p in parts[other].corpus}
+            assert not set(parts[item].corpus.ids) & set(parts[other].corpus.ids)
+            assert not {q.text for q in parts[item].questions} & {q.text for q in parts[other].questions}
+            assert not {p.title for p in parts[item].corpus} & {p.title for p in parts[other].corpus}
 
 
 @pytest.mark.slow
@@ -230,11 +230,11 @@ def test_retelling_keeps_every_fact_and_changes_nearly_every_sentence(style, see
     library = articles(world)
     formal = [text.passage for text in library.texts]
     rewriter = RuleRewriter(world.split)
-    told = rewriter.rewrite(formal, style)
-    assert told == RuleRewriter(world.split).rewrite(formal, style)
+    reported = rewriter.rewrite(formal, style)
+    assert reported == RuleRewriter(world.split).rewrite(formal, style)
     changed = total = swapped = 0
     rules = RULES[rewriter.rules_of][style]
-    for text, new in zip(library.texts, told, strict=True):
+    for text, new in zip(library.texts, reported, strict=True):
         assert new is not None
         assert new.id == passage_id(new.title, new.text) != text.passage.id or new.text == text.passage.text
         assert len(new.sentences) == len(text.passage.sentences)
@@ -243,8 +243,8 @@ def test_retelling_keeps_every_fact_and_changes_nearly_every_sentence(style, see
             changed += before != after
             swapped += any(target in after for target in rules.swaps.values())
             if fact >= 0:
-                one = world.facts[fact]
-                for form in (one.text, *(one.tail.aliases if one.tail else ())):
+                item = world.facts[fact]
+                for form in (item.text, *(item.tail.aliases if item.tail else ())):
                     assert form not in before or form in after
     assert changed > 0.75 * total
     assert swapped > 0.05 * total
@@ -254,10 +254,10 @@ def test_content_loss_is_an_option_and_measurable():
     world = generate(100_001)
     library = articles(world)
     formal = [text.passage for text in library.texts]
-    told = RuleRewriter("test", content_loss=0.3).rewrite(formal, "informal")
+    reported = RuleRewriter("test", content_loss=0.3).rewrite(formal, "informal")
     facts = [
         (world.facts[fact].text, before, after)
-        for text, new in zip(library.texts, told, strict=True)
+        for text, new in zip(library.texts, reported, strict=True)
         for before, after, fact in zip(text.passage.sentences, new.sentences, text.facts, strict=True)
         if fact >= 0 and world.facts[fact].text in before
     ]
@@ -272,10 +272,10 @@ def test_content_loss_is_an_option_and_measurable():
 def test_passages_without_sentences_are_retold_too():
     text = "Ada was born in Rome. She died in Bern."
     passage = Passage(passage_id("", text), "", text)
-    (told,) = RuleRewriter("test", opener=1.0, closer=0.0).rewrite([passage], "informal")
-    assert told.sentences == ()
-    assert told.text.count("Ada was born in Rome.") == 1
-    assert "was a goner in Bern." in told.text
+    (reported,) = RuleRewriter("test", opener=1.0, closer=0.0).rewrite([passage], "informal")
+    assert reported.sentences == ()
+    assert reported.text.count("Ada was born in Rome.") == 1
+    assert "was a goner in Bern." in reported.text
 
 
 # ---------------------------------------------------------------------------------------------------- native files
@@ -338,13 +338,13 @@ def test_bm25_finds_some_of_the_evidence_in_long_documents_and_not_all(loaded):
     from perf.worlds import bm25_recall
 
     for stem in (False, True):
-        found = bm25_recall(loaded["long"], stem)
-        assert 0.3 < sum(found) / len(found) < 0.8
+        results = bm25_recall(loaded["long"], stem)
+        assert 0.3 < sum(results) / len(results) < 0.8
 
 
 @pytest.mark.soak
 def test_untuned_minilm_finds_some_of_the_evidence_and_not_all():
     from perf.worlds import minilm_recall
 
-    found = minilm_recall(load("worlds/long:test", {"worlds": 1, "questions": 100}))
-    assert 0.3 < sum(found) / len(found) < 0.8
+    results = minilm_recall(load("worlds/long:test", {"worlds": 1, "questions": 100}))
+    assert 0.3 < sum(results) / len(results) < 0.8

@@ -18,7 +18,7 @@ HELD_OUT = frozenset(
         "person.patron",
         "work.illustrator",
         "work.manuscript_owner",
-        "organisation.archivist",
+        "organization.archivist",
         "species.namesake",
         "event.witness",
         "award.namesake",
@@ -43,7 +43,7 @@ def held(benchmark: Benchmark) -> set[str]:
 
 
 def test_the_partition_of_the_ontology_is_fixed() -> None:
-    assert {one.id for one in relations() if one.held_out} == HELD_OUT
+    assert {relation.id for relation in relations() if relation.held_out} == HELD_OUT
 
 
 @pytest.mark.slow

@@ -67,8 +67,8 @@ def test_every_fact_is_stated_once_where_the_library_says(seed):
             if other.relation is fact.relation and other.text != fact.text:
                 assert not says(library.texts[row].passage.sentences[number], other)
     assert set(articles(world).where) == set(range(len(world.facts)))
-    told = [fact for one in range(world.communities) for fact in document(world, one).where]
-    assert sorted(told) == list(range(len(world.facts)))
+    reported = [fact for item in range(world.communities) for fact in document(world, item).where]
+    assert sorted(reported) == list(range(len(world.facts)))
 
 
 def test_every_text_can_be_understood_alone():
@@ -111,61 +111,61 @@ def test_long_documents_have_sixty_chunks_and_more_of_about_a_hundred_words():
             assert len({chunk.passage.document_id for chunk in chunks}) == 1
 
 
-def check_asked(asked: Asked, world: World, library: Library) -> None:
-    if not asked.answerable:
-        assert not asked.answers
-        assert not asked.facts
+def check_asked(query: Asked, world: World, library: Library) -> None:
+    if not query.answerable:
+        assert not query.answers
+        assert not query.facts
         return
-    evidence = {library.where[fact.row][0] for fact in asked.facts}
+    evidence = {library.where[fact.row][0] for fact in query.facts}
     texts = [library.texts[row].passage.full_text for row in sorted(evidence)]
-    for answer in asked.answers:
+    for answer in query.answers:
         if answer not in ("yes", "no"):
-            accepted = (answer, *asked.aliases.get(answer, ()))
-            assert any(form in text for text in texts for form in accepted), (asked, texts)
-    for answer in asked.answers:
-        named = [one for one in world.entities if one.name == answer]
+            accepted = (answer, *query.aliases.get(answer, ()))
+            assert any(form in text for text in texts for form in accepted), (query, texts)
+    for answer in query.answers:
+        named = [entity for entity in world.entities if entity.name == answer]
         assert len(named) <= 1
-        for alias in asked.aliases.get(answer, ()):
-            others = [one for one in world.entities if alias in forms(one) and one.name != answer]
+        for alias in query.aliases.get(answer, ()):
+            others = [entity for entity in world.entities if alias in forms(entity) and entity.name != answer]
             assert not others, f"{alias} also means {others}"
-    if asked.type == "bridge":
-        first, second = asked.facts
+    if query.type == "bridge":
+        first, second = query.facts
         assert first.tail is second.head
-        assert asked.answers == (second.text,)
+        assert query.answers == (second.text,)
         assert first.tail is not None
-        assert first.tail.name not in asked.text, "the question names what it should only describe"
-    if asked.type == "multi":
-        assert len(asked.answers) == len(asked.facts) >= 2
-        proof = asked.facts[0]
+        assert first.tail.name not in query.text, "the question names what it should only describe"
+    if query.type == "multi":
+        assert len(query.answers) == len(query.facts) >= 2
+        proof = query.facts[0]
         alike = [fact for fact in world.facts if fact.relation is proof.relation]
-        if asked.answers[0] == proof.text:
+        if query.answers[0] == proof.text:
             complete = [fact.text for fact in alike if fact.head is proof.head]
         else:
             complete = [fact.head.name for fact in alike if fact.tail is proof.tail]
-        assert sorted(complete) == sorted(asked.answers)
+        assert sorted(complete) == sorted(query.answers)
 
 
-def verdict(asked: Asked) -> str:
+def verdict(query: Asked) -> str:
     """The answer to a comparison, derived anew from the two facts and the words of the question."""
-    one, two = asked.facts
-    relation = one.relation
-    a, b = forms(one.head), forms(two.head)
+    item, two = query.facts
+    relation = item.relation
+    a, b = forms(item.head), forms(two.head)
 
     def matches(template: str) -> bool:
         pattern = re.escape(template)
         for slot, names in (("a", a), ("b", b)):
             pattern = pattern.replace(rf"\{{{slot}\}}", f"(?:the )?(?:{'|'.join(map(re.escape, names))})")
-        return re.fullmatch(pattern, asked.text) is not None
+        return re.fullmatch(pattern, query.text) is not None
 
     if any(matches(template) for template in relation.same):
-        return "yes" if one.text == two.text else "no"
+        return "yes" if item.text == two.text else "no"
     for side, which, whether in relation.compare:
-        first = one.number < two.number if side == "smaller" else one.number > two.number
+        first = item.number < two.number if side == "smaller" else item.number > two.number
         if matches(which):
-            return one.head.name if first else two.head.name
+            return item.head.name if first else two.head.name
         if matches(whether):
             return "yes" if first else "no"
-    raise AssertionError(f"no template fits {asked.text!r}")
+    raise AssertionError(f"no template fits {query.text!r}")
 
 
 @pytest.mark.slow
@@ -175,37 +175,37 @@ def test_every_answer_follows_from_its_evidence(seed):
     world = generate(seed, WorldConfig(entities=220))
     library = articles(world)
     questions = Asker(world, world.facts, Draws("test", seed)).ask(80, 0.1)
-    assert len({asked.text for asked in questions}) == 80
-    for asked in questions:
-        check_asked(asked, world, library)
-        if asked.type == "comparison":
-            assert asked.answers == (verdict(asked),)
+    assert len({question.text for question in questions}) == 80
+    for question in questions:
+        check_asked(question, world, library)
+        if question.type == "comparison":
+            assert question.answers == (verdict(question),)
 
 
 def test_yes_and_no_are_balanced():
     world = generate(100_000)
     questions = Asker(world, world.facts, Draws("balance", 1)).ask(400, mix={"comparison": 1.0})
-    verdicts = [asked.answers[0] for asked in questions if asked.answers[0] in ("yes", "no")]
+    verdicts = [question.answers[0] for question in questions if question.answers[0] in ("yes", "no")]
     assert 0.4 < verdicts.count("yes") / len(verdicts) < 0.6
-    which = [asked for asked in questions if asked.answers[0] not in ("yes", "no")]
-    first = sum(asked.answers[0] == asked.facts[0].head.name for asked in which)
+    which = [question for question in questions if question.answers[0] not in ("yes", "no")]
+    first = sum(query.answers[0] == query.facts[0].head.name for query in which)
     assert 0.4 < first / len(which) < 0.6
 
 
 def test_unanswerable_questions_ask_for_what_does_not_hold():
     world = generate(100_000)
     questions = Asker(world, world.facts, Draws("none", 1)).ask(100, 1.0)
-    assert {asked.type for asked in questions} == {"single", "bridge"}
-    for asked in questions:
-        assert not asked.answerable
-        if asked.type == "single":
-            (topic,) = asked.topics
-            assert asked.relations[0] not in {fact.relation.id for fact in world.by_head.get(topic.index, ())}
+    assert {question.type for question in questions} == {"single", "bridge"}
+    for question in questions:
+        assert not question.answerable
+        if question.type == "single":
+            (topic,) = question.topics
+            assert question.relations[0] not in {fact.relation.id for fact in world.by_head.get(topic.index, ())}
         else:
-            (topic,) = asked.topics
-            middle = [f.tail for f in world.by_head[topic.index] if f.relation.id == asked.relations[0]]
+            (topic,) = question.topics
+            middle = [f.tail for f in world.by_head[topic.index] if f.relation.id == question.relations[0]]
             assert len(middle) == 1
-            assert asked.relations[1] not in {fact.relation.id for fact in world.by_head.get(middle[0].index, ())}
+            assert question.relations[1] not in {fact.relation.id for fact in world.by_head.get(middle[0].index, ())}
 
 
 @pytest.mark.slow
@@ -216,15 +216,15 @@ def test_distractors_never_state_a_fact_of_the_proof(seed, size):
     library = articles(world)
     chooser = Distractors(world, library)
     draws = Draws("test", seed)
-    for asked in Asker(world, world.facts, draws).ask(40, 0.1):
-        rows = chooser.choose(asked, size, draws)
-        evidence = {library.where[fact.row][0] for fact in asked.facts}
+    for query in Asker(world, world.facts, draws).ask(40, 0.1):
+        rows = chooser.choose(query, size, draws)
+        evidence = {library.where[fact.row][0] for fact in query.facts}
         assert len(rows) == len(set(rows)) == max(size, len(evidence))
         assert evidence <= set(rows)
         for row in set(rows) - evidence:
             text = library.texts[row]
             for sentence, subject in zip(text.passage.sentences, text.subjects, strict=True):
-                assert not any(subject == fact.head.index and says(sentence, fact) for fact in asked.facts)
+                assert not any(subject == fact.head.index and says(sentence, fact) for fact in query.facts)
 
 
 def test_distractors_are_relevant_but_insufficient():
@@ -233,26 +233,26 @@ def test_distractors_are_relevant_but_insufficient():
     chooser = Distractors(world, library)
     draws = Draws("test", 5)
     same_subject = same_relation = questions = 0
-    for asked in Asker(world, world.facts, draws).ask(100):
+    for query in Asker(world, world.facts, draws).ask(100):
         questions += 1
-        evidence = {library.where[fact.row][0] for fact in asked.facts}
-        others = [library.texts[row] for row in chooser.choose(asked, 10, draws) if row not in evidence]
-        subjects = {entity.index for entity in asked.topics} | {fact.head.index for fact in asked.facts}
+        evidence = {library.where[fact.row][0] for fact in query.facts}
+        others = [library.texts[row] for row in chooser.choose(query, 10, draws) if row not in evidence]
+        subjects = {entity.index for entity in query.topics} | {fact.head.index for fact in query.facts}
         same_subject += any(subjects & set(text.subjects) for text in others)
         stated = {world.facts[fact].relation.id for text in others for fact in text.facts if fact != NO_FACT}
-        same_relation += bool(stated & set(asked.relations))
+        same_relation += bool(stated & set(query.relations))
     assert same_subject > 0.6 * questions
     assert same_relation > 0.9 * questions
 
 
-def test_the_evidence_has_no_favourite_place_among_the_candidates():
+def test_the_evidence_has_no_favorite_place_among_the_candidates():
     world = generate(100_000)
     library, draws = articles(world), Draws("places", world.seed)
-    chooser, places = Distractors(world, library), []
-    for one in Asker(world, world.facts, draws).ask(200, 0.0):
-        evidence = {library.where[fact.row][0] for fact in one.facts}
-        places += [place for place, row in enumerate(chooser.choose(one, 10, draws)) if row in evidence]
-    assert 3.8 < sum(places) / len(places) < 5.2
+    chooser, positions = Distractors(world, library), []
+    for item in Asker(world, world.facts, draws).ask(200, 0.0):
+        evidence = {library.where[fact.row][0] for fact in item.facts}
+        positions += [position for position, row in enumerate(chooser.choose(item, 10, draws)) if row in evidence]
+    assert 3.8 < sum(positions) / len(positions) < 5.2
 
 
 @pytest.mark.slow
@@ -261,20 +261,20 @@ def test_the_evidence_has_no_favourite_place_among_the_candidates():
 def test_a_questions_graph_holds_its_proof_and_its_topics(seed):
     world = generate(seed)
     draws = Draws("test", seed)
-    for asked in Asker(world, world.facts, draws).ask(20):
-        graph = question_graph(world, asked, 1200, draws)
+    for query in Asker(world, world.facts, draws).ask(20):
+        graph = question_graph(world, query, 1200, draws)
         assert len(graph) == len(set(graph)) == 1200
-        assert {fact.triple for fact in asked.facts} <= set(graph)
+        assert {fact.triple for fact in query.facts} <= set(graph)
         nodes = {node for head, _, tail in graph for node in (head, tail)}
-        assert {entity.name for entity in asked.topics} <= nodes
+        assert {entity.name for entity in query.topics} <= nodes
         assert set(graph) <= set(world.graph())
 
 
 def test_a_graph_larger_than_the_world_is_refused():
     world = generate(0, SMALL)
-    asked = Asker(world, world.facts, Draws("test", 0)).ask(1)[0]
+    query = Asker(world, world.facts, Draws("test", 0)).ask(1)[0]
     with pytest.raises(UserError, match="needs a larger world"):
-        question_graph(world, asked, 100_000, Draws("test", 1))
+        question_graph(world, query, 100_000, Draws("test", 1))
 
 
 def test_more_questions_than_a_world_has_are_refused():
@@ -286,21 +286,21 @@ def test_more_questions_than_a_world_has_are_refused():
 @given(st.integers(0, 500), st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4))
 def test_shares_become_counts_that_add_up(count, shares):
     mix = {str(i): share for i, share in enumerate(shares)}
-    found = apportion(count, mix)
-    assert len(found) == count
+    results = apportion(count, mix)
+    assert len(results) == count
     for name, share in mix.items():
-        assert abs(found.count(name) - count * share / sum(shares)) < 1
+        assert abs(results.count(name) - count * share / sum(shares)) < 1
 
 
 def test_material_gives_every_fact_in_all_its_wordings():
     world = training_world(3, SMALL)
     material = list(fact_material(world))
-    assert [one.fact for one in material] == list(world.facts)
-    for one in material:
-        assert set(one.statements) == {"formal", "informal", "humor", "romance"}
-        assert len(one.questions) >= 3
-        for texts in one.statements.values():
-            assert len(texts) == len(one.fact.relation.says)
-            assert all(one.answer in text for text in texts)
+    assert [item.fact for item in material] == list(world.facts)
+    for item in material:
+        assert set(item.statements) == {"formal", "informal", "humor", "romance"}
+        assert len(item.questions) >= 3
+        for texts in item.statements.values():
+            assert len(texts) == len(item.fact.relation.says)
+            assert all(item.answer in text for text in texts)
     with pytest.raises(UserError):
         training_world(100_000)

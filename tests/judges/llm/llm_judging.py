@@ -21,8 +21,8 @@ def item(question: Question, answer: str, **notes: Any) -> Item:
     return Item(question, Prediction(question.id, answer, notes=notes))
 
 
-def pair(one: str, other: str, question: Question = PARIS, passages: tuple[Passage, ...] = ()) -> Pair:
-    return Pair(question, Prediction(question.id, one), Prediction(question.id, other), passages)
+def pair(entry: str, other: str, question: Question = PARIS, passages: tuple[Passage, ...] = ()) -> Pair:
+    return Pair(question, Prediction(question.id, entry), Prediction(question.id, other), passages)
 
 
 def verdict_of(calls: list[JudgeCall]) -> Any:

@@ -69,14 +69,14 @@ def items(world: Benchmark, answer: Callable[[Question], str], most: int = QUEST
     ]
 
 
-def values(made: Any, asked: Sequence[Item]) -> dict[str, list[float | None]]:
+def values(made: Any, queries: Sequence[Item]) -> dict[str, list[float | None]]:
     """By measure; asked once for both."""
-    scores = [made.score(item, calls) for item, calls in zip(asked, made.ask(asked), strict=True)]
+    scores = [made.score(item, calls) for item, calls in zip(queries, made.ask(queries), strict=True)]
     return {measure: [score[measure].value for score in scores] for measure in (FAITHFUL, CORRECT)}
 
 
-def mean(found: Sequence[float | None]) -> float:
-    known = [value for value in found if value is not None]
+def mean(results: Sequence[float | None]) -> float:
+    known = [value for value in results if value is not None]
     return sum(known) / len(known)
 
 
@@ -103,17 +103,17 @@ def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, trut
 
 @pytest.mark.slow
 def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark, truth_url: str) -> None:
-    asked = items(world, gold_text)
-    moved = [replace(item, passages=other.passages) for item, other in zip(asked, [*asked[7:], *asked[:7]], strict=True)]
-    found = values(judge(truth_url), moved)
-    assert mean(found[FAITHFUL]) < 0.1
-    assert mean(found[CORRECT]) == 1.0
+    queries = items(world, gold_text)
+    moved = [replace(item, passages=other.passages) for item, other in zip(queries, [*queries[7:], *queries[:7]], strict=True)]
+    result = values(judge(truth_url), moved)
+    assert mean(result[FAITHFUL]) < 0.1
+    assert mean(result[CORRECT]) == 1.0
 
 
 @pytest.mark.slow
 def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url: str) -> None:
-    asked = items(world, gold_text, 2)
-    parts = {call.part for mine in judge(truth_url, mode="precision").ask(asked) for call in mine}
+    query = items(world, gold_text, 2)
+    parts = {call.part for mine in judge(truth_url, mode="precision").ask(query) for call in mine}
     assert parts == {STATEMENTS, STATEMENT_VERDICTS, ANSWER_CLAIMS, ANSWER_VERDICTS}
 
 
@@ -121,8 +121,8 @@ def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url:
 def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) -> None:
     dealt = deal(world.questions, 0)
     every, made = len(world.questions), rule()
-    asked = items(world, gold_text, every)
-    gold = values(made, asked)
+    query = items(world, gold_text, every)
+    gold = values(made, query)
     shuffled = values(made, items(world, lambda question: dealt[question.query_id], every))
     whole = values(made, items(world, lambda question: world.corpus.get(question.evidence[:1])[0].text, every))
     assert mean(gold[FAITHFUL]) > 0.9
@@ -133,7 +133,7 @@ def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) 
     assert mean(whole[CORRECT]) < 0.2
     assert values(made, items(world, lambda _: "", 9))[FAITHFUL] == [0.0] * 9
     assert values(made, items(world, lambda _: "I don't know", 9))[CORRECT] == [0.0] * 9
-    assert {call.model for mine in made.ask(asked[:3]) for call in mine} == {RULE}
+    assert {call.model for mine in made.ask(query[:3]) for call in mine} == {RULE}
     assert Judge.of("rule_grounding").rule
     assert set(Judge.of("rule_grounding").metrics) == {FAITHFUL, CORRECT}
 
@@ -143,18 +143,18 @@ def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) 
 
 def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
     """Answers of which something is right and something wrong, in prose and as lists."""
-    found = []
+    results = []
     sets = [question for question in world.questions if question.answer_set][:most]
     for number, question in enumerate([*world.questions[:most], *sets]):
         passages = tuple(world.corpus.get(question.evidence))
         elsewhere = world.corpus[11 * number + 3].text
         wrong = [question.answers[0], *world.questions[number + 1].answers]
         for answer in (f"{passages[0].text} {elsewhere}", ", ".join(wrong), gold_text(question), "I don't know"):
-            found.append(Item(question, Prediction(question.query_id, answer), passages))
-    return found
+            results.append(Item(question, Prediction(question.query_id, answer), passages))
+    return results
 
 
-def ragas_values(url: str, cache: Path, asked: Sequence[Item], options: Mapping[str, Any]) -> list[tuple[float, float]]:
+def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mapping[str, Any]) -> list[tuple[float, float]]:
     """What ragas' own metric objects say, asked through the same client and cache."""
     from ragas.llms.base import InstructorBaseRagasLLM
     from ragas.metrics.collections import FactualCorrectness, Faithfulness
@@ -163,8 +163,8 @@ def ragas_values(url: str, cache: Path, asked: Sequence[Item], options: Mapping[
 
     class InProcess(InstructorBaseRagasLLM):
         def generate(self, prompt: str, response_model: type[BaseModel]) -> Any:
-            (found,) = model.complete_structured([[{"role": "user", "content": prompt}]], response_model)
-            return found.value
+            (result,) = model.complete_structured([[{"role": "user", "content": prompt}]], response_model)
+            return result.value
 
         async def agenerate(self, prompt: str, response_model: type[BaseModel]) -> Any:
             return self.generate(prompt, response_model)
@@ -174,11 +174,11 @@ def ragas_values(url: str, cache: Path, asked: Sequence[Item], options: Mapping[
     async def both(item: Item) -> tuple[float, float]:
         answer, contexts = item.prediction.answer, [passage.full_text for passage in item.passages]
         reference = ", ".join(item.question.answers) if item.question.answer_set else item.question.answers[0]
-        one = await faithful.ascore(user_input=item.question.text, response=answer, retrieved_contexts=contexts)
+        entry = await faithful.ascore(user_input=item.question.text, response=answer, retrieved_contexts=contexts)
         other = await correct.ascore(response=answer, reference=reference)
-        return float(one.value), float(other.value)
+        return float(entry.value), float(other.value)
 
-    return [asyncio.run(both(item)) for item in asked]
+    return [asyncio.run(both(item)) for item in queries]
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_the_numbers_are_those_of_ragas_on_the_same_replies(
 ) -> None:
     options = {"mode": mode, "atomicity": atomicity, "coverage": coverage}
     server = WorldTruth([world]).server()
-    asked, cache = partly_right(world, most), tmp_path / "cache.sqlite"
+    queries, cache = partly_right(world, most), tmp_path / "cache.sqlite"
     with server.running() as url:
         made = judge(url, cache, **options)
-        ours = [made.score(item, calls) for item, calls in zip(asked, made.ask(asked), strict=True)]
+        ours = [made.score(item, calls) for item, calls in zip(queries, made.ask(queries), strict=True)]
         sent = server.calls
-        theirs = ragas_values(url, cache, asked, options)
+        theirs = ragas_values(url, cache, queries, options)
         # The very same prompts and JSON shapes: every call that ragas makes is answered from our cache.
         assert server.calls == sent
     assert len({score[FAITHFUL].value for score in ours}) > 3
@@ -236,19 +236,19 @@ def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int])
 
 @pytest.mark.slow
 def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(world: Benchmark, tmp_path: Path) -> None:
-    asked = partly_right(world)
+    queries = partly_right(world)
     with WorldTruth([world]).server().running() as url:
         clean = judge(url)
-        expected = [clean.score(item, calls) for item, calls in zip(asked, clean.ask(asked), strict=True)]
+        expected = [clean.score(item, calls) for item, calls in zip(queries, clean.ask(queries), strict=True)]
     faults = Faults(passing=0.2, seed=1)
     truth = WorldTruth([world], corruption=0.2, faults=faults, seed=2)
     with truth.server().running() as url:
         made = judge(url, tmp_path / "cache.sqlite", timeout_s=1.0, attempts=8, concurrency=32)
-        calls = made.ask(asked)
+        calls = made.ask(queries)
     assert sum(truth.corrupted.values()) >= 10
     assert sum(faults.played.values()) >= 10
     unscored = 0
-    for item, mine, known in zip(asked, calls, expected, strict=True):
+    for item, mine, known in zip(queries, calls, expected, strict=True):
         score = made.score(item, mine)
         for measure in (FAITHFUL, CORRECT):
             if score[measure].value is None:
@@ -256,7 +256,7 @@ def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(w
                 unscored += known[measure].value is not None
             else:
                 assert score[measure] == known[measure]  # nothing that was spoilt is taken for an opinion
-    assert 0 < unscored < 2 * len(asked)
+    assert 0 < unscored < 2 * len(queries)
     for call in (call for mine in calls for call in mine):
         assert (call.parsed.value is None) == bool(call.parsed.unscored)
 
@@ -265,14 +265,14 @@ def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(w
 def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
     world: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, cache = partly_right(world), tmp_path / "cache.sqlite"
+    queries, cache = partly_right(world), tmp_path / "cache.sqlite"
     server = WorldTruth([world], corruption=0.1).server()
     with server.running() as url:
         made = judge(url, cache)
-        calls = made.ask(asked)
-        scores = [made.score(item, mine) for item, mine in zip(asked, calls, strict=True)]
+        calls = made.ask(queries)
+        scores = [made.score(item, mine) for item, mine in zip(queries, calls, strict=True)]
         sent = server.calls
-        assert [[(call.part, call.key, call.parsed) for call in mine] for mine in judge(url, cache).ask(asked)] == [
+        assert [[(call.part, call.key, call.parsed) for call in mine] for mine in judge(url, cache).ask(queries)] == [
             [(call.part, call.key, call.parsed) for call in mine] for mine in calls
         ]
         again = server.calls - sent
@@ -287,8 +287,8 @@ def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
     replayed = [
         [replace(call, parsed=reader.parse(call.part, kept[call.key])) if call.key in kept else call for call in mine] for mine in calls
     ]
-    assert [reader.score(item, mine) for item, mine in zip(asked, replayed, strict=True)] == scores
+    assert [reader.score(item, mine) for item, mine in zip(queries, replayed, strict=True)] == scores
     # Another policy on the same replies: the mode.
     strict = Grounding(GroundingConfig(model="m", mode="precision"), Services())
-    precision = [strict.score(item, mine)[CORRECT].value for item, mine in zip(asked, replayed, strict=True)]
+    precision = [strict.score(item, mine)[CORRECT].value for item, mine in zip(queries, replayed, strict=True)]
     assert precision != [score[CORRECT].value for score in scores]

@@ -122,9 +122,9 @@ def test_without_a_gold_answer_correctness_is_unscorable(item: Item, truth_url: 
     ],
 )
 def test_a_reply_is_read_or_has_a_reason(part: str, reply: str, value: dict[str, Any] | None) -> None:
-    found = read_reply(part, reply)
-    assert found.value == value
-    assert (found.unscored is None) == (value is not None)
+    result = read_reply(part, reply)
+    assert result.value == value
+    assert (result.unscored is None) == (value is not None)
 
 
 @given(st.lists(st.text(), max_size=5), st.integers(1, 400))
@@ -162,8 +162,8 @@ def test_a_reference_without_claims_is_not_complete_recall() -> None:
 
 @given(verdicts=st.lists(st.integers(0, 1), min_size=1, max_size=20), shuffled=st.randoms())
 def test_faithfulness_is_the_share_of_ones_in_any_order(verdicts: list[int], shuffled: Any) -> None:
-    def score(found: list[int]) -> Score:
-        calls = said({STATEMENTS: {"claims": ["c"] * len(found)}, STATEMENT_VERDICTS: {"verdicts": found}})
+    def score(results: list[int]) -> Score:
+        calls = said({STATEMENTS: {"claims": ["c"] * len(results)}, STATEMENT_VERDICTS: {"verdicts": results}})
         return unreachable().score(one_item("a", "b"), calls)[FAITHFUL]
 
     first = score(verdicts)
@@ -271,18 +271,18 @@ def rule(**options: Any) -> Any:
     return judge_by_rule(RuleGroundingConfig(**options), Services())
 
 
-PASSAGES = [words("Lake Orn\nLake Orn's depth is 1,070 metres."), words("The town of Sel lies north of Lake Orn.")]
+PASSAGES = [words("Lake Orn\nLake Orn's depth is 1,070 meters."), words("The town of Sel lies north of Lake Orn.")]
 
 
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [
-        ("1070 metres", True),
-        ("The depth of Lake Orn is 1,070 metres.", True),
+        ("1070 meters", True),
+        ("The depth of Lake Orn is 1,070 meters.", True),
         ("Lake Orn", True),
         ("Sel", True),
-        ("Orn Lake is 1,071 metres deep.", False),  # a number that no passage has
-        ("The depth of Lake Sel is 1,070 metres.", False),  # the names stand in different passages
+        ("Orn Lake is 1,071 meters deep.", False),  # a number that no passage has
+        ("The depth of Lake Sel is 1,070 meters.", False),  # the names stand in different passages
         ("It lies north.", True),
         ("It lies south.", False),
     ],
@@ -307,7 +307,7 @@ def test_claims_are_compared_with_their_best_counterpart() -> None:
         (one_item("yes", "no"), None, 0.0),
         (one_item("", "9 m"), 0.0, 0.0),
         (one_item("9 m", "9 m", passages=()), 0.0, 1.0),
-        (one_item("deep", "A"), 1.0, None),  # a gold that normalises to nothing
+        (one_item("deep", "A"), 1.0, None),  # a gold that normalizes to nothing
         (one_item("deep"), 1.0, None),
         (one_item("blue and red", "red", "blue", answer_set=True), 0.0, 1.0),
         (one_item("azure", "blue", aliases={"blue": ("azure",)}), 0.0, 1.0),

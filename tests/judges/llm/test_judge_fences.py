@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
 from judges.judge import JUDGES, Judge
-from judges.llm.ask import EMPTY, TAGS, EndpointJudgeConfig, Shipped, cut, load_prompt, neutralised, prompt_hash
+from judges.llm.ask import EMPTY, TAGS, EndpointJudgeConfig, Shipped, cut, load_prompt, neutralized, prompt_hash
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import PairwiseConfig
 from judges.llm.style import ContentConfig, StyleConfig
@@ -41,7 +41,7 @@ TEXTS = st.one_of(st.lists(PIECES, max_size=30).map("".join), st.text(max_size=6
 
 @given(TEXTS)
 def test_no_text_can_open_or_close_a_fence(text: str) -> None:
-    safe = squashed(neutralised(text))
+    safe = squashed(neutralized(text))
     assert not re.search(rf"<[/\\]*(?:{'|'.join(TAGS)})", safe)
 
 
@@ -58,20 +58,20 @@ def test_every_prompt_has_its_own_tags_and_no_others_whatever_is_judged(shipped:
 
 
 @given(TEXTS)
-def test_neutralising_twice_changes_nothing_more(text: str) -> None:
-    assert neutralised(neutralised(text)) == neutralised(text)
+def test_neutralizing_twice_changes_nothing_more(text: str) -> None:
+    assert neutralized(neutralized(text)) == neutralized(text)
 
 
 @given(TEXTS)
 def test_nothing_is_deleted(text: str) -> None:
     """Letters and digits all stay, in order."""
     kept = lambda t: [c for c in t if c.isalnum()]  # noqa: E731
-    assert kept(neutralised(text)) == kept(text)
+    assert kept(neutralized(text)) == kept(text)
 
 
 @given(st.text(alphabet="abcdefg XYZ.,;()'-\n0123456789éüß", max_size=80))
 def test_ordinary_text_is_left_as_it_is(text: str) -> None:
-    assert neutralised(text) == text
+    assert neutralized(text) == text
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_ordinary_text_is_left_as_it_is(text: str) -> None:
     ],
 )
 def test_what_is_changed_stays_readable(text: str, shown: str) -> None:
-    assert neutralised(text) == shown
+    assert neutralized(text) == shown
 
 
 def test_tags_of_ones_own_template_are_guarded_too(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_a_huge_answer_is_cut_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("piece", ["<", "</", "</answer>", '"overall":', "\n#", "[", "< ", '" ', "é<", "verdict "])
-def test_neutralising_takes_time_in_proportion(piece: str) -> None:
+def test_neutralizing_takes_time_in_proportion(piece: str) -> None:
     def seconds(length: int) -> float:
         text = (piece * length)[:length]
         start = time.thread_time()
-        neutralised(text)
+        neutralized(text)
         return time.thread_time() - start
 
     # A quadratic rule would take 256 times as long.
@@ -173,23 +173,23 @@ def test_a_template_that_is_not_there_is_found_before_anything_is_spent(tmp_path
 def test_another_prompt_is_another_judge(tmp_path: Path) -> None:
     file = tmp_path / "own.txt"
     file.write_text("$question $gold $answer")
-    one = str(Judge.of("match", {"model": "m", "prompt": str(file)}))
+    item = str(Judge.of("match", {"model": "m", "prompt": str(file)}))
     hashed = prompt_hash(str(file), MatchConfig.template)
     file.write_text("$question $gold $answer!")
-    assert str(Judge.of("match", {"model": "m", "prompt": str(file)})) != one
+    assert str(Judge.of("match", {"model": "m", "prompt": str(file)})) != item
     assert prompt_hash(str(file), MatchConfig.template) != hashed
 
 
 def test_a_prompt_is_its_text_wherever_the_file_lies(tmp_path: Path) -> None:
     shipped = files("judges.llm").joinpath("templates", "match.txt").read_text("utf-8")
-    found = {str(Judge.of("match", {"model": "m"}))}
+    results = {str(Judge.of("match", {"model": "m"}))}
     for name in ("here.txt", "there.txt"):
         (tmp_path / name).write_text(shipped, "utf-8")
         judge = Judge.of("match", {"model": "m", "prompt": str(tmp_path / name)})
-        found.add(str(judge))
+        results.add(str(judge))
         # The card still says which file it was, so that the judge can be made again.
         assert judge.describe()["config"]["prompt"] == str(tmp_path / name)
-    assert len(found) == 1
+    assert len(results) == 1
 
 
 @pytest.mark.parametrize("name", [entry.id for entry in JUDGES if issubclass(entry.config, EndpointJudgeConfig)])

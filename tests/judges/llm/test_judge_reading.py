@@ -190,5 +190,5 @@ def test_a_criterion_given_twice_and_differently_is_unscored(name: str) -> None:
 
 def test_what_is_asked_for_is_what_is_read() -> None:
     for verdict in OFFERED:
-        asked = PairwiseVerdict(reasoning="r", faithfulness=verdict, conciseness=verdict, overall=verdict)  # type: ignore[arg-type]
-        assert read(asked.model_dump_json()).value == dict.fromkeys(CRITERIA, verdict)
+        query = PairwiseVerdict(reasoning="r", faithfulness=verdict, conciseness=verdict, overall=verdict)  # type: ignore[arg-type]
+        assert read(query.model_dump_json()).value == dict.fromkeys(CRITERIA, verdict)

@@ -13,7 +13,7 @@ from benchmarks.schema import Question
 from judges.judge import AS_GIVEN, FIRST, NONE, RULE, SECOND, SWAPPED, TIE, Item, Judge, JudgeCall, Pair, Parsed
 from judges.llm.match import MatchVerdicts, commonest
 from methods.api import FAILED, Prediction, Services
-from results.judgements import undone
+from results.judgments import undone
 
 PARIS = Question("1", "What is the capital of France?", ("Paris",), {"Paris": ("City of Light",)})
 TOWN = Question("2", "Where was she born?", ("Upper Noumzath",))
@@ -66,16 +66,16 @@ def test_its_options_move_the_bounds() -> None:
     assert match(TOWN, "in Noumzath", partial_f1=0.6) == "Mismatch"
 
 
-def compare(one: str, other: str, question: Question = PARIS) -> list[dict[str, str | None]]:
+def compare(item: str, other: str, question: Question = PARIS) -> list[dict[str, str | None]]:
     judge = Judge.of("rule_pairwise").build(Services())
-    (calls,) = judge.ask([Pair(question, Prediction("1", one), Prediction("1", other))])
+    (calls,) = judge.ask([Pair(question, Prediction("1", item), Prediction("1", other))])
     assert [call.part for call in calls] in ([AS_GIVEN, SWAPPED], [])
     assert all((call.model, call.key) == (RULE, None) for call in calls)
     return [dict(judge.verdicts(call)) for call in calls]
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "overall", "faithfulness", "conciseness"),
+    ("item", "other", "overall", "faithfulness", "conciseness"),
     [
         ("Paris", "Lyon", FIRST, FIRST, TIE),
         ("It is Paris, surely.", "Paris", SECOND, TIE, SECOND),
@@ -88,14 +88,14 @@ def compare(one: str, other: str, question: Question = PARIS) -> list[dict[str, 
         ("There is not enough information.", "I can't tell", NONE, NONE, NONE),
     ],
 )
-def test_rule_pairwise_by_hand(one: str, other: str, overall: str, faithfulness: str, conciseness: str) -> None:
-    as_given, _ = compare(one, other)
+def test_rule_pairwise_by_hand(item: str, other: str, overall: str, faithfulness: str, conciseness: str) -> None:
+    as_given, _ = compare(item, other)
     assert as_given == {"overall": overall, "faithfulness": faithfulness, "conciseness": conciseness}
 
 
 @given(st.sampled_from(["Paris", "Lyon", "unknown", "It is Paris", ""]), st.text(max_size=30))
-def test_the_two_orders_of_a_rule_always_agree(one: str, other: str) -> None:
-    as_given, swapped = compare(one, other)
+def test_the_two_orders_of_a_rule_always_agree(item: str, other: str) -> None:
+    as_given, swapped = compare(item, other)
     assert {c: undone(AS_GIVEN, v) for c, v in as_given.items()} == {c: undone(SWAPPED, v) for c, v in swapped.items()}
 
 
@@ -107,7 +107,7 @@ def test_pairs_without_gold_are_unscorable() -> None:
 def test_rule_style_tells_worlds_from_their_informal_retellings() -> None:
     """On rules of either hand; it was not fitted to them phrase by phrase, so a few are missed."""
     for split in ("train", "test"):
-        pairs = [pair for found in datasets.load(f"worlds/style:{split}").extra["styles"].values() for pair in found]
+        pairs = [pair for result in datasets.load(f"worlds/style:{split}").extra["styles"].values() for pair in result]
         pairs = [pair for pair in pairs if pair.style == "informal"][:500]
         judge = Judge.of("rule_style").build(Services())
         informal = [
@@ -122,7 +122,7 @@ def test_rule_style_tells_worlds_from_their_informal_retellings() -> None:
     ("text", "verdict"),
     [
         ("The treaty was signed in 1648 and ended the war.", "Formal"),
-        ("J. S. I. Bach's works were catalogued in 1950.", "Formal"),
+        ("J. S. I. Bach's works were catalogd in 1950.", "Formal"),
         ("Omg you guys, this treaty was wild!!", "Informal"),
         ("It’s kinda funny, isn’t it?", "Informal"),
         (" ", None),
@@ -133,7 +133,7 @@ def test_rule_style_by_hand(text: str, verdict: str | None) -> None:
     assert (calls[0].parsed.value["verdict"] if calls else None) == verdict
 
 
-def test_rules_are_always_labelled_rule() -> None:
+def test_rules_are_always_labeled_rule() -> None:
     for name in ("rule_match", "rule_pairwise", "rule_style"):
         judge = Judge.of(name)
         assert judge.rule
@@ -151,7 +151,7 @@ def test_training_pipelines_get_verdicts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "verdict"),
+    ("responses", "verdict"),
     [
         (["Match", "Match", "Mismatch"], "Match"),
         (["Match", "Mismatch"], "Mismatch"),
@@ -162,6 +162,6 @@ def test_training_pipelines_get_verdicts() -> None:
         ([], None),
     ],
 )
-def test_repetitions_vote_and_the_worse_of_equals_counts(said: list[str | None], verdict: str | None) -> None:
-    parsed = [Parsed(None, "dunno") if word is None else Parsed({"verdict": word}) for word in said]
-    assert commonest([JudgeCall("p", n, None, one) for n, one in enumerate(parsed)]) == verdict
+def test_repetitions_vote_and_the_worse_of_equals_counts(responses: list[str | None], verdict: str | None) -> None:
+    parsed = [Parsed(None, "dunno") if word is None else Parsed({"verdict": word}) for word in responses]
+    assert commonest([JudgeCall("p", n, None, item) for n, item in enumerate(parsed)]) == verdict

@@ -21,7 +21,7 @@ from methods.api import FAILED
 from methods.models.reply_cache import ResponseCache
 from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from ragmeter.scripted import WorldTruth
-from results.judgements import ONE, OTHER, undone
+from results.judgments import ONE, OTHER, undone
 
 REFERENCE = "worlds/multihop:test"
 SET = Question("2", "Who were the heirs?", ("Ann", "Bob"), {"Ann": ("Annie",)}, answer_set=True)
@@ -92,8 +92,8 @@ def test_only_answers_that_need_an_opinion_are_asked_about(llm: ModuleType, endp
         None,
     ]
     assert [bool(c) and c[0].key is not None for c in calls] == [False, True, *[False] * 5]
-    asked = calls[1][0]
-    assert (asked.model, asked.prompt_tokens, asked.completion_tokens, asked.repetition) == ("m", 100, 10, 0)
+    query = calls[1][0]
+    assert (query.model, query.prompt_tokens, query.completion_tokens, query.repetition) == ("m", 100, 10, 0)
     accuracy = [judge.score(i, c)["accuracy"] for i, c in zip(items, calls, strict=True)]
     assert [(s.value, s.unscored) for s in accuracy] == [(1, None), (1, None), (0, None), (0, None), (1, None), (None, None), (None, None)]
 
@@ -123,23 +123,23 @@ def test_a_verdict_is_a_number_and_everything_else_a_reason(
 ) -> None:
     endpoint.says = says
     judge = llm.build("match", endpoint.server.url, partial=partial, attempts=1)
-    asked = llm.item(llm.PARIS, "the town on the Seine")
-    (calls,) = judge.ask([asked])
-    score = judge.score(asked, calls)["accuracy"]
+    query = llm.item(llm.PARIS, "the town on the Seine")
+    (calls,) = judge.ask([query])
+    score = judge.score(query, calls)["accuracy"]
     assert score.value == accuracy
     assert (unscored or "") in (score.unscored or "")
     assert bool(score.unscored) == bool(unscored)
 
 
 def test_repetitions_are_averaged_over_those_that_were_read(llm: ModuleType, endpoint: Endpoint) -> None:
-    said = iter(["Match", "Mismatch", "dunno", "Match"])
-    endpoint.says = lambda prompt: next(said)
+    response = iter(["Match", "Mismatch", "dunno", "Match"])
+    endpoint.says = lambda prompt: next(response)
     judge = llm.build("match", endpoint.server.url, repetitions=4, concurrency=1)
-    asked = llm.item(llm.PARIS, "the town on the Seine")
-    (calls,) = judge.ask([asked])
+    query = llm.item(llm.PARIS, "the town on the Seine")
+    (calls,) = judge.ask([query])
     assert [call.repetition for call in calls] == [0, 1, 2, 3]
     assert len({call.key for call in calls}) == 4
-    scores = judge.score(asked, calls)
+    scores = judge.score(query, calls)
     assert scores["accuracy"].value == pytest.approx(2 / 3)
     assert scores["mismatch"].value == pytest.approx(1 / 3)
     assert sum(scores[name].value for name in ("accuracy", "partial", "mismatch")) == pytest.approx(1)
@@ -173,17 +173,17 @@ def test_kept_replies_are_read_again_without_key_or_endpoint(
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", "k")
     options = {"key_variable": "JUDGE_KEY"}
-    asked = llm.item(llm.PARIS, "the town on the Seine")
-    (calls,) = llm.build("match", endpoint.server.url, tmp_path / "c.sqlite", **options).ask([asked])
+    query = llm.item(llm.PARIS, "the town on the Seine")
+    (calls,) = llm.build("match", endpoint.server.url, tmp_path / "c.sqlite", **options).ask([query])
     monkeypatch.delenv("JUDGE_KEY")
     judge = llm.build("match", "http://127.0.0.1:9/v1", **options)
     kept = ResponseCache(tmp_path / "c.sqlite").get([calls[0].key or ""])
     assert judge.parse(calls[0].part, kept[calls[0].key or ""]["text"]) == calls[0].parsed
-    assert judge.score(asked, calls)["accuracy"].value == 1.0
+    assert judge.score(query, calls)["accuracy"].value == 1.0
     with pytest.raises(UserError, match="JUDGE_KEY"):
         judge.config.preflight()
     with pytest.raises(UserError, match="JUDGE_KEY"):
-        judge.ask([asked])
+        judge.ask([query])
 
 
 def test_reach_says_whether_the_endpoint_works(llm: ModuleType, endpoint: Endpoint, tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_a_huge_answer_is_cut_in_the_prompt(llm: ModuleType, endpoint: Endpoint)
 
 
 def says_longest(prompt: str) -> str:
-    one, two = (re.search(rf"<answer_{n}>\n(.*?)\n</answer_{n}>", prompt, re.DOTALL)[1] for n in (1, 2))  # type: ignore[index]
-    winner = "Tie" if len(one) == len(two) else f"Answer {1 if len(one) > len(two) else 2}"
+    item, two = (re.search(rf"<answer_{n}>\n(.*?)\n</answer_{n}>", prompt, re.DOTALL)[1] for n in (1, 2))  # type: ignore[index]
+    winner = "Tie" if len(item) == len(two) else f"Answer {1 if len(item) > len(two) else 2}"
     return json.dumps({"reasoning": "long", "faithfulness": winner, "conciseness": "Tie", "overall": winner})
 
 
@@ -231,10 +231,10 @@ def test_a_judge_that_loves_what_comes_first_flips_every_pair(llm: ModuleType, e
     assert [undone(call.part, judge.verdicts(call)["overall"]) for call in calls] == [ONE, OTHER]
 
 
-@pytest.mark.parametrize(("one", "other", "verdict"), [("", "Lyon", OTHER), ("Lyon", "unknown", ONE), ("I don't know", "", NONE)])
-def test_disqualification_comes_first_and_needs_no_call(llm: ModuleType, endpoint: Endpoint, one: str, other: str, verdict: str) -> None:
+@pytest.mark.parametrize(("item", "other", "verdict"), [("", "Lyon", OTHER), ("Lyon", "unknown", ONE), ("I don't know", "", NONE)])
+def test_disqualification_comes_first_and_needs_no_call(llm: ModuleType, endpoint: Endpoint, item: str, other: str, verdict: str) -> None:
     judge = llm.build("pairwise", endpoint.server.url, repetitions=2)
-    (calls,) = judge.ask([llm.pair(one, other)])
+    (calls,) = judge.ask([llm.pair(item, other)])
     assert endpoint.requests == []
     assert len(calls) == 4
     for call in calls:

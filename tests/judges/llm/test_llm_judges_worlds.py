@@ -52,32 +52,32 @@ def shifted(llm: ModuleType, questions: list[Question]) -> list[Item]:
 @pytest.mark.slow
 def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: list[Question]) -> None:
     truth = WorldTruth.of(REFERENCE)
-    items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 < 2 and not one.question.answer_set][:90]
+    items = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 < 2 and not item.question.answer_set][:90]
     with truth.server().running() as url:
-        asked = llm.build("match", url, exact="none").ask(items)
+        queries = llm.build("match", url, exact="none").ask(items)
         short = llm.build("match", url).ask(items)
-    assert truth.unrecognised == 0
-    exact = [em(one.prediction.answer, one.question.golds) == 1 for one in items]
-    assert [llm.verdict_of(calls) == "Match" for calls in asked] == exact
+    assert truth.unrecognized == 0
+    exact = [em(item.prediction.answer, item.question.golds) == 1 for item in items]
+    assert [llm.verdict_of(calls) == "Match" for calls in queries] == exact
     assert [llm.verdict_of(calls) == "Match" for calls in short] == exact
     assert 30 < sum(exact) < len(items) - 30
-    assert {calls[0].model for calls in asked} == {NAME}
+    assert {calls[0].model for calls in queries} == {NAME}
 
 
 @pytest.mark.slow
 def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, questions: list[Question]) -> None:
-    items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 == 2 and is_plain(one.question)][:40]
+    items = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 == 2 and is_plain(item.question)][:40]
     with WorldTruth.of(REFERENCE).server().running() as url:
         verdicts = MatchVerdicts(llm.build("match", url))
-        found = verdicts.verdicts([one.question for one in items], [one.prediction.answer for one in items])
-    assert set(found) == {"Match"}
+        result = verdicts.verdicts([item.question for item in items], [item.prediction.answer for item in items])
+    assert set(result) == {"Match"}
 
 
 @pytest.mark.slow
 def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None:
     reference = "worlds/style:test"
-    found = datasets.load(reference).extra["styles"].values()
-    pairs = [one for styled in found for one in styled if one.style == "informal"][:20]
+    results = datasets.load(reference).extra["styles"].values()
+    pairs = [item for styled in results for item in styled if item.style == "informal"][:20]
     with WorldTruth.of(reference).server().running() as url:
         style = llm.build("style", url).ask_texts([p.formal.text for p in pairs] + [p.told.text for p in pairs] + [" "])
         content = llm.build("content", url).ask_texts(
@@ -115,7 +115,7 @@ def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
     llm: ModuleType, questions: list[Question], tmp_path: Path
 ) -> None:
     truth = WorldTruth.of(REFERENCE, corruption=0.2, faults=Faults(passing=0.2, kinds=KINDS))
-    items = [one for one in shifted(llm, questions) if is_plain(one.question)][:120]
+    items = [item for item in shifted(llm, questions) if is_plain(item.question)][:120]
     pairs = [Pair(a.question, a.prediction, Prediction(a.question.id, b.prediction.answer)) for a, b in pairwise_of(items)]
     server = truth.server()
     with server.running() as url:
@@ -146,12 +146,12 @@ def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
         [c.parsed for c in made] for half in (judged, battles) for made in half
     ]
     # What was read is right.
-    for one, made in zip(items, judged, strict=True):
+    for item, made in zip(items, judged, strict=True):
         if (verdict := llm.verdict_of(made)) is not None:
-            gold = [g.casefold() for g in one.question.golds]
-            right = any(g in one.prediction.answer.casefold() for g in gold)
+            gold = [g.casefold() for g in item.question.golds]
+            right = any(g in item.prediction.answer.casefold() for g in gold)
             assert (verdict == "Match") == right
-    scored = sum(match.score(one, made)["accuracy"].value is not None for one, made in zip(items, judged, strict=True))
+    scored = sum(match.score(item, made)["accuracy"].value is not None for item, made in zip(items, judged, strict=True))
     assert scored + sum(llm.verdict_of(made) is None for made in judged) == len(items)
     assert spoilt["refusal"] > 0
     assert any((call.parsed.unscored or "").startswith("refusal") for call in unscored)

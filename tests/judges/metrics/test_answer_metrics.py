@@ -24,8 +24,8 @@ def scores(metric: str, questions, answers) -> Scores:
     return parse(metric).compute(Batch(questions, predictions))
 
 
-def one(metric: str, asked: Question, answer: str) -> float:
-    return float(scores(metric, [asked], [answer])[0])
+def one(metric: str, query: Question, answer: str) -> float:
+    return float(scores(metric, [query], [answer])[0])
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_hand_table(metric, golds, answer, expected):
 
 
 def test_an_alias_is_as_good_as_the_answer():
-    asked = question("United States", aliases={"United States": ("USA", "U.S.")})
-    assert one("em", asked, "the US") == 1
-    assert one("cover_em", asked, "in the usa") == 1
+    query = question("United States", aliases={"United States": ("USA", "U.S.")})
+    assert one("em", query, "the US") == 1
+    assert one("cover_em", query, "in the usa") == 1
 
 
 ANSWER_METRICS = [
@@ -77,17 +77,17 @@ ANSWER_METRICS = [
 
 
 @pytest.mark.parametrize("metric", ANSWER_METRICS)
-def test_golds_that_normalise_to_nothing_and_unanswerable_questions(metric):
+def test_golds_that_normalize_to_nothing_and_unanswerable_questions(metric):
     for golds, answer in product((["A"], ["The The"], ["", "..."], []), ("", "the", "anything at all")):
         assert np.isnan(one(metric, question(*golds), answer)), (golds, answer)
     # Beside a real gold an empty one counts for nothing.
     assert [one(metric, question("A", "cat"), answer) for answer in ("", "the", "cat")] == [0, 0, 1]
     # Unanswerable questions count under squad_v2 alone.
-    asked = question("some gold", answerable=False)
+    query = question("some gold", answerable=False)
     if "squad_v2" in metric:
-        assert [one(metric, asked, answer) for answer in ("", "Unanswerable.", "some gold")] == [1, 1, 0]
+        assert [one(metric, query, answer) for answer in ("", "Unanswerable.", "some gold")] == [1, 1, 0]
     else:
-        assert np.isnan(one(metric, asked, ""))
+        assert np.isnan(one(metric, query, ""))
 
 
 def test_abstaining_on_an_answerable_question_is_wrong():
@@ -119,16 +119,16 @@ def test_a_set_of_answers_must_be_named_completely(answer, em, f1, cover):
 
 
 def test_names_exchanged_between_two_answers_of_a_set_are_not_exact():
-    asked = question("John Smith", "Jane Doe", answer_set=True)
-    assert one("em", asked, "John Doe, Jane Smith") == 0
-    assert one("em", asked, "Jane Doe, John Smith") == 1
+    query = question("John Smith", "Jane Doe", answer_set=True)
+    assert one("em", query, "John Doe, Jane Smith") == 0
+    assert one("em", query, "Jane Doe, John Smith") == 1
 
 
 def test_an_answer_of_a_set_may_hold_the_linking_word_or_begin_like_another():
-    asked = question("Romeo and Juliet", "Romeo", answer_set=True)
-    assert one("em", asked, "Romeo and Romeo and Juliet") == 1
-    assert one("em", asked, "Romeo and Juliet and Romeo") == 1
-    assert one("em", asked, "Romeo and Juliet") == 0
+    query = question("Romeo and Juliet", "Romeo", answer_set=True)
+    assert one("em", query, "Romeo and Romeo and Juliet") == 1
+    assert one("em", query, "Romeo and Juliet and Romeo") == 1
+    assert one("em", query, "Romeo and Juliet") == 0
 
 
 def test_a_set_with_the_same_answer_twice_wants_it_once():
@@ -138,9 +138,9 @@ def test_a_set_with_the_same_answer_twice_wants_it_once():
 @pytest.mark.slow
 def test_a_set_of_a_thousand_answers_is_scored_at_once():
     names = [f"name {number}" for number in range(1000)]
-    asked = question(*names, answer_set=True)
-    assert one("em", asked, ", ".join(reversed(names))) == 1
-    assert one("em", asked, ", ".join(names[1:])) == 0
+    query = question(*names, answer_set=True)
+    assert one("em", query, ", ".join(reversed(names))) == 1
+    assert one("em", query, ", ".join(names[1:])) == 0
 
 
 words = st.lists(st.sampled_from(["cat", "dog", "the", "and", "yes", "no", "York", "New"]), max_size=5).map(" ".join)
@@ -156,8 +156,8 @@ questions = st.builds(
 @given(st.lists(st.tuples(questions, words), max_size=8))
 @settings(deadline=None)
 def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
-    asked, answers = [row[0] for row in rows], [row[1] for row in rows]
-    exact = scores("em", asked, answers)
+    query, answers = [row[0] for row in rows], [row[1] for row in rows]
+    exact = scores("em", query, answers)
     for other in (
         "f1",
         "f1(rules=hotpotqa)",
@@ -169,7 +169,7 @@ def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
         "cover_em(match=word)",
         "cover_em(match=tokens)",
     ):
-        larger = scores(other, asked, answers)
+        larger = scores(other, query, answers)
         np.testing.assert_array_equal(np.isnan(exact), np.isnan(larger))
         scorable = ~np.isnan(exact)
         assert (larger[scorable] >= exact[scorable] - 1e-12).all()
@@ -180,35 +180,35 @@ def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
 @given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(ANSWER_METRICS))
 @settings(deadline=None)
 def test_a_batch_scores_like_each_question_alone(rows, metric):
-    asked, answers = [row[0] for row in rows], [row[1] for row in rows]
+    query, answers = [row[0] for row in rows], [row[1] for row in rows]
     alone = [one(metric, *row) for row in rows]
-    np.testing.assert_array_equal(scores(metric, asked, answers), np.array(alone))
+    np.testing.assert_array_equal(scores(metric, query, answers), np.array(alone))
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(["squad", "hotpotqa", "musique", "longbench"]))
 @settings(deadline=None)
 def test_ordinary_questions_score_as_the_primitives(rows, rules):
-    rows = [(asked, answer) for asked, answer in rows if not asked.answer_set]
-    found = scores(f"f1(rules={rules})", [row[0] for row in rows], [row[1] for row in rows])
-    for value, (asked, answer) in zip(found, rows, strict=True):
-        golds = [gold for gold in asked.golds if text.is_scorable_gold(gold)]
+    rows = [(query, answer) for query, answer in rows if not query.answer_set]
+    results = scores(f"f1(rules={rules})", [row[0] for row in rows], [row[1] for row in rows])
+    for value, (query, answer) in zip(results, rows, strict=True):
+        golds = [gold for gold in query.golds if text.is_scorable_gold(gold)]
         assert np.isnan(value) if not golds else value == text.f1(answer, golds, rules)
 
 
 @given(st.lists(questions, max_size=8), st.sampled_from(ANSWER_METRICS))
 @settings(deadline=None)
-def test_the_gold_answers_score_one_wherever_they_are_scorable(asked, metric):
-    found = []
-    for each in asked:
+def test_the_gold_answers_score_one_wherever_they_are_scorable(queries, metric):
+    results = []
+    for each in queries:
         golds = [answer for answer in each.answers if text.is_scorable_gold(answer)]
         aliases = [alias for answer in each.answers for alias in each.aliases.get(answer, ())]
         wanted = golds if each.answer_set else (golds or aliases)[:1]
-        if each.answer_set:  # an answer of which only an alias is left, and answers that normalise alike, once
-            wanted = list({text.normalise(gold): gold for gold in golds}.values())
+        if each.answer_set:  # an answer of which only an alias is left, and answers that normalize alike, once
+            wanted = list({text.normalize(gold): gold for gold in golds}.values())
             if len(golds) < len(each.answers) or aliases:
                 continue
         if not wanted or not text.is_scorable_gold(wanted[0]):
             continue
-        found.append(one(metric, each, ", ".join(wanted)))
-    assert all(value == 1 for value in found)
+        results.append(one(metric, each, ", ".join(wanted)))
+    assert all(value == 1 for value in results)

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.registry import DATASETS, Benchmark, load, resolve
 from benchmarks.schema import SENTENCE_MARK, Question
 from benchmarks.sources import LOCAL, splits, whereabouts
-from benchmarks.text import has_answer, normalise
+from benchmarks.text import has_answer, normalize
 from judges.metric import METRICS, Metric, parse
 from judges.metrics.entities import rule_entities
 from judges.metrics.generation import rouge_words
@@ -64,13 +64,13 @@ CUTS = (1, 5, 20)
 
 def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
     """The dataset's official metrics, and all of the registry under all their parameters."""
-    found = [parse(name) for name in benchmark.card.metrics]
+    results = [parse(name) for name in benchmark.card.metrics]
     for entry in METRICS:
         if METRICS.source(entry.id).startswith("judges.metrics.") and entry.id not in ELSEWHERE:
             options = [[(p.name, value) for value in (CUTS if p.name == "k" else p.choices or (p.default,))] for p in entry.parameters]
-            found += [Metric(entry, dict(chosen)) for chosen in itertools.product(*options)]
+            results += [Metric(entry, dict(chosen)) for chosen in itertools.product(*options)]
     # spaCy's entities need its model.
-    return [metric for metric in dict.fromkeys(found) if metric.values.get("extractor", "rule") == "rule"]
+    return [metric for metric in dict.fromkeys(results) if metric.values.get("extractor", "rule") == "rule"]
 
 
 def first_alone(metric: Metric) -> bool:
@@ -81,11 +81,11 @@ def first_alone(metric: Metric) -> bool:
 def words(text: str, metric: Metric) -> list[str]:
     """What a text consists of for an answer metric."""
     if metric.entry.id == "rouge":
-        found = rouge_words([text], False)[0].split()
-        return found if metric.values["type"] != "rouge2" else found[1:]
+        result = rouge_words([text], False)[0].split()
+        return result if metric.values["type"] != "rouge2" else result[1:]
     if metric.entry.id == "entity_preservation" or metric.values.get("rules") == "strict":
         return [text] if text else []
-    return normalise(text, "clara" if metric.values.get("rules") == "clara" else "squad").split()
+    return normalize(text, "clara" if metric.values.get("rules") == "clara" else "squad").split()
 
 
 def gold_answer(question: Question, metric: Metric) -> str | None:
@@ -95,7 +95,7 @@ def gold_answer(question: Question, metric: Metric) -> str | None:
     if first_alone(metric):
         golds = question.answers[:1]
     elif question.answer_set:
-        # Answers that normalise alike are one answer, to be named once; RoG's evaluator and ROUGE count them all.
+        # Answers that normalize alike are one answer, to be named once; RoG's evaluator and ROUGE count them all.
         named = question.answers if metric.entry.group in ("graph", "text") else distinct(question.answers)
         text = "\n".join(named)
         return text if words(text, metric) else None
@@ -107,7 +107,7 @@ def gold_answer(question: Question, metric: Metric) -> str | None:
 
 
 def distinct(answers: Sequence[str]) -> list[str]:
-    return list({normalise(answer): answer for answer in reversed(answers) if normalise(answer)}.values())
+    return list({normalize(answer): answer for answer in reversed(answers) if normalize(answer)}.values())
 
 
 def gold_ranking(question: Question, benchmark: Benchmark, metric: Metric) -> list[str]:
@@ -144,7 +144,7 @@ def attainable(question: Question, benchmark: Benchmark, metric: Metric) -> floa
             name, 1.0
         )
     if name.startswith("has_answer"):
-        known = question.answerable and any(normalise(gold, "dpr") for gold in question.golds)
+        known = question.answerable and any(normalize(gold, "dpr") for gold in question.golds)
         return float(bool(gold_ranking(question, benchmark, metric))) if known else np.nan
     gold = {
         "support": bool(question.supporting_facts if name.startswith("sp_") else question.evidence),
@@ -159,17 +159,17 @@ def attainable(question: Question, benchmark: Benchmark, metric: Metric) -> floa
 
 
 def assert_every_maximum(benchmark: Benchmark) -> None:
-    asked = benchmark.questions
-    assert asked
+    queries = benchmark.questions
+    assert queries
     everything, reached = {}, 0
     for metric in wanted_metrics(benchmark):
-        said = [gold_prediction(question, benchmark, metric) for question in asked]
-        values = score(asked, said, [metric], lambda item: benchmark.corpus.get([item])[0].full_text)[str(metric)]
-        expected = np.array([attainable(question, benchmark, metric) for question in asked])
+        responses = [gold_prediction(question, benchmark, metric) for question in queries]
+        values = score(queries, responses, [metric], lambda item: benchmark.corpus.get([item])[0].full_text)[str(metric)]
+        expected = np.array([attainable(question, benchmark, metric) for question in queries])
         np.testing.assert_allclose(values, expected, atol=1e-12, err_msg=f"{metric} on {benchmark.reference}")
         everything[metric] = values
         reached += int(np.nansum(values > 0))
-    assert reached > len(asked)
+    assert reached > len(queries)
     answers = {m: v for m, v in everything.items() if m.entry.group != "retrieval" and not first_alone(m)}
     assert check_invariants(answers) == []
 
@@ -190,24 +190,24 @@ def test_gold_predictions_reach_every_maximum_on_real_samples(name, data_folder)
 def test_every_split_that_the_samples_folder_holds_is_tried_or_has_no_gold(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     tried = {resolve(reference)[0] for reference in SAMPLES.values()}
-    for place in (whereabouts(split) for entry in DATASETS for split in splits(entry)):
-        if place.state != LOCAL or place.reference in tried:
+    for position in (whereabouts(split) for entry in DATASETS for split in splits(entry)):
+        if position.state != LOCAL or position.reference in tried:
             continue
-        files = {path.name for path in place.paths}
+        files = {path.name for path in position.paths}
         named = {Path(name).name for name in SAMPLES}
         # Several splits may read one file: HotpotQA's train by both settings, NQ-open's dev as DPR's test.
-        assert files <= named | WITHOUT_GOLD, place.reference
+        assert files <= named | WITHOUT_GOLD, position.reference
 
 
 def test_a_recall_of_one_is_out_of_reach_at_one_where_there_are_two_positives():
     question = Question("q", "?", ("Rome",), evidence=("p1", "p2"))
-    said = Prediction("q", "Rome", (Evidence("p1", 1.0), Evidence("p2", 0.5)))
-    assert SENTENCE_MARK not in said.evidence[0].id
-    found = score([question], [said], ["recall@1", "precision@5", "map@1", "ndcg@1", "mrr@1"])
-    assert [values[0] for values in found.values()] == [0.5, 0.4, 0.5, 1, 1]
+    response = Prediction("q", "Rome", (Evidence("p1", 1.0), Evidence("p2", 0.5)))
+    assert SENTENCE_MARK not in response.evidence[0].id
+    result = score([question], [response], ["recall@1", "precision@5", "map@1", "ndcg@1", "mrr@1"])
+    assert [values[0] for values in result.values()] == [0.5, 0.4, 0.5, 1, 1]
 
 
 def test_all_golds_on_one_line_go_beyond_one_under_rog_alone():
     question = Question("q", "?", ("Rome", "Milan", "Pisa"), answer_set=True)
-    found = score([question], [Prediction("q", "Rome, Milan, Pisa")], ["rog_precision", "rog_f1", "strict_precision"])
-    assert [values[0] for values in found.values()] == [3, 1.5, 1]
+    result = score([question], [Prediction("q", "Rome, Milan, Pisa")], ["rog_precision", "rog_f1", "strict_precision"])
+    assert [values[0] for values in result.values()] == [3, 1.5, 1]

@@ -78,7 +78,7 @@ def official(predictions, references, layer, models, **more):
     return [part.numpy() for part in scorer.score(predictions, references)]
 
 
-PAIRS = [(one, other) for one in TEXTS for other in TEXTS]
+PAIRS = [(text, other) for text in TEXTS for other in TEXTS]
 
 
 @pytest.mark.parametrize("layer", [1, 3])
@@ -109,8 +109,8 @@ def test_a_model_without_baseline_is_not_rescaled_in_silence(models):
 
 @pytest.mark.parametrize("empty", ["", "  \n"])
 def test_an_empty_text_scores_zero_and_fails_nothing(empty):
-    found = bertscore_of_pairs([empty, "old", empty, "old"], ["old", empty, empty, "old"], NAME, layer=2)
-    assert found.tolist() == pytest.approx([0, 0, 0, 1], abs=1e-6)
+    result = bertscore_of_pairs([empty, "old", empty, "old"], ["old", empty, empty, "old"], NAME, layer=2)
+    assert result.tolist() == pytest.approx([0, 0, 0, 1], abs=1e-6)
     assert bertscore_of_pairs([], [], NAME, layer=2).shape == (0,)
 
 
@@ -120,7 +120,7 @@ def test_texts_beyond_what_the_model_reads_are_cut():
 
 
 def test_values_do_not_depend_on_the_batch():
-    alone = [bertscore_of_pairs([one], [other], NAME, layer=2)[0] for one, other in PAIRS]
+    alone = [bertscore_of_pairs([item], [other], NAME, layer=2)[0] for item, other in PAIRS]
     together = bertscore_of_pairs(*map(list, zip(*PAIRS, strict=True)), NAME, layer=2, batch_size=5)
     np.testing.assert_allclose(together, alone, atol=5e-6)
 
@@ -133,8 +133,8 @@ def test_slices_change_nothing(monkeypatch):
 
 
 def test_opposite_signs_of_precision_and_recall_score_zero():
-    found = module._f1(np.array([1.0, -0.5, 1.0000001, 0.0, -0.2]), np.array([-0.9, 0.5, 1.0000001, 0.0, -0.2]))
-    assert found.tolist() == pytest.approx([0, 0, 1, 0, -0.2])
+    result = module._f1(np.array([1.0, -0.5, 1.0000001, 0.0, -0.2]), np.array([-0.9, 0.5, 1.0000001, 0.0, -0.2]))
+    assert result.tolist() == pytest.approx([0, 0, 1, 0, -0.2])
 
 
 ID = f"bertscore(model={NAME},layer=2)"
@@ -145,15 +145,15 @@ def metric(questions, answers, name=ID):
 
 
 def test_the_best_gold_counts_and_a_missing_answer_is_an_empty_one():
-    asked = [Question("q1", "?", (TEXTS[0], TEXTS[1])), Question("q2", "?", (TEXTS[2],)), Question("q3", "?", (" ",))]
-    said = [Prediction("q1", TEXTS[1]), None, Prediction("q3", "old")]
-    raw = metric(asked, said)
+    queries = [Question("q1", "?", (TEXTS[0], TEXTS[1])), Question("q2", "?", (TEXTS[2],)), Question("q3", "?", (" ",))]
+    responses = [Prediction("q1", TEXTS[1]), None, Prediction("q3", "old")]
+    raw = metric(queries, responses)
     assert raw[:2].tolist() == pytest.approx([1, 0], abs=1e-6)
     assert np.isnan(raw[2])
-    rescaled = metric(asked, said, f"bertscore(model={NAME},layer=2,rescale=true)")
-    empty = metric(asked, [said[0], Prediction("q2", ""), said[2]], f"bertscore(model={NAME},layer=2,rescale=true)")
+    rescaled = metric(queries, responses, f"bertscore(model={NAME},layer=2,rescale=true)")
+    empty = metric(queries, [responses[0], Prediction("q2", ""), responses[2]], f"bertscore(model={NAME},layer=2,rescale=true)")
     assert rescaled[1] == empty[1] < 0  # leaving hard questions unanswered gains nothing
-    assert metric(asked, said, f"bertscore(model={NAME},layer=2,golds=first)")[0] < 1
+    assert metric(queries, responses, f"bertscore(model={NAME},layer=2,golds=first)")[0] < 1
 
 
 def test_rescaling_reads_each_text_once(monkeypatch):

@@ -95,7 +95,7 @@ def test_the_two_extractors_have_ids_of_their_own_and_neither_stands_in_for_the_
         with pytest.raises(UserError, match="spacy"):
             score([asked("Bob")], [Prediction("q", "Bob")], [spacy_id])
     elif available_extractor() != RULE:
-        found = entity_preservation_of_pairs(["Barack Obama was born in Hawaii."], ["Hawaii"], "en_core_web_sm")
-        assert 0 < found[0] < 1
+        result = entity_preservation_of_pairs(["Barack Obama was born in Hawaii."], ["Hawaii"], "en_core_web_sm")
+        assert 0 < result[0] < 1
     with pytest.raises(UserError, match="unknown extractor"):
         entity_preservation_of_pairs(["x"], ["y"], "magic")

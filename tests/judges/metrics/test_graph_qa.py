@@ -26,8 +26,8 @@ def asked(*answers, **more):
 
 
 def one(question, answer, names=ROG + STRICT + COUNTS):
-    found = score([question], [Prediction("q", answer)], names)
-    return {name.partition("#")[0]: float(values[0]) for name, values in found.items()}
+    result = score([question], [Prediction("q", answer)], names)
+    return {name.partition("#")[0]: float(values[0]) for name, values in result.items()}
 
 
 # --- RoG's evaluator, restated from its script -----------------------------------------------------------------
@@ -122,17 +122,17 @@ def naive_strict(prediction, golds):
         (["Paris"], "\nParis\n", (1, 1, 1, 1, 1)),  # stripped first
         (["Paris"], "Paris\n\nRome", (1, 1, 1, 1 / 3, 0.5)),  # a blank line between others counts
         (["York"], "New Yorkshire", (1, 1, 1, 1, 1)),  # substring, inside words too
-        (["A", "Paris"], "Rome", (0.5, 1, 1, 1, 2 / 3)),  # a gold that normalises to nothing always matches
+        (["A", "Paris"], "Rome", (0.5, 1, 1, 1, 2 / 3)),  # a gold that normalizes to nothing always matches
         (["A", "Paris"], "", (0, 0, 0, 0, 0)),  # but not in nothing
         (["Paris", "Paris"], "Paris", (1, 1, 1, 2, 4 / 3)),  # repeated golds count twice
         (["New York"], "New\nYork", (1, 1, 0, 0.5, 2 / 3)),  # lines are joined by spaces before matching
     ],
 )
 def test_rog_hand_table(golds, answer, expected):
-    found = one(asked(*golds), answer)
+    result = one(asked(*golds), answer)
     accuracy, hit, hit1, precision, f1 = expected
     wanted = {"rog_accuracy": accuracy, "rog_recall": accuracy, "rog_hit": hit, "rog_hit1": hit1, "rog_precision": precision, "rog_f1": f1}
-    assert {name: found[name] for name in ROG} == pytest.approx(wanted)
+    assert {name: result[name] for name in ROG} == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
@@ -145,29 +145,29 @@ def test_rog_hand_table(golds, answer, expected):
         (["York", "New York"], "New York", (1, 1, 0.5, 2 / 3)),  # a line is consumed
         (["Paris", "paris."], "Paris", (1, 1, 1, 1)),  # golds once each
         (["Paris"], "Paris\nParis\n\nParis", (1, 1, 1, 1)),  # lines once each, blank ones never
-        (["A", "Paris"], "Rome", (0, 0, 0, 0)),  # a gold that normalises to nothing is no gold
+        (["A", "Paris"], "Rome", (0, 0, 0, 0)),  # a gold that normalizes to nothing is no gold
         (["A", "Paris"], "Paris", (1, 1, 1, 1)),
         (["Paris"], "Rome\nParis", (0, 0.5, 1, 2 / 3)),
         (["Paris"], "", (0, 0, 0, 0)),
     ],
 )
 def test_strict_hand_table(golds, answer, expected):
-    found = one(asked(*golds), answer)
-    assert [found[name] for name in STRICT] == pytest.approx(list(expected))
+    result = one(asked(*golds), answer)
+    assert [result[name] for name in STRICT] == pytest.approx(list(expected))
 
 
 def test_an_alias_counts_under_strict_and_is_unknown_to_rog():
     question = asked("United States", "Canada", aliases={"United States": ("USA",)})
-    found = one(question, "USA\nCanada")
-    assert found["strict_recall"] == 1
-    assert found["rog_recall"] == 0.5
+    result = one(question, "USA\nCanada")
+    assert result["strict_recall"] == 1
+    assert result["rog_recall"] == 0.5
 
 
 def test_a_question_that_any_one_answer_settles_wants_one():
     question = asked("Rome", "Roma", answer_set=False, aliases={"Rome": ("The Eternal City", "A")})
     for answer in ("Rome", "roma", "eternal city"):
-        found = one(question, answer)
-        assert found["rog_recall"] == found["strict_recall"] == found["strict_f1"] == found["rog_f1"] == 1
+        result = one(question, answer)
+        assert result["rog_recall"] == result["strict_recall"] == result["strict_f1"] == result["rog_f1"] == 1
     assert one(question, "Milan")["rog_hit"] == 0  # the empty wording of a single answer matches nothing
 
 
@@ -178,8 +178,8 @@ def test_nothing_to_find_is_unscorable_under_both(question):
 
 def test_a_list_is_deduplicated_the_most_frequent_first():
     assert rog_lines(["Rome", "Paris", "Paris", "Nice"]) == ["Paris", "Rome", "Nice"]
-    found = rog_scores(["Rome", "Paris", "Paris"], [["Paris"]])
-    assert (found.hit1, found.precision) == (1, 0.5)
+    result = rog_scores(["Rome", "Paris", "Paris"], [["Paris"]])
+    assert (result.hit1, result.precision) == (1, 0.5)
     assert strict_counts(["Rome", "Paris", "Paris"], [["Paris"]]).lines == 2
 
 
@@ -192,13 +192,13 @@ golds = st.lists(names, min_size=1, max_size=5)
 @given(golds, answers)
 @settings(deadline=None, max_examples=400)
 def test_rog_is_its_own_script_restated(golds, answer):
-    found = one(asked(*golds), answer)
+    result = one(asked(*golds), answer)
     if not any(map(rog_normalize, golds)):
-        assert all(np.isnan(value) for value in found.values())
+        assert all(np.isnan(value) for value in result.values())
         return
     expected = official(answer, golds)
-    assert {name: found[name] for name in ROG} == pytest.approx(expected, abs=1e-15)
-    assert {name: found[name] for name in STRICT + COUNTS} == pytest.approx(naive_strict(answer, golds), abs=1e-15)
+    assert {name: result[name] for name in ROG} == pytest.approx(expected, abs=1e-15)
+    assert {name: result[name] for name in STRICT + COUNTS} == pytest.approx(naive_strict(answer, golds), abs=1e-15)
 
 
 @pytest.mark.slow
@@ -206,8 +206,8 @@ def test_rog_is_its_own_script_restated(golds, answer):
 @settings(deadline=None, max_examples=150)
 def test_lists_score_as_rogs_script_scores_their_distinct_items(golds, listed):
     distinct = sorted(dict.fromkeys(listed), key=listed.count, reverse=True)
-    found, expected = rog_scores(listed, [[gold] for gold in golds]), official(distinct, golds)
-    assert (found.accuracy, found.hit, found.hit1, found.precision, found.f1) == pytest.approx(
+    result, expected = rog_scores(listed, [[gold] for gold in golds]), official(distinct, golds)
+    assert (result.accuracy, result.hit, result.hit1, result.precision, result.f1) == pytest.approx(
         (expected["rog_accuracy"], expected["rog_hit"], expected["rog_hit1"], expected["rog_precision"], expected["rog_f1"])
     )
 
@@ -216,8 +216,8 @@ def test_lists_score_as_rogs_script_scores_their_distinct_items(golds, listed):
 @settings(deadline=None)
 def test_the_golds_as_lines_find_everything_under_both(golds):
     if any(map(rog_normalize, golds)):
-        found = one(asked(*golds), "\n".join(golds))
-        assert found["rog_recall"] == found["rog_hit"] == found["strict_recall"] == found["strict_precision"] == 1
+        result = one(asked(*golds), "\n".join(golds))
+        assert result["rog_recall"] == result["rog_hit"] == result["strict_recall"] == result["strict_precision"] == 1
 
 
 @pytest.mark.slow
@@ -225,23 +225,23 @@ def test_the_golds_as_lines_find_everything_under_both(golds):
 @settings(deadline=None, max_examples=100)
 def test_micro_averages_are_read_from_the_counts(rows):
     questions = [asked(*row[0]) for row in rows]
-    found = score(questions, [Prediction("q", row[1]) for row in rows], [*COUNTS])
+    result = score(questions, [Prediction("q", row[1]) for row in rows], [*COUNTS])
     scorable = [naive_strict(row[1], row[0]) for row in rows if any(map(rog_normalize, row[0]))]
     matched, lines, wanted = (sum(row[name] for row in scorable) for name in COUNTS)
     precision = matched / lines if lines else 0
     recall = matched / wanted if wanted else 0
     f1 = 2 * precision * recall / (precision + recall) if matched else 0
-    assert micro(*found.values()) == pytest.approx((precision, recall, f1))
-    means = [np.nanmean(values) if scorable else 0 for values in found.values()]
+    assert micro(*result.values()) == pytest.approx((precision, recall, f1))
+    means = [np.nanmean(values) if scorable else 0 for values in result.values()]
     if lines:
         assert means[0] / means[1] == pytest.approx(precision)
 
 
 def test_an_unanswered_question_keeps_its_golds_in_the_micro_average():
     questions = [asked("Paris"), Question("q2", "?", ("Rome", "Milan"), answer_set=True)]
-    found = score(questions, [Prediction("q", "Paris"), None], [*COUNTS])
-    assert found["strict_golds#v1"].tolist() == [1, 2]
-    assert micro(*found.values()) == pytest.approx((1, 1 / 3, 0.5))
+    result = score(questions, [Prediction("q", "Paris"), None], [*COUNTS])
+    assert result["strict_golds#v1"].tolist() == [1, 2]
+    assert micro(*result.values()) == pytest.approx((1, 1 / 3, 0.5))
 
 
 def test_declared_ranges_are_open_where_values_are():

@@ -23,7 +23,7 @@ JAMAICA: tuple[Triple, ...] = (
     ("Jamaican English", "language.countries_spoken_in", "Jamaica"),
     ("Jamaica", "location.languages_spoken", "Jamaican Creole"),
     ("Kingston", "location.containedby", "Jamaica"),
-    ("Jamaica", "location.neighbours", "Jamaica"),
+    ("Jamaica", "location.neighbors", "Jamaica"),
 )
 OTHER: Triple = ("Jamaican English", "language.family", "English")
 
@@ -33,7 +33,7 @@ def asked(*answers: str, name: str = "q", **more: object) -> Question:
 
 
 def ranked(question: Question, triples: list[Triple]) -> Prediction:
-    return Prediction(question.id, "", tuple(Evidence(triple_id(one), 1.0) for one in triples))
+    return Prediction(question.id, "", tuple(Evidence(triple_id(triple), 1.0) for triple in triples))
 
 
 def found(question: Question, graph: tuple[Triple, ...], ranking: list[Triple], k: int) -> float:
@@ -113,7 +113,7 @@ def test_what_is_unknown_is_an_error_that_says_so() -> None:
 
 def gold_first(question: Question, graph: tuple[Triple, ...]) -> Prediction:
     """The triples that hold an answer first."""
-    return ranked(question, sorted(set(graph), key=lambda one: not {one[0], one[2]} & set(question.answers)))
+    return ranked(question, sorted(set(graph), key=lambda item: not {item[0], item[2]} & set(question.answers)))
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_the_maximum_is_reached_on_worlds_in_both_scopes() -> None:
 
 def _values(benchmark: Benchmark, ks: list[int]) -> np.ndarray:
     graphs = QuestionGraphs.of(benchmark)
-    said = [gold_first(q, tuple(graphs.graphs.get(q.id, ()))) for q in benchmark.questions]
+    responses = [gold_first(q, tuple(graphs.graphs.get(q.id, ()))) for q in benchmark.questions]
     metrics = [parse(f"answer_entity_recall@{k}") for k in ks]
-    values = score(benchmark.questions, said, metrics, graphs=graphs)
+    values = score(benchmark.questions, responses, metrics, graphs=graphs)
     assert check_invariants({metric: values[str(metric)] for metric in metrics}) == []
     return np.array([values[str(metric)] for metric in metrics])
 

@@ -51,7 +51,7 @@ def plain(stories):
         with torch.no_grad():
             if len(ids) <= context + 1:
                 table = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
-                losses = [-table[place - 1, ids[place]].item() for place in range(1, len(ids))]
+                losses = [-table[position - 1, ids[position]].item() for position in range(1, len(ids))]
         assert len(losses) == len(ids) - 1
         return math.exp(sum(losses) / len(losses)) if losses else math.nan
 
@@ -60,9 +60,9 @@ def plain(stories):
 
 @pytest.mark.slow
 def test_each_text_has_the_perplexity_of_a_plain_loop(stories, plain):
-    found = perplexity_of_texts(TEXTS, str(stories), device="cpu")
-    np.testing.assert_allclose(found, [plain(text) for text in TEXTS], rtol=1e-5)
-    assert found[0] < found[2]  # a story is more fluent than a heap of words
+    result = perplexity_of_texts(TEXTS, str(stories), device="cpu")
+    np.testing.assert_allclose(result, [plain(text) for text in TEXTS], rtol=1e-5)
+    assert result[0] < result[2]  # a story is more fluent than a heap of words
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_a_text_longer_than_the_context_is_read_to_its_end(stories):
             start = 0 if done == 1 else done - 256
             end = min(len(ids), start + 513)
             table = model(torch.tensor([ids[start : end - 1]])).logits[0].double().log_softmax(-1)
-            losses += [-table[place - start - 1, ids[place]].item() for place in range(done, end)]
+            losses += [-table[position - start - 1, ids[position]].item() for position in range(done, end)]
             done = end
     assert len(losses) == len(ids) - 1
     expected = math.exp(sum(losses) / len(losses))
@@ -99,17 +99,17 @@ def test_a_text_longer_than_the_context_is_read_to_its_end(stories):
 @given(st.integers(0, 90), st.one_of(st.none(), st.just(-1)), st.integers(4, 20))
 def test_windows_score_every_token_once_and_fit_the_context(size, begin, length):
     ids = list(range(size))
-    found = windows(ids, begin, length)
-    scored = [token for _, target in found for token in target]
+    results = windows(ids, begin, length)
+    scored = [token for _, target in results for token in target]
     assert scored == (ids if begin is not None else ids[1:])
     whole = [begin, *ids] if begin is not None else ids
-    for given_ids, target in found:
+    for given_ids, target in results:
         assert given_ids
         assert target
         assert len(given_ids) + len(target) - 1 <= length
         start = whole.index(target[0])
         assert whole[start - len(given_ids) : start] == given_ids
-    assert all(len(given_ids) >= length // 2 for given_ids, _ in found[1:])
+    assert all(len(given_ids) >= length // 2 for given_ids, _ in results[1:])
 
 
 NAMED = "perplexity(model=stories260K)"
@@ -123,9 +123,9 @@ def named(stories, monkeypatch):
 
 @pytest.mark.slow
 def test_the_metric_reads_the_answer_and_leaves_silence_out(named, stories):
-    asked = [Question(f"q{n}", "?", ("x",)) for n in range(4)]
-    said = [Prediction("q0", TEXTS[0]), Prediction("q1", ""), None, Prediction("q3", TEXTS[2], notes={"failed": "x"})]
-    values = score(asked, said, [named])[f"{named}#v1"]
+    queries = [Question(f"q{n}", "?", ("x",)) for n in range(4)]
+    responses = [Prediction("q0", TEXTS[0]), Prediction("q1", ""), None, Prediction("q3", TEXTS[2], notes={"failed": "x"})]
+    values = score(queries, responses, [named])[f"{named}#v1"]
     assert values[0] == pytest.approx(perplexity_of_texts(TEXTS[:1], str(stories))[0])
     assert np.isnan(values[1:]).all()
     assert check_invariants({parse(named): values}) == []

@@ -103,15 +103,15 @@ def naive(metric, k, positives, ranked):
     if not wanted:
         return math.nan
     relevant = [name in wanted for name in order]
-    found = sum(relevant[:k])
+    result = sum(relevant[:k])
     if metric == "recall":
-        return found / len(wanted)
+        return result / len(wanted)
     if metric == "hit":
-        return float(found > 0)
+        return float(result > 0)
     if metric == "all":
-        return float(found == len(wanted))
+        return float(result == len(wanted))
     if metric == "precision":
-        return found / k
+        return result / k
     if metric == "mrr":
         return next((1 / rank for rank, is_gold in enumerate(relevant[:k], 1) if is_gold), 0.0)
     if metric == "map":
@@ -169,15 +169,15 @@ def test_untied_rankings_agree_with_pytrec_eval(seed, graded):
     cuts = ",".join(map(str, KS))
     measures = {f"{name}.{cuts}" for name in ("recall", "success", "P", "map_cut", "ndcg_cut")} | {"recip_rank", "map"}
     theirs = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
-    found = find_positives(rankings, [tuple(row) for row in grades], grades if graded else None)
-    ours = {"recip_rank": found.reciprocal_rank(100), "map": found.average_precision(100)}
+    result = find_positives(rankings, [tuple(row) for row in grades], grades if graded else None)
+    ours = {"recip_rank": result.reciprocal_rank(100), "map": result.average_precision(100)}
     for k in KS:
         ours |= {
-            f"recall_{k}": found.recall(k),
-            f"success_{k}": found.hit(k),
-            f"P_{k}": found.precision(k),
-            f"map_cut_{k}": found.average_precision(k),
-            f"ndcg_cut_{k}": found.ndcg(k),
+            f"recall_{k}": result.recall(k),
+            f"success_{k}": result.hit(k),
+            f"P_{k}": result.precision(k),
+            f"map_cut_{k}": result.average_precision(k),
+            f"ndcg_cut_{k}": result.ndcg(k),
         }
     for name, values in ours.items():
         expected = [theirs[str(number)][name] for number in range(len(rankings))]
@@ -185,10 +185,10 @@ def test_untied_rankings_agree_with_pytrec_eval(seed, graded):
 
 
 def test_exponential_gain_by_hand():
-    found = find_positives([["x", "low", "high"]], [("high", "low")], [{"high": 3.0, "low": 1.0}])
+    result = find_positives([["x", "low", "high"]], [("high", "low")], [{"high": 3.0, "low": 1.0}])
     ideal = 7 + 1 / math.log2(3)
-    assert found.ndcg(3, exponential=True)[0] == pytest.approx((1 / math.log2(3) + 7 / 2) / ideal)
-    assert found.ndcg(3)[0] == pytest.approx((1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3)))
+    assert result.ndcg(3, exponential=True)[0] == pytest.approx((1 / math.log2(3) + 7 / 2) / ideal)
+    assert result.ndcg(3)[0] == pytest.approx((1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3)))
 
 
 def test_a_grade_of_zero_is_not_a_positive():
@@ -255,27 +255,27 @@ WORDS = st.sampled_from(["york", "new york", "newark", "Ulm", "...", ""])
     st.permutations(["has_answer@3", "has_answer_mrr@2", "has_answer_mrr@6", "has_answer_mrr@1"]),
 )
 def test_has_answer_mrr_is_what_a_naive_loop_finds_whatever_was_scored_before(rows, words, metrics):
-    texts = {name: " and ".join(found) for name, found in zip("abcdef", words, strict=True)}
+    texts = {name: " and ".join(results) for name, results in zip("abcdef", words, strict=True)}
     questions = [Question(f"q{i}", "?", tuple(row[0]), answerable=row[2]) for i, row in enumerate(rows)]
     predictions = [
         Prediction(question.query_id, "", tuple(Evidence(name, 1.0) for name in row[1]))
         for question, row in zip(questions, rows, strict=True)
     ]
-    asked = Batch(questions, predictions, texts.__getitem__)
-    found = {name: parse(name).compute(asked) for name in metrics}
+    query = Batch(questions, predictions, texts.__getitem__)
+    results = {name: parse(name).compute(query) for name in metrics}
     for name in metrics:
         if "mrr" not in name:
             continue
         naive = []
         for golds, ranked, answerable in rows:
             value = 0.0
-            for rank, one in enumerate(ranked[: int(name[-1])], start=1):
-                if has_answer(texts[one], golds):
+            for rank, item in enumerate(ranked[: int(name[-1])], start=1):
+                if has_answer(texts[item], golds):
                     value = 1 / rank
                     break
             known = answerable and any(golds)
             naive.append(value if known else np.nan)
-        np.testing.assert_allclose(found[name], naive, err_msg=name)
+        np.testing.assert_allclose(results[name], naive, err_msg=name)
 
 
 def test_has_answer_without_texts_says_what_it_needs():

@@ -23,8 +23,8 @@ BOTH = pytest.mark.parametrize("stem", [True, False])
 
 
 def official(prediction, reference, stem):
-    found = SCORERS[stem].score(reference, prediction)
-    return {kind: found[kind].fmeasure for kind in TYPES}
+    result = SCORERS[stem].score(reference, prediction)
+    return {kind: result[kind].fmeasure for kind in TYPES}
 
 
 def assert_equal_to_the_last_digit(pairs, stem):
@@ -36,8 +36,8 @@ def assert_equal_to_the_last_digit(pairs, stem):
 
 
 def one(metric, golds, answer, **more):
-    asked = Question("q", "?", tuple(golds), **more)
-    return float(parse(metric).compute(Batch([asked], [Prediction("q", answer)]))[0])
+    query = Question("q", "?", tuple(golds), **more)
+    return float(parse(metric).compute(Batch([query], [Prediction("q", answer)]))[0])
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def one(metric, golds, answer, **more):
     ],
 )
 def test_hand_table(kind, prediction, reference, expected):
-    found = rouge_of_pairs([prediction], [reference], kind)
-    assert found[0] == pytest.approx(expected, abs=1e-15)
+    result = rouge_of_pairs([prediction], [reference], kind)
+    assert result[0] == pytest.approx(expected, abs=1e-15)
 
 
 HARD = [
@@ -112,11 +112,11 @@ def test_real_texts_score_as_the_official_package_does(stem, data_folder):
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5), st.sampled_from(TYPES))
 @settings(deadline=None, max_examples=60)
 def test_the_metric_is_the_best_over_the_golds_that_have_words(rows, kind):
-    asked = [Question(f"q{n}", "?", tuple(dict.fromkeys(row[1:]))) for n, row in enumerate(rows)]
-    answers = [Prediction(q.id, row[0]) for q, row in zip(asked, rows, strict=True)]
-    found = parse(f"rouge(type={kind})").compute(Batch(asked, answers))
+    queries = [Question(f"q{n}", "?", tuple(dict.fromkeys(row[1:]))) for n, row in enumerate(rows)]
+    answers = [Prediction(q.id, row[0]) for q, row in zip(queries, rows, strict=True)]
+    results = parse(f"rouge(type={kind})").compute(Batch(queries, answers))
     needed = 2 if kind == "rouge2" else 1
-    for value, question, answer in zip(found, asked, answers, strict=True):
+    for value, question, answer in zip(results, queries, answers, strict=True):
         usable = [gold for gold in question.golds if len(rouge_module.rouge_words([gold], True)[0].split()) >= needed]
         if not usable:
             assert np.isnan(value)
@@ -150,8 +150,8 @@ def test_a_set_of_answers_is_one_text():
 def test_words_are_cut_and_stemmed_once_for_all_types(monkeypatch):
     seen = []
     monkeypatch.setattr(rouge_module, "_words", lambda text, stem, real=rouge_module._words: seen.append(text) or real(text, stem))
-    asked = [Question("q", "?", ("the cats", "a cat"))]
-    batch = Batch(asked, [Prediction("q", "cats")])
+    queries = [Question("q", "?", ("the cats", "a cat"))]
+    batch = Batch(queries, [Prediction("q", "cats")])
     for kind in TYPES:
         parse(f"rouge(type={kind})").compute(batch)
     assert sorted(seen) == ["a cat", "cats", "the cats"]

@@ -90,8 +90,8 @@ def sentence_ids(pairs):
 @given(st.lists(st.tuples(pairs, pairs), max_size=6))
 @settings(deadline=None)
 def test_sentence_metrics_are_hotpotqas(rows):
-    batch = [(asked(facts=sentence_ids(gold)), claimed(support=sentence_ids(said))) for said, gold in rows]
-    expected = np.array([official_sp(said, gold) if gold else (np.nan,) * 4 for said, gold in rows]).reshape(-1, 4)
+    batch = [(asked(facts=sentence_ids(gold)), claimed(support=sentence_ids(response))) for response, gold in rows]
+    expected = np.array([official_sp(response, gold) if gold else (np.nan,) * 4 for response, gold in rows]).reshape(-1, 4)
     for column, name in enumerate(("sp_em", "sp_precision", "sp_recall", "sp_f1")):
         np.testing.assert_allclose(compute(name, batch), expected[:, column], atol=1e-12)
 
@@ -100,8 +100,8 @@ def test_sentence_metrics_are_hotpotqas(rows):
 @given(st.lists(st.tuples(triples, triples), max_size=6))
 @settings(deadline=None)
 def test_triple_metrics_are_2wikis(rows):
-    batch = [(asked(triples=gold), claimed(triples=said)) for said, gold in rows]
-    expected = np.array([official_evidence(said, gold) if gold else (np.nan,) * 4 for said, gold in rows])
+    batch = [(asked(triples=gold), claimed(triples=response)) for response, gold in rows]
+    expected = np.array([official_evidence(response, gold) if gold else (np.nan,) * 4 for response, gold in rows])
     for column, name in enumerate(("evidence_em", "evidence_precision", "evidence_recall", "evidence_f1")):
         np.testing.assert_allclose(compute(name, batch), expected.reshape(-1, 4)[:, column], atol=1e-12)
 
@@ -113,14 +113,14 @@ words = st.sampled_from(["gold", "the gold medal", "silver", "", "yes"])
 @settings(deadline=None)
 def test_joint_metrics_are_the_official_products(rows, with_triples):
     batch, expected = [], []
-    for answer, golds, said, gold, claims, gold_triples in rows:
-        batch.append((asked(sentence_ids(gold), (), gold_triples, golds), claimed(sentence_ids(said), claims, answer)))
+    for answer, golds, response, gold, claims, gold_triples in rows:
+        batch.append((asked(sentence_ids(gold), (), gold_triples, golds), claimed(sentence_ids(response), claims, answer)))
         golds = [text for text in dict.fromkeys(golds) if text]
         if not golds or not gold or (with_triples and not gold_triples):
             expected.append((np.nan,) * 4)
             continue
         precision, recall, _ = precision_recall_f1(answer, golds, "hotpotqa")
-        product = np.array([em(answer, golds), precision, recall]) * official_sp(said, gold)[:3]
+        product = np.array([em(answer, golds), precision, recall]) * official_sp(response, gold)[:3]
         if with_triples:
             product *= official_evidence(claims, gold_triples)[:3]
         exact, precision, recall = product
@@ -136,11 +136,11 @@ def test_joint_metrics_are_the_official_products(rows, with_triples):
 @settings(deadline=None)
 def test_paragraph_support_is_musiques(rows):
     """MuSiQue's `SupportMetric`: the same set F1, over paragraphs; a claimed sentence claims its paragraph."""
-    batch = [(asked(evidence=gold), claimed(support=sentence_ids(said))) for said, gold in rows]
-    said_paragraphs = [{(name,) for name, _ in said} for said, _ in rows]
+    batch = [(asked(evidence=gold), claimed(support=sentence_ids(responses))) for responses, gold in rows]
+    said_paragraphs = [{(name,) for name, _ in responses} for responses, _ in rows]
     expected = [
-        official_sp(said, [(name,) for name in gold]) if gold else (np.nan,) * 4
-        for said, (_, gold) in zip(said_paragraphs, rows, strict=True)
+        official_sp(responses, [(name,) for name in gold]) if gold else (np.nan,) * 4
+        for responses, (_, gold) in zip(said_paragraphs, rows, strict=True)
     ]
     table = np.array(expected).reshape(-1, 4)
     np.testing.assert_allclose(compute("support_em", batch), table[:, 0], atol=1e-12)

@@ -87,7 +87,7 @@ def test_a_metric_id_is_shown_as_name_and_parameters(identifier: str, name: str,
 
 @given(some.lists(some.integers(0, 8), min_size=1, max_size=400))
 def test_terminal_and_pages_round_a_mean_alike_whatever_order_it_was_added_in(eighths: list[int]) -> None:
-    values = [one / 8 for one in eighths]
-    mean, other = math.fsum(values) / len(values), sum(one / len(values) for one in values)
+    values = [eighth / 8 for eighth in eighths]
+    mean, other = math.fsum(values) / len(values), sum(value / len(values) for value in values)
     assert PERCENT.value(mean) == PERCENT.value(other) == plus_minus(mean, math.nan, math.nan)
     assert PERCENT.difference(mean) == PERCENT.difference(other)

@@ -91,8 +91,8 @@ def test_find_meets_tag_and_class() -> None:
 
 def test_words_in_backticks_are_set_apart() -> None:
     shown = prose("no more than `longest_match` words; `a` and `b`, an odd ` stays")
-    assert [one.children for one in shown if isinstance(one, Node)] == [("longest_match",), ("a",), ("b",)]
-    assert [one for one in shown if isinstance(one, str)] == ["no more than ", " words; ", " and ", ", an odd ` stays"]
+    assert [item.children for item in shown if isinstance(item, Node)] == [("longest_match",), ("a",), ("b",)]
+    assert [item for item in shown if isinstance(item, str)] == ["no more than ", " words; ", " and ", ", an odd ` stays"]
     assert prose("") == ()
 
 

@@ -128,8 +128,8 @@ def test_nothing_is_lost_and_every_answer_is_marked(
     wanted = sought(golds)
     read = passage_text(text, sentences, wanted, gold, None if returned < 0 else returned)
     drawn = read.drawn("k")
-    told = "".join(joined(part) for part in drawn.find(tag="p")) if drawn.tag == "div" else joined(drawn)
-    assert told == read.text
+    reported = "".join(joined(part) for part in drawn.find(tag="p")) if drawn.tag == "div" else joined(drawn)
+    assert reported == read.text
     assert "".join(answers(drawn)) == "".join(read.text[start:end] for start, end in places(read.text, wanted))
     if read.answers:
         first, last = read.answers[0]

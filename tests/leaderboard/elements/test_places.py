@@ -27,24 +27,24 @@ def made(filled: Path, synthetic: ModuleType) -> tuple[Store, Board]:
 
 @pytest.mark.slow
 def test_a_place_counts_who_is_better_and_who_is_surely_better_or_worse(made: tuple[Store, Board]) -> None:
-    store, found = made
-    able = [row for row in found.rows if not row.control and EM in row.cells and not row.cells[EM].apart]
+    store, result = made
+    able = [row for row in result.rows if not row.control and EM in row.cells and not row.cells[EM].apart]
     assert len(able) > 2
-    placed = places(store, found, EM)
+    placed = places(store, result, EM)
     assert set(placed) == {row.run.run for row in able}
-    read = queries.score_columns(store, found.dataset_fingerprint, [row.run.run for row in able], [EM])
+    read = queries.score_columns(store, result.dataset_fingerprint, [row.run.run for row in able], [EM])
     scores = np.stack([read.values[row.run.run, EM] for row in able])
     clusters = read.documents if any(read.documents) else None
     tests = all_differences(scores, clusters=clusters)
     pairs = list(combinations(range(len(able)), 2))
     sure = dict(zip(pairs, holm([float(tests.p[pair]) for pair in pairs]), strict=True))
-    for place, row in enumerate(able):
+    for position, row in enumerate(able):
         band = placed[row.run.run]
         ahead = surely_ahead = surely_behind = 0
         for other in range(len(able)):
-            both = ~np.isnan(scores[place]) & ~np.isnan(scores[other])
-            gap = float(scores[other][both].mean() - scores[place][both].mean()) if other != place else 0.0
-            certain = other != place and sure[min(place, other), max(place, other)] <= 0.05
+            both = ~np.isnan(scores[position]) & ~np.isnan(scores[other])
+            gap = float(scores[other][both].mean() - scores[position][both].mean()) if other != position else 0.0
+            certain = other != position and sure[min(position, other), max(position, other)] <= 0.05
             ahead += gap > 1e-12
             surely_ahead += certain and gap > 0
             surely_behind += certain and gap < 0
@@ -54,9 +54,9 @@ def test_a_place_counts_who_is_better_and_who_is_surely_better_or_worse(made: tu
 
 
 def test_where_less_is_better_the_places_turn_round(made: tuple[Store, Board]) -> None:
-    store, found = made
-    up, down = places(store, found, EM), places(store, found, EM, higher_is_better=False)
-    values = {row.run.run: row.cells[EM].estimate.value for row in found.rows if row.run.run in up}
+    store, result = made
+    up, down = places(store, result, EM), places(store, result, EM, higher_is_better=False)
+    values = {row.run.run: row.cells[EM].estimate.value for row in result.rows if row.run.run in up}
     assert not any(math.isnan(value) for value in values.values())
     best = max(values, key=lambda run: values[run])
     assert up[best].rank == 1
@@ -64,5 +64,5 @@ def test_where_less_is_better_the_places_turn_round(made: tuple[Store, Board]) -
 
 
 def test_of_a_metric_that_nobody_has_there_are_no_places(made: tuple[Store, Board]) -> None:
-    store, found = made
-    assert places(store, found, "absent#v1") == {}
+    store, result = made
+    assert places(store, result, "absent#v1") == {}

@@ -18,19 +18,19 @@ ESTIMATES = st.lists(st.tuples(VALUES, st.floats(0, 1e6)), min_size=1, max_size=
 
 @given(ESTIMATES)
 def test_every_interval_of_a_column_has_room_and_keeps_its_order(estimates: list[tuple[float, float]]) -> None:
-    found = axis(estimates)
+    result = axis(estimates)
     ends = {end for value, half in estimates for end in (value - half, value + half)}
-    assert (found is None) == (len(ends) == 1)
-    if found is None:
+    assert (result is None) == (len(ends) == 1)
+    if result is None:
         return
-    drawn = [found.whisker(value, half) for value, half in estimates]
-    places = [node.numbers for node in drawn if node is not None]
-    assert len(places) == len(estimates)
-    for one in places:
-        assert 0 <= one["low"] <= one["value"] <= one["high"] <= 1
-    assert min(one["low"] for one in places) == 0
-    assert max(one["high"] for one in places) == 1
-    by_value = sorted(zip((value for value, _ in estimates), places, strict=True), key=lambda pair: pair[0])
+    drawn = [result.whisker(value, half) for value, half in estimates]
+    positions = [node.numbers for node in drawn if node is not None]
+    assert len(positions) == len(estimates)
+    for place in positions:
+        assert 0 <= place["low"] <= place["value"] <= place["high"] <= 1
+    assert min(place["low"] for place in positions) == 0
+    assert max(place["high"] for place in positions) == 1
+    by_value = sorted(zip((value for value, _ in estimates), positions, strict=True), key=lambda pair: pair[0])
     assert all(a[1]["value"] <= b[1]["value"] for a, b in itertools.pairwise(by_value))
 
 
@@ -63,7 +63,7 @@ def test_controls_and_what_may_not_be_compared_take_no_room() -> None:
     }
     means = {"a": SimpleNamespace(value=0.3, half=0.1), "b": SimpleNamespace(value=0.5, half=0.1), "gold": cell(1.0)}
     board = SimpleNamespace(rows=rows, columns=columns, cells=cells, mean=lambda row: means.get(row.key))
-    found = axes(board)  # type: ignore[arg-type]  # what it reads of a matrix
-    assert set(found) == {"c", MEAN}
-    assert (found["c"].low, found["c"].high) == pytest.approx((0.15, 0.45))
-    assert (found[MEAN].low, found[MEAN].high) == pytest.approx((0.2, 0.6))
+    result = axes(board)  # type: ignore[arg-type]  # what it reads of a matrix
+    assert set(result) == {"c", MEAN}
+    assert (result["c"].low, result["c"].high) == pytest.approx((0.15, 0.45))
+    assert (result[MEAN].low, result[MEAN].high) == pytest.approx((0.2, 0.6))

@@ -37,12 +37,12 @@ ROWS = [
 ]
 
 
-def admitted(**asked: Any) -> set[str]:
-    return {one.name for one in ROWS if Filters(**asked).admits(one)} - {"gold"}
+def admitted(**query: Any) -> set[str]:
+    return {item.name for item in ROWS if Filters(**query).admits(item)} - {"gold"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("queries", "expected"),
     [
         ({}, {"bm25", "small", "huge", "mute"}),
         ({"kinds": frozenset({key_of("method")})}, {"huge", "mute"}),
@@ -64,33 +64,33 @@ def admitted(**asked: Any) -> set[str]:
         ({"since": date(2026, 3, 2), "until": date(2026, 4, 30), "size": "under-1b"}, {"small"}),
     ],
 )
-def test_a_filter_admits_whom_it_says(asked: dict[str, Any], expected: set[str]) -> None:
-    assert admitted(**asked) == expected
-    assert Filters(**asked).active == len(asked)
-    assert Filters(**asked).admits(ROWS[-1])  # a control competes with nobody
+def test_a_filter_admits_whom_it_says(queries: dict[str, Any], expected: set[str]) -> None:
+    assert admitted(**queries) == expected
+    assert Filters(**queries).active == len(queries)
+    assert Filters(**queries).admits(ROWS[-1])  # a control competes with nobody
 
 
 def test_choices_are_what_the_store_knows() -> None:
-    found = choices(ROWS)
-    assert set(found.kinds.values()) == {"retriever", "method"}
-    assert set(found.readers.values()) == {"phi", "mistral", "gpt"}
-    assert list(found.training.values()) == [ANY_DATA, "nq:train"]
-    assert (found.sizes_known, found.weights_known) == (True, True)
+    result = choices(ROWS)
+    assert set(result.kinds.values()) == {"retriever", "method"}
+    assert set(result.readers.values()) == {"phi", "mistral", "gpt"}
+    assert list(result.training.values()) == [ANY_DATA, "nq:train"]
+    assert (result.sizes_known, result.weights_known) == (True, True)
     unknown = choices([ROWS[0], ROWS[-1]])
     assert (unknown.sizes_known, unknown.weights_known, unknown.training) == (False, False, {})
 
 
 def test_a_search_looks_at_name_method_and_reader() -> None:
-    assert [one.name for one in ROWS if matches(one, "PHI id-")] == ["bm25", "small", "mute", "gold"]
-    assert not any(matches(one, "phi gpt") for one in ROWS)
+    assert [item.name for item in ROWS if matches(item, "PHI id-")] == ["bm25", "small", "mute", "gold"]
+    assert not any(matches(item, "phi gpt") for item in ROWS)
 
 
 def board(values: dict[str, float], apart: tuple[str, ...] = ()) -> Matrix:
-    column = Column("a", tuple(one.runs["a"] for one in ROWS), "em#v1")
+    column = Column("a", tuple(item.runs["a"] for item in ROWS), "em#v1")
     cells = {
-        (one.key, "a"): Cell(one.runs["a"], values[one.name], 0.1, 10, 0, 0, "", "a reason" if one.name in apart else "", False)
-        for one in ROWS
-        if one.name in values
+        (item.key, "a"): Cell(item.runs["a"], values[item.name], 0.1, 10, 0, 0, "", "a reason" if item.name in apart else "", False)
+        for item in ROWS
+        if item.name in values
     }
     costs = {"run-bm25": Cost(0.5, 10, 1, 0, 1, 0.2), "run-huge": Cost(2.0, 100, 1, 5, 1, 0.1)}
     return Matrix((column,), tuple(ROWS), cells, costs)
@@ -112,13 +112,13 @@ VALUES = {"bm25": 0.5, "small": 0.7, "huge": 0.6, "gold": 1.0}
     ],
 )
 def test_rows_are_sorted_and_what_has_no_value_comes_last(column: str, descending: bool, expected: list[str]) -> None:
-    assert [one.name for one in ordered(board(VALUES), Order(column, descending))] == expected
+    assert [item.name for item in ordered(board(VALUES), Order(column, descending))] == expected
 
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_a_value_that_must_not_be_compared_never_stands_among_those_that_may(descending: bool) -> None:
     rows = ordered(board(VALUES, apart=("small",)), Order("a", descending))
-    assert [one.name for one in rows][2:] == ["small", "mute", "gold"]
+    assert [item.name for item in rows][2:] == ["small", "mute", "gold"]
 
 
 def test_the_best_comes_first_at_first() -> None:
@@ -130,7 +130,7 @@ def test_the_best_comes_first_at_first() -> None:
 
 
 def names(rows: tuple[Contestant, ...]) -> list[str]:
-    return [one.name for one in rows]
+    return [item.name for item in rows]
 
 
 def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
@@ -149,7 +149,7 @@ def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
     ("first", "expected"), [(0, ["small", "huge"]), (3, ["bm25", "mute"]), (99, ["bm25", "mute"]), (-5, ["small", "huge"])]
 )
 def test_pages_are_whole_and_no_number_leads_outside(first: int, expected: list[str]) -> None:
-    found = drawn(board(VALUES), Order("a", True), [], [], "", first, page=2)
-    assert names(found.rows) == expected
-    assert found.total == 4
-    assert found.first in (0, 2)
+    result = drawn(board(VALUES), Order("a", True), [], [], "", first, page=2)
+    assert names(result.rows) == expected
+    assert result.total == 4
+    assert result.first in (0, 2)

@@ -40,10 +40,10 @@ def made(folder: Path, measure: str) -> Shown:
     scored = column_figures.scored_metrics(store, ids)
     columns = columns_of(boards, scored, definitions, queries.datasets(store), MAIN, measure)
     cards = provenance.cards(store)
-    rows = contestants({one.key: one.runs for one in columns}, cards, {})
-    found = column_figures.figures(store, wanted_of(columns))
-    cells = ranked_cells(columns, rows, found, cards=cards, known={}, violations=invariants.violations(store, ids))
-    board = matrix(columns, rows, found, cells, costs=queries.costs(store, ids), reference="bm25")
+    rows = contestants({column.key: column.runs for column in columns}, cards, {})
+    result = column_figures.figures(store, wanted_of(columns))
+    cells = ranked_cells(columns, rows, result, cards=cards, known={}, violations=invariants.violations(store, ids))
+    board = matrix(columns, rows, result, cells, costs=queries.costs(store, ids), reference="bm25")
     published: dict[tuple[str, str], Comparison] = {}
     for column in columns:
         for run in column.runs:
@@ -81,10 +81,10 @@ def text(node: Node) -> str:
 
 @pytest.mark.slow
 def test_every_cell_says_value_interval_and_rank(shown: Shown, tree: Node) -> None:
-    found = lines(tree)
-    assert len(found) == len(shown.board.rows)
+    results = lines(tree)
+    assert len(results) == len(shown.board.rows)
     for row in shown.board.rows:
-        cells = list(found[row.name].find(tag="td"))
+        cells = list(results[row.name].find(tag="td"))
         for column, cell, node in zip(shown.board.columns, shown.board.line(row), cells, strict=False):
             if cell is None:
                 assert text(node) == "–"
@@ -98,20 +98,22 @@ def test_every_cell_says_value_interval_and_rank(shown: Shown, tree: Node) -> No
 
 
 def test_greyed_cells_say_why_and_their_help_says_it_in_full(tree: Node) -> None:
-    found = lines(tree)
-    assert "running" in text(found["half way"])
-    assert "these scores cannot be right" in text(found["proven@2"])
-    assert "contaminated" in text(found["cheat@1"])
-    tips = " ".join(node.tip for node in found["cheat@1"].find(tag="td"))
+    result = lines(tree)
+    assert "running" in text(result["half way"])
+    assert "these scores cannot be right" in text(result["proven@2"])
+    assert "contaminated" in text(result["cheat@1"])
+    tips = " ".join(node.tip for node in result["cheat@1"].find(tag="td"))
     assert "Not ranked: contaminated: training data 1 (musique:dev) covers the evaluated split dev." in tips
 
 
 def test_marks_stand_where_the_corrected_test_rejects(shown: Shown, tree: Node) -> None:
-    found = lines(tree)
+    result = lines(tree)
     seen = set()
     for row in shown.board.rows:
         marks = [
-            "▲" if "mark-better" in node.classes else "▼" for cls in ("mark-better", "mark-worse") for node in found[row.name].find(cls=cls)
+            "▲" if "mark-better" in node.classes else "▼"
+            for cls in ("mark-better", "mark-worse")
+            for node in result[row.name].find(cls=cls)
         ]
         paired = [cell.paired for cell in shown.board.line(row) if cell is not None and cell.paired is not None]
         assert sorted(marks) == sorted("▲" if p.value > 0 else "▼" for p in paired if p.corrected < 0.05)
@@ -120,30 +122,30 @@ def test_marks_stand_where_the_corrected_test_rejects(shown: Shown, tree: Node) 
 
 
 def test_badges_say_where_figures_come_from(tree: Node) -> None:
-    found = {name: [text(badge) for badge in row.find(cls="badge")] for name, row in lines(tree).items()}
-    assert found["bm25"] == ["reference"]
+    results = {name: [text(badge) for badge in row.find(cls="badge")] for name, row in lines(tree).items()}
+    assert results["bm25"] == ["reference"]
     first = {name: next(row.find(tag="th")) for name, row in lines(tree).items()}
     assert "measured" in [text(part) for part in first["bm25"].find(cls="aside")]
     assert "measured" not in text(first["sent@1"])
     # In the cell that stays in sight when the table is scrolled.
     assert "submitted" in text(first["sent@1"])
-    assert found["sent@1"] == ["submitted"]
-    assert found["proven@2"] == ["verified"]
+    assert results["sent@1"] == ["submitted"]
+    assert results["proven@2"] == ["verified"]
     assert "8.03 B" in text(lines(tree)["sent@1"])
     assert "open weights" in text(lines(tree)["sent@1"])
 
 
 def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path) -> None:
     shown = made(several, "recall@5#v1")
-    said = lines(table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False)))
+    response = lines(table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False)))
     row = next(row for row in shown.board.rows if row.name == "bm25")
     compared = 0
     for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
         known = shown.comparison(column, cell) if cell is not None else None
         if cell is not None and known is not None:
             compared += 1
-            assert f"{known.figure.paper.upper()} {known.figure.value}, gap " in text(said["bm25"])
-            assert known.status in text(said["bm25"])
+            assert f"{known.figure.paper.upper()} {known.figure.value}, gap " in text(response["bm25"])
+            assert known.status in text(response["bm25"])
             assert f"prints {known.figure.value} {known.figure.unit}" in explained(shown, column, cell)
     assert compared
 
@@ -179,8 +181,8 @@ def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
 def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> None:
     keys = [row.key for row in shown.board.rows]
     part = drawn(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
-    found = table(shown, part, Order("method", False))
-    actions = [node.action for node in found.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
+    result = table(shown, part, Order("method", False))
+    actions = [node.action for node in result.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
     assert {"pin": ""} in actions  # unpins the only one
     assert {"pin": f"{keys[0]},{keys[2]}"} in actions
     assert {"hide": f"{keys[1]},{keys[2]}"} in actions
@@ -231,17 +233,17 @@ def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
     ours = [row for row in rows if row["source"] != "published"]
     assert len(ours) == len(shown.board.cells)
     by_run = {(row["run"], row["dataset"]): row for row in ours}
-    for one in shown.board.cells.values():
-        line = by_run[one.run.run, one.run.dataset]
-        assert float(line["value"]) == one.value
-        assert float(line["low"]) == one.value - one.half
-        assert line["not_comparable"] == one.apart
-        assert line["rank"] == (str(one.band.rank) if one.band else "")
-        if one.paired is not None:
-            assert float(line["p_corrected"]) == one.paired.corrected
-            assert float(line["difference"]) == one.paired.value
+    for cell in shown.board.cells.values():
+        line = by_run[cell.run.run, cell.run.dataset]
+        assert float(line["value"]) == cell.value
+        assert float(line["low"]) == cell.value - cell.half
+        assert line["not_comparable"] == cell.apart
+        assert line["rank"] == (str(cell.band.rank) if cell.band else "")
+        if cell.paired is not None:
+            assert float(line["p_corrected"]) == cell.paired.corrected
+            assert float(line["difference"]) == cell.paired.value
     papers = [row for row in rows if row["source"] == "published"]
-    assert len(papers) == sum(len(one.figures) for one in export.papers)
+    assert len(papers) == sum(len(paper.figures) for paper in export.papers)
     assert all(row["rank"] == "" and row["not_comparable"] for row in papers)
 
 
@@ -275,14 +277,14 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     assert "●" not in latex
     assert "▲" not in latex
     assert r"$\bullet$" in latex
-    for one in shown.board.cells.values():
-        assert f"{100 * one.value:.1f} ± {100 * one.half:.1f}" in markdown
+    for cell in shown.board.cells.values():
+        assert f"{100 * cell.value:.1f} ± {100 * cell.half:.1f}" in markdown
     # What is not comparable stands in brackets, with the reason.
     assert re.search(r"\| \\\([\d.]+ ± [\d.]+†?, [a-z ]+\\\) \|", markdown)
-    bands = [one.band for one in shown.board.cells.values() if one.band is not None and one.band.low < one.band.high]
+    bands = [cell.band for cell in shown.board.cells.values() if cell.band is not None and cell.band.low < cell.band.high]
     assert bands
     assert all(f"rank {band.rank} \\({band.low}–{band.high}\\)" in markdown for band in bands)
-    doubted = [one for one in shown.board.cells.values() if one.doubt]
+    doubted = [cell for cell in shown.board.cells.values() if cell.doubt]
     assert bool(doubted) == ("†" in markdown) == (r"$\dagger$" in latex)
 
 
@@ -308,7 +310,7 @@ def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Ex
 def test_the_dots_of_a_picture_are_as_far_apart_as_the_values(shown: Shown, export: Export) -> None:
     name = "{http://www.w3.org/2000/svg}"
     root = ElementTree.fromstring(svg_file(picture(export)))
-    dots = [float(one.attrib["cx"]) for one in root.iter(f"{name}circle")]
+    dots = [float(item.attrib["cx"]) for item in root.iter(f"{name}circle")]
     compared = [
         [
             cell.value

@@ -30,8 +30,8 @@ DEFINITIONS = {
 
 @pytest.fixture(scope="module")
 def made_up(filled: Path, synthetic: ModuleType) -> Board:
-    (found,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, EM, PERPLEXITY])
-    return found
+    (result,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, EM, PERPLEXITY])
+    return result
 
 
 def lines(tree: Node) -> list[Node]:
@@ -52,8 +52,8 @@ def test_every_shown_value_is_the_boards(made_up: Board) -> None:
     for row in made_up.rows:
         line = shown(tree, row.run.method)
         for metric, factor, digits in ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)):
-            found = row.cells[metric].estimate
-            low, value, high = (f"{factor * number:.{digits}f}" for number in (found.low, found.value, found.high))
+            result = row.cells[metric].estimate
+            low, value, high = (f"{factor * number:.{digits}f}" for number in (result.low, result.value, result.high))
             assert f"{value} [{low}, {high}]" in line
         paired = row.cells[F1].difference
         if paired is not None:
@@ -84,11 +84,11 @@ def test_lower_perplexity_is_marked_as_better(made_up: Board) -> None:
 
 
 def test_controls_and_unfinished_runs_have_no_rank(made_up: Board) -> None:
-    places = ranks(made_up, F1, DEFINITIONS)
-    ranked = {row.run.method for row in made_up.rows if row.run.run in places}
+    positions = ranks(made_up, F1, DEFINITIONS)
+    ranked = {row.run.method for row in made_up.rows if row.run.run in positions}
     assert not ranked & {"gold answer", "oracle evidence", "full context"}
     values = sorted((row.cells[F1].estimate.value for row in made_up.rows if row.run.method in ranked), reverse=True)
-    by_place = sorted((places[row.run.run], row.cells[F1].estimate.value) for row in made_up.rows if row.run.run in places)
+    by_place = sorted((positions[row.run.run], row.cells[F1].estimate.value) for row in made_up.rows if row.run.run in positions)
     assert [value for _, value in by_place] == values
     assert by_place[0][0] == 1
 
@@ -106,9 +106,9 @@ def test_what_cannot_be_right_or_was_trained_on_has_no_rank(made_up: Board) -> N
 
 
 def test_rank_one_is_the_lowest_where_lower_is_better(made_up: Board) -> None:
-    places = ranks(made_up, PERPLEXITY, DEFINITIONS)
-    best = min((r for r in made_up.rows if r.run.run in places), key=lambda r: r.cells[PERPLEXITY].estimate.value)
-    assert places[best.run.run] == 1
+    positions = ranks(made_up, PERPLEXITY, DEFINITIONS)
+    best = min((r for r in made_up.rows if r.run.run in positions), key=lambda r: r.cells[PERPLEXITY].estimate.value)
+    assert positions[best.run.run] == 1
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -131,8 +131,8 @@ def test_sorting_orders_methods_and_keeps_controls_below(made_up: Board, descend
 
 
 def test_a_difference_column_without_reference_does_not_exist(filled: Path) -> None:
-    found = boards(Store(filled), None, metrics=[F1])[0]
-    tree = table(found, F1, Order("rank", False), DEFINITIONS)
+    result = boards(Store(filled), None, metrics=[F1])[0]
+    tree = table(result, F1, Order("rank", False), DEFINITIONS)
     assert "Δ" not in " ".join(tree.texts())
     assert not list(tree.find(cls="mark-better"))
 
@@ -159,9 +159,9 @@ def test_the_chart_draws_the_same_numbers(made_up: Board) -> None:
     drawn = {e["method"]: e for e in spec["data"]["values"]}
     assert list(drawn) == [row.run.method for row in rows]
     for row in made_up.rows:
-        entry, found = drawn[row.run.method], row.cells[F1].estimate
-        assert entry["value"] == pytest.approx(100 * found.value)
-        assert (entry["low"], entry["high"]) == pytest.approx((100 * found.low, 100 * found.high))
+        entry, result = drawn[row.run.method], row.cells[F1].estimate
+        assert entry["value"] == pytest.approx(100 * result.value)
+        assert (entry["low"], entry["high"]) == pytest.approx((100 * result.low, 100 * result.high))
         assert (entry["kind"] == "control") is row.control
     line = next(layer for layer in spec["layer"] if "data" in layer)
     assert math.isclose(line["data"]["values"][0]["value"], drawn["bm25"]["value"])
@@ -174,9 +174,9 @@ def test_the_chart_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
     rows = [replace(row, cells=cells) if row is chosen else row for row in made_up.rows]
     board = replace(made_up, rows=tuple(rows))
     drawn = charts.intervals(board, rows, F1, DEFINITIONS).to_dict()["data"]["values"]
-    (entry,) = (one for one in drawn if one["run"] == chosen.run.run)
+    (entry,) = (item for item in drawn if item["run"] == chosen.run.run)
     assert (entry["kind"], entry["why"]) == ("not comparable", why)
-    assert not any(one["why"] for one in drawn if one["run"] != chosen.run.run and one["kind"] == "method")
+    assert not any(item["why"] for item in drawn if item["run"] != chosen.run.run and item["kind"] == "method")
     assert "not comparable" in "".join(charts.key(board, rows, F1).texts())
     assert "not comparable" not in "".join(charts.key(made_up, [chosen], F1).texts())
     drawing = json.dumps(drawings.intervals(board, rows, F1, DEFINITIONS))
@@ -187,13 +187,13 @@ def test_the_chart_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
 def test_main_metrics_are_the_datasets_own_first(filled: Path) -> None:
     store = Store(filled)
     runs = [run.run for run in queries.runs(store)]
-    found = families(queries.metric_ids(store, runs), queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
-    assert found[MAIN][:2] == [F1, EM]
-    assert found["retrieval"] == ["recall@5#v1", "hit@5#v1"]
+    result = families(queries.metric_ids(store, runs), queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
+    assert result[MAIN][:2] == [F1, EM]
+    assert result["retrieval"] == ["recall@5#v1", "hit@5#v1"]
     # Asked about something else than the dataset's main metric: the experiment's own order counts.
     other = families([EM, "recall@5#v1", "hit@5#v1"], queries.definitions(store), ("f1(rules=hotpotqa)", "recall@5"))
     assert other[MAIN][:2] == [EM, "recall@5#v1"]
-    assert set(found["all"]) == {F1, EM, PERPLEXITY, "recall@5#v1", "hit@5#v1"}
+    assert set(result["all"]) == {F1, EM, PERPLEXITY, "recall@5#v1", "hit@5#v1"}
 
 
 def test_what_a_metric_ranks_wrongly_stands_at_its_head(made_up: Board) -> None:
@@ -214,14 +214,14 @@ def test_a_run_whose_scores_cannot_be_right_says_so(made_up: Board) -> None:
 def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
     able = [row for row in made_up.rows if not row.control and F1 in row.cells and not row.cells[F1].apart]
     assert len(able) > 2
-    bands = {row.run.run: Band(place + 1, 1 + (place > 1), len(able), place < 2) for place, row in enumerate(able)}
+    bands = {row.run.run: Band(position + 1, 1 + (position > 1), len(able), position < 2) for position, row in enumerate(able)}
     bands[able[0].run.run] = Band(1, 1, 1, True)
-    places = ranks(made_up, F1, DEFINITIONS)
+    positions = ranks(made_up, F1, DEFINITIONS)
     tree = table(made_up, F1, Order("rank", False), DEFINITIONS, bands)
     for row in made_up.rows:
         line = lines(tree)[names(tree).index(row.run.method)]
         cell = next(line.find(cls="narrow"))
-        band, rank = bands.get(row.run.run), places.get(row.run.run)
+        band, rank = bands.get(row.run.run), positions.get(row.run.run)
         if rank is None:
             assert list(cell.texts()) == ["–"]
             continue

@@ -46,11 +46,11 @@ def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 
 def found(store: Store) -> list[history_view.Stand]:
-    own = [one for one in checkpoints.checkpoints(store) if one.method == "dense"]
+    own = [checkpoint for checkpoint in checkpoints.checkpoints(store) if checkpoint.method == "dense"]
     every = list({run.run: run for run in queries.runs(store)}.values())
-    used = {one.sha256: [run for run in every if checkpoints.made_with(run, one.sha256)] for one in own}
+    used = {item.sha256: [run for run in every if checkpoints.made_with(run, item.sha256)] for item in own}
     runs = [run for each in used.values() for run in each]
-    values = {one.run.run: one.values for one in provenance.results_of(store, runs, [F1])}
+    values = {item.run.run: item.values for item in provenance.results_of(store, runs, [F1])}
     return history_view.stands(own, used, values, F1, gate.history(store))
 
 
@@ -72,7 +72,7 @@ def test_the_table_and_the_chart_say_the_same(aged: Path) -> None:
     drawn = history_view.points(rows, F1, definitions)
     assert sorted(point.x for point in drawn) == [1.0, 2.0]
     for row in rows:
-        (point,) = [one for one in drawn if one.name == row.checkpoint.sha256[:8]]
+        (point,) = [item for item in drawn if item.name == row.checkpoint.sha256[:8]]
         assert point.value == pytest.approx(100 * row.value.value)
         assert f"{100 * row.value.value:.1f}" in text
     (decided,) = rows[1].decided

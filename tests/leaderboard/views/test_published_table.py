@@ -23,7 +23,7 @@ CARD = DatasetCard(
     description="d",
     hub_id=None,
     revision=None,
-    licence="none",
+    license="none",
     citation="c",
     languages=("en",),
     splits={"dev": 40},
@@ -36,16 +36,16 @@ CARD = DatasetCard(
 def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
     """BM25 and a random order, on a metric that a paper prints for BM25."""
     store = Store(tmp_path_factory.mktemp("published") / "store")
-    asked = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
-    benchmark = Benchmark(DataReference("hotpotqa", None, "dev"), 1, CARD, asked, Corpus.of([]))
+    queries = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
+    benchmark = Benchmark(DataReference("hotpotqa", None, "dev"), 1, CARD, queries, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for name in ("bm25", "random"):
         described = Composition(Component.of(name)).describe()
         setting = "oracle(base=distractor,n=20)"
         run = Run(name, name, name, "retriever", described, "hotpotqa:dev", benchmark.fingerprint, setting, 0, 40, {})
         store.start(run)
-        said = [Prediction(q.id, "x") for q in asked]
-        store.append(name, said, {"recall@5#v1": np.array([1.0, 0.25] * 20)})
+        responses = [Prediction(q.id, "x") for q in queries]
+        store.append(name, responses, {"recall@5#v1": np.array([1.0, 0.25] * 20)})
         store.end(name, FINISHED)
     store.put_experiment("e", "name: e", None, None, None, ["bm25", "random"])
     (board,) = boards(store, "e")

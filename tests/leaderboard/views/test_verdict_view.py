@@ -14,9 +14,9 @@ from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, Judge, JudgeCall, Par
 from leaderboard.elements.nodes import TAGS
 from leaderboard.views import judge as verdict_view
 from methods.models.reply_cache import Call, ResponseCache
-from results import judgements, queries
-from results import judgements as judged
-from results.judgements import Match
+from results import judgments, queries
+from results import judgments as judged
+from results.judgments import Match
 from results.store import Store
 
 Start = Callable[[Path], Any]
@@ -34,7 +34,7 @@ def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
     bm25, hybrid = runs["bm25"], runs["hybrid"]
     question = queries.questions(store, bm25.dataset_fingerprint)[0].question
     for judge in (MATCH, PAIRWISE):
-        judgements.put_judge(store, judge)
+        judgments.put_judge(store, judge)
     calls = [
         [
             JudgeCall("match", 0, ASKED.key, Parsed({"verdict": "Match"}), "m-1", 100, 10, 0.5, 0.001),
@@ -42,13 +42,13 @@ def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
         ]
     ]
     score = Score(1.0)
-    judgements.put_judgements(store, bm25.run, MATCH, [question], calls, [dict.fromkeys(("accuracy", "partial", "mismatch"), score)])
-    one, other = sorted((bm25, hybrid), key=lambda run: run.run)
+    judgments.put_judgments(store, bm25.run, MATCH, [question], calls, [dict.fromkeys(("accuracy", "partial", "mismatch"), score)])
+    item, other = sorted((bm25, hybrid), key=lambda run: run.run)
     # bm25 wins in both orders.
-    shown = [(AS_GIVEN, one), (SWAPPED, other)]
-    judgements.put_battles(
+    shown = [(AS_GIVEN, item), (SWAPPED, other)]
+    judgments.put_battles(
         store,
-        Match(one.dataset_fingerprint, one.setting, one.run, other.run),
+        Match(item.dataset_fingerprint, item.setting, item.run, other.run),
         PAIRWISE,
         [question],
         [[JudgeCall(part, 0, None, Parsed({"by": "hand"}), "rule") for part, _ in shown]],
@@ -67,30 +67,30 @@ def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     first = runs["bm25"]
     every = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [run.run for run in runs.values()])
-    alone = [one for one in every if one.other is None]
-    assert [(one.judge, one.run, one.said, one.unscored) for one in alone] == [
+    alone = [item for item in every if item.other is None]
+    assert [(item.judge, item.run, item.said, item.unscored) for item in alone] == [
         (str(MATCH), first.run, {"verdict": "Match"}, None),
         (str(MATCH), first.run, {}, "no verdict"),
     ]
-    battles = [one for one in every if one.other is not None]
-    assert [one.part for one in battles] == [AS_GIVEN, SWAPPED]
-    for one in battles:
-        winner = one.run if one.said["overall"] == "one" else one.other
+    battles = [item for item in every if item.other is not None]
+    assert [battle.part for battle in battles] == [AS_GIVEN, SWAPPED]
+    for battle in battles:
+        winner = battle.run if battle.said["overall"] == "one" else battle.other
         assert winner == first.run
-        assert set(one.said) == set(PAIRWISE.entry.criteria)
+        assert set(battle.said) == set(PAIRWISE.entry.criteria)
     assert judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [runs["dense"].run]) == []
     only_one = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [first.run])
-    assert {one.other for one in only_one} == {None}
+    assert {item.other for item in only_one} == {None}
 
 
 def test_a_conversation_is_read_without_touching_its_file_and_without_secrets(said: tuple[Path, str]) -> None:
     store = Store(said[0])
-    found = judged.conversations(store, [ASKED.key, "f" * 32])
-    assert set(found) == {ASKED.key}
-    ((role, text),) = found[ASKED.key].messages
+    result = judged.conversations(store, [ASKED.key, "f" * 32])
+    assert set(result) == {ASKED.key}
+    ((role, text),) = result[ASKED.key].messages
     assert (role, text.startswith("Is <b>it</b> right?")) == ("user", True)
-    assert SECRET not in text + found[ASKED.key].reply
-    assert found[ASKED.key].reply.startswith("Match, as")
+    assert SECRET not in text + result[ASKED.key].reply
+    assert result[ASKED.key].reply.startswith("Match, as")
 
 
 def test_no_file_of_replies_and_a_foreign_one_are_as_if_nothing_were_kept(tmp_path: Path) -> None:
@@ -130,22 +130,22 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
 def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthetic: ModuleType) -> None:
     store = Store(said[0])
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
-    asked = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
-    (answer,) = queries.answers(store, asked, [run.run])
+    query = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
+    (answer,) = queries.answers(store, query, [run.run])
     assert verdict_view.readers([answer], verdict_view.asked_here([answer], [run]), "", said[1]) is None
-    told = replace(answer, notes={"call": ASKED.key})
-    here = verdict_view.asked_here([told], [run])
-    shown = verdict_view.readers([told], here, "", said[1])
+    reported = replace(answer, notes={"call": ASKED.key})
+    here = verdict_view.asked_here([reported], [run])
+    shown = verdict_view.readers([reported], here, "", said[1])
     assert shown is not None
     assert [node.action for node in shown.find(tag="button")] == [{"call": ASKED.key}]
-    assert verdict_view.calls([told], here, []) == {ASKED.key: "Reader of bm25"}
+    assert verdict_view.calls([reported], here, []) == {ASKED.key: "Reader of bm25"}
     # What a submission's notes name is its sender's text, and a key has one form.
-    assert verdict_view.asked_here([told], [replace(run, origin="submitted")]) == {}
-    assert verdict_view.asked_here([replace(told, notes={"call": "../x"})], [run]) == {}
+    assert verdict_view.asked_here([reported], [replace(run, origin="submitted")]) == {}
+    assert verdict_view.asked_here([replace(reported, notes={"call": "../x"})], [run]) == {}
 
 
 def test_a_very_long_message_is_cut_and_says_so(said: tuple[Path, str]) -> None:
-    found = judged.Conversation((("user", "x" * (verdict_view.LONGEST + 1234)),), "short")
-    text = words(verdict_view.conversation(found, "Judge j"))
+    result = judged.Conversation((("user", "x" * (verdict_view.LONGEST + 1234)),), "short")
+    text = words(verdict_view.conversation(result, "Judge j"))
     assert "1,234 more characters" in text
     assert len(text) < verdict_view.LONGEST + 300

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.schema import Question
-from methods.ark.alignment import Terms, aligned, formed, normalised, positives
+from methods.ark.alignment import Terms, aligned, formed, normalized, positives
 from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document, Piece
 from methods.models.causal import CausalConfig, CausalModel
@@ -33,13 +33,13 @@ def totals(config: ScoreConfig, tokens: Sequence[int] | None = None, **raw: Any)
 
 @given(FLOATS)
 def test_min_max_lies_between_0_and_1_and_equal_scores_are_a_half(scores: np.ndarray) -> None:
-    found = normalised(scores, "minmax")
+    result = normalized(scores, "minmax")
     if np.ptp(scores) == 0:
-        assert (found == 0.5).all()
+        assert (result == 0.5).all()
     else:
-        assert (found.min(), found.max()) == (0, 1)
-    assert (normalised(scores[:1], "minmax") == 0.5).all()
-    assert (normalised(np.full(4, -3.0), "minmax") == 0.5).all()
+        assert (result.min(), result.max()) == (0, 1)
+    assert (normalized(scores[:1], "minmax") == 0.5).all()
+    assert (normalized(np.full(4, -3.0), "minmax") == 0.5).all()
 
 
 @given(FLOATS, st.floats(0.5, 20), st.floats(-20, 20))
@@ -48,7 +48,7 @@ def test_the_scale_of_a_raw_score_leaves_totals_unchanged(scores: np.ndarray, fa
         scores = np.round(scores, 2)
     other = np.linspace(0, 1, len(scores))
     for how in ("minmax", "zscore"):
-        config = score(normalise=how)
+        config = score(normalize=how)
         before = totals(config, f=scores, b=other, v=other)
         assert totals(config, f=scores * factor + shift, b=other, v=other) == pytest.approx(before, abs=1e-6)
 
@@ -60,7 +60,7 @@ def test_the_total_is_the_weighted_sum_and_equal_totals_go_by_place() -> None:
     assert [row.rank for row in rows] == [2, 0, 1]
     assert positives(rows, 2) == ["b", "c"]
     assert positives(rows, 10) == ["b", "c", "a"]
-    none = aligned("q", ["a", "b"], {name: np.zeros(2) for name in raw}, score(normalise="none"))
+    none = aligned("q", ["a", "b"], {name: np.zeros(2) for name in raw}, score(normalize="none"))
     assert [row.rank for row in none] == [0, 1]
 
 
@@ -78,7 +78,7 @@ def test_the_difference_of_log_likelihoods_leaves_the_ranking_of_totals_unchange
     other = np.linspace(0, 1, len(scores))
     difference = formed(scores, round(without, 2), "logp_diff")
     for how in ("minmax", "none"):
-        plain, changed = (totals(score(normalise=how), f=one, b=other, v=other) for one in (scores, difference))
+        plain, changed = (totals(score(normalize=how), f=item, b=other, v=other) for item in (scores, difference))
         gaps = np.subtract.outer(plain, plain)
         clear = np.abs(gaps) > 1e-6
         assert (np.sign(gaps)[clear] == np.sign(np.subtract.outer(changed, changed))[clear]).all()
@@ -95,7 +95,7 @@ def test_short_chunks_keep_a_share_of_their_total() -> None:
     raw = {"f": np.array([-1.0, -2.0]), "b": np.array([-1.0, -2.0]), "v": np.array([0.2, 0.2])}
     assert totals(score(), [4, 30], **raw) == pytest.approx([0.4 * (1.3 + 0.5), 0.5])
     with pytest.raises(ValueError, match="minmax"):
-        score(short_penalty=True, normalise="none")
+        score(short_penalty=True, normalize="none")
 
 
 def test_some_score_must_count() -> None:
@@ -157,21 +157,21 @@ def naive(scorer: str, prompt: str, target: str) -> tuple[float, int]:
     assert head[: len(model.text_encoder.before)] == model.text_encoder.before
     assert head.count(model.text_encoder.before[0]) == 1 if model.text_encoder.before else True
     total = 0.0
-    for place, token in enumerate(tail):
+    for position, token in enumerate(tail):
         with torch.no_grad():
-            logits = model.model(torch.tensor([head + tail[:place]])).logits[0, -1].double()
+            logits = model.model(torch.tensor([head + tail[:position]])).logits[0, -1].double()
         total += float(logits.log_softmax(dim=0)[token])
     return total, len(tail)
 
 
 def test_the_scores_are_means_over_the_target_of_a_naive_loop(scorer: str) -> None:
-    found = raw(scorer)
-    for question, scores in zip(document().questions, found, strict=True):
-        for place, chunk in enumerate(CHUNKS):
+    results = raw(scorer)
+    for question, scores in zip(document().questions, results, strict=True):
+        for position, chunk in enumerate(CHUNKS):
             total, count = naive(scorer, f"passage : {chunk} query : {question.text} answer :", f" {question.answers[0]}")
-            assert scores["f"][place] == pytest.approx(total / count, abs=1e-4)
+            assert scores["f"][position] == pytest.approx(total / count, abs=1e-4)
             total, count = naive(scorer, f"passage : {chunk} answer : {question.answers[0]} query :", f" {question.text}")
-            assert scores["b"][place] == pytest.approx(total / count, abs=1e-4)
+            assert scores["b"][position] == pytest.approx(total / count, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -185,8 +185,8 @@ def test_the_forms_need_the_likelihood_without_a_chunk(scorer: str) -> None:
 
 def test_scores_do_not_depend_on_the_company_of_a_question_or_chunk(scorer: str) -> None:
     together = raw(scorer)
-    one = document([CHUNKS[1]])
-    alone = Terms(config(scorer), "cpu", None, None).raw(one, one.questions[1:])
+    item = document([CHUNKS[1]])
+    alone = Terms(config(scorer), "cpu", None, None).raw(item, item.questions[1:])
     for name in ("f", "b"):
         assert alone[0][name][0] == pytest.approx(together[1][name][1], abs=1e-4)
 
@@ -195,7 +195,7 @@ def test_a_long_chunk_is_cut_and_what_is_around_it_stays(scorer: str) -> None:
     long = " ".join(["stone"] * 200)
     there = document([long])
     terms = Terms(config(scorer), "cpu", None, None)
-    (found, _) = terms.raw(there, there.questions)
+    (result, _) = terms.raw(there, there.questions)
     limit = terms.scorer.model.prompt_room(3)
     question = there.questions[0]
     for cut in range(1, 80):
@@ -204,7 +204,7 @@ def test_a_long_chunk_is_cut_and_what_is_around_it_stays(scorer: str) -> None:
             break
     total, count = naive(scorer, prompt, f" {question.answers[0]}")
     assert count == 3
-    assert found["f"][0] == pytest.approx(total / count, abs=1e-4)
+    assert result["f"][0] == pytest.approx(total / count, abs=1e-4)
 
 
 def test_kept_scores_are_not_computed_again(scorer: str, tmp_path: Path) -> None:
@@ -232,6 +232,6 @@ def test_a_scorer_that_reads_ranks_the_chunk_with_the_answer_first() -> None:
     options = ArkTrainingConfig.model_validate(
         {"data": ["worlds/long:train"], "base": "minilm", "score": {"scorer": "pocket", "v": {"weight": 0}}}
     )
-    (found,) = Terms(options, "cpu", None, None).raw(there, there.questions)
-    rows = aligned("q", [piece.id for piece in pieces], found, options.score)
+    (result,) = Terms(options, "cpu", None, None).raw(there, there.questions)
+    rows = aligned("q", [piece.id for piece in pieces], result, options.score)
     assert positives(rows, 1) == ["c1"]

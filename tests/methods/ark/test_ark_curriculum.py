@@ -46,15 +46,15 @@ def folder(request: Any, tiny_models: ModuleType, tmp_path_factory: pytest.TempP
 
 
 def options(folder: Path, loss: dict[str, Any] | None = None, **train: Any) -> ArkTrainingConfig:
-    given = {"epochs": [2] * 3, "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 1, "micro_batch": 2, **train}
-    return ArkTrainingConfig(data=("worlds/long:train",), base=str(folder), loss=loss or {}, train=given, seed=3)
+    settings = {"epochs": [2] * 3, "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 1, "micro_batch": 2, **train}
+    return ArkTrainingConfig(data=("worlds/long:train",), base=str(folder), loss=loss or {}, train=settings, seed=3)
 
 
 def rows(stage: str = "stage2") -> list[TrainRow]:
     made = []
     for question, positives in (("a", ("c0", "c4")), ("b", ("c2",))):
         for positive in positives:
-            negatives = tuple(one for one in TEXTS if one not in positives)[:3]
+            negatives = tuple(text for text in TEXTS if text not in positives)[:3]
             made.append(TrainRow(question, "d", stage, QUERIES[question], positive, negatives, positives))
     return made
 
@@ -69,7 +69,7 @@ def trainer(config: ArkTrainingConfig, folder: Path, stage: str = "stage2", epoc
 
 
 def gradients(model: Any) -> dict[str, Any]:
-    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+    return {name: item.grad.clone() for name, item in model.named_parameters() if item.grad is not None}
 
 
 def without_dropout(model: Any) -> Any:
@@ -98,40 +98,40 @@ def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int
     expected.backward()
     assert value == pytest.approx(float(expected.detach()), abs=1e-5)
     wanted = gradients(whole)
-    found = gradients(pieces.model)
-    assert set(found) == set(wanted)
+    result = gradients(pieces.model)
+    assert set(result) == set(wanted)
     for name, gradient in wanted.items():
-        assert torch.allclose(found[name], gradient, atol=1e-5), name
+        assert torch.allclose(result[name], gradient, atol=1e-5), name
 
 
 def test_gradient_caching_draws_the_same_dropout_twice(folder: Path) -> None:
-    found = []
+    results = []
     for held in (1, 100):
-        one = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=held))
-        one.model.train()
-        one.backward(batch_of(rows(), TEXTS, options(folder).loss), 0.1, (5, "stage2", 0))
-        found.append(gradients(one.model))
-    for name, gradient in found[0].items():
-        assert torch.allclose(found[1][name], gradient, atol=1e-6), name
+        item = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=held))
+        item.model.train()
+        item.backward(batch_of(rows(), TEXTS, options(folder).loss), 0.1, (5, "stage2", 0))
+        results.append(gradients(item.model))
+    for name, gradient in results[0].items():
+        assert torch.allclose(results[1][name], gradient, atol=1e-6), name
 
 
 @pytest.mark.slow
 def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_large_batch(folder: Path, tmp_path: Path) -> None:
     loss = {"in_batch": ["all"] * 3, "temperature": 0.1}
     config = options(folder, loss, batch_size=2, accumulation=2, weight_decay=0.0)
-    one = trainer(config, tmp_path, epochs=1)
-    without_dropout(one.tower.model)
-    one.tower.model.train = lambda *_: one.tower.model  # type: ignore[method-assign]
-    places = plan(rows(), config.train, 1, config.seed, "stage2").steps[0]
+    item = trainer(config, tmp_path, epochs=1)
+    without_dropout(item.tower.model)
+    item.tower.model.train = lambda *_: item.tower.model  # type: ignore[method-assign]
+    positions = plan(rows(), config.train, 1, config.seed, "stage2").steps[0]
     separate = []
-    for batch in places:
+    for batch in positions:
         fresh = tower(config)
         without_dropout(fresh.model)
         separate.append(fresh.backward(batch_of([rows()[p] for p in batch], TEXTS, config.loss), 0.1, (0,)))
     fresh = tower(config)
     without_dropout(fresh.model)
-    together = fresh.backward(batch_of([rows()[p] for b in places for p in b], TEXTS, config.loss), 0.1, (0,))
-    step = one._step(0)
+    together = fresh.backward(batch_of([rows()[p] for b in positions for p in b], TEXTS, config.loss), 0.1, (0,))
+    step = item._step(0)
     assert step["loss"] == pytest.approx(sum(separate) / len(separate), abs=1e-5)
     assert abs(step["loss"] - together) > 1e-3
 
@@ -165,17 +165,17 @@ def test_a_stage_cut_off_ends_with_the_same_weights(folder: Path, tmp_path: Path
 @pytest.mark.slow
 def test_a_step_lowers_the_loss_and_twenty_steps_learn_two_questions(folder: Path, tmp_path: Path) -> None:
     config = options(folder, {"in_batch": ["none"] * 3, "temperature": 0.1}, learning_rate=[5e-3] * 3)
-    one = trainer(config, tmp_path, epochs=20)
-    without_dropout(one.tower.model)
-    figures = one.run()
-    losses = [json.loads(line)["loss"] for line in one.curve.read_text().splitlines()]
+    item = trainer(config, tmp_path, epochs=20)
+    without_dropout(item.tower.model)
+    figures = item.run()
+    losses = [json.loads(line)["loss"] for line in item.curve.read_text().splitlines()]
     assert len(losses) == 20
     assert losses[2] < losses[0]
     assert figures["loss"] < 0.2 * losses[0]
 
 
 def test_figures_of_held_out_questions_enter_the_curve_after_each_epoch(folder: Path, tmp_path: Path) -> None:
-    one = trainer(options(folder), tmp_path, epochs=3, validate=lambda: {"validation_recall@5": 0.5})
-    assert one.run()["validation_recall@5"] == 0.5
-    lines = [json.loads(line) for line in one.curve.read_text().splitlines()]
+    item = trainer(options(folder), tmp_path, epochs=3, validate=lambda: {"validation_recall@5": 0.5})
+    assert item.run()["validation_recall@5"] == 0.5
+    lines = [json.loads(line) for line in item.curve.read_text().splitlines()]
     assert [line["step"] for line in lines if "validation_recall@5" in line] == [0, 1, 2]

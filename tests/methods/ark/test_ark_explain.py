@@ -25,7 +25,7 @@ torch = pytest.importorskip("torch")
 def asked() -> tuple[Question, Corpus]:
     """A question about the first passages of a long document, and those that answer it."""
     world = registry.load("worlds/long:train", {"worlds": 1, "questions": 8})
-    question = next(one for one in world.questions if one.type == "single" and one.document_id)
+    question = next(question for question in world.questions if question.type == "single" and question.document_id)
     kept = dict.fromkeys([*question.evidence, *world.corpus.by_document[question.document_id or ""][:10]])
     return replace(question, candidates=tuple(kept)), Corpus.of(world.corpus.get(kept))
 
@@ -52,12 +52,12 @@ def test_every_step_is_shown(asked: tuple[Question, Corpus], training: dict[str,
     question, corpus = asked
     config = ArkExplainConfig(training=training)
     config.preflight()
-    found = explain(question, corpus, config, Services(artefacts=tmp_path, device="cpu"))
-    entities, cuts, queries, chunks, negatives = found.tables
-    assert question.answers[0] in found.summary
+    result = explain(question, corpus, config, Services(artifacts=tmp_path, device="cpu"))
+    entities, cuts, queries, chunks, negatives = result.tables
+    assert question.answers[0] in result.summary
     assert [row[0] for row in cuts.rows] == ["large", "small"]
     within = [row[3] for row in entities.rows]
-    assert cuts.rows[1][2] == within.count("small") <= cuts.rows[0][2] == len([one for one in within if one])
+    assert cuts.rows[1][2] == within.count("small") <= cuts.rows[0][2] == len([item for item in within if item])
     assert any(row[4] == "seed" for row in entities.rows)
     assert {row[0] for row in queries.rows} == {"large", "small"}
     assert [row[0] for row in chunks.rows] == list(range(1, len(corpus) + 1))
@@ -66,9 +66,9 @@ def test_every_step_is_shown(asked: tuple[Question, Corpus], training: dict[str,
     positive = {row[1] for row in chunks.rows[:2]}
     assert negatives.rows
     assert not positive & {row[1] for row in negatives.rows}
-    assert found.picture
-    assert found.picture.startswith("<svg")
-    assert explain(question, corpus, config, Services(artefacts=tmp_path, device="cpu")) == found
+    assert result.picture
+    assert result.picture.startswith("<svg")
+    assert explain(question, corpus, config, Services(artifacts=tmp_path, device="cpu")) == result
 
 
 def test_what_cannot_be_explained_is_refused(asked: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:

@@ -32,21 +32,21 @@ def encoder(kind: str, tiny_models: ModuleType, folder: Path, layers: int = 3) -
 def test_the_last_layers_are_trained_and_nothing_before_them(kind: str, tiny_models: ModuleType, tmp_path: Path) -> None:
     model = encoder(kind, tiny_models, tmp_path)
     freeze_all_but_last(model, 1)
-    trained = {name for name, one in model.named_parameters() if one.requires_grad}
-    frozen = {name for name, one in model.named_parameters() if not one.requires_grad}
+    trained = {name for name, item in model.named_parameters() if item.requires_grad}
+    frozen = {name for name, item in model.named_parameters() if not item.requires_grad}
     stack = KINDS[kind][1]
     assert any(f"{stack}2." in name for name in trained)
-    assert {place for place in range(3) if any(f"{stack}{place}." in name for name in frozen)} == {0, 1}
-    assert not any(f"{stack}{place}." in name for name in trained for place in range(2))
+    assert {position for position in range(3) if any(f"{stack}{position}." in name for name in frozen)} == {0, 1}
+    assert not any(f"{stack}{position}." in name for name in trained for position in range(2))
     assert any("embed" in name for name in frozen)
     assert not any("embed" in name for name in trained)
 
-    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    before = {name: item.detach().clone() for name, item in model.named_parameters()}
     model.train()
     loss = model(model.tokenize(["who built the bridge ?"]))["sentence_embedding"].pow(3).sum()
     loss.backward()
-    torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=1.0).step()
-    moved = {name for name, one in model.named_parameters() if not torch.equal(one, before[name])}
+    torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=1.0).step()
+    moved = {name for name, item in model.named_parameters() if not torch.equal(item, before[name])}
     assert moved
     assert moved <= trained
 

@@ -43,8 +43,8 @@ def loss(rows: list[TrainRow], config: LossConfig, temperature: float = 0.1) -> 
 def by_hand(rows: list[TrainRow], candidates: list[list[str]], temperature: float = 0.1) -> float:
     """The formula, row by row, over named candidates (the positive first)."""
     losses = []
-    for one, names in zip(rows, candidates, strict=True):
-        query = unit(np.random.default_rng([0, *one.query.encode()]), 1)[0].double()
+    for item, names in zip(rows, candidates, strict=True):
+        query = unit(np.random.default_rng([0, *item.query.encode()]), 1)[0].double()
         scores = [float(unit(np.random.default_rng([0, *TEXTS[name].encode()]), 1)[0].double() @ query) / temperature for name in names]
         losses.append(math.log(math.fsum(math.exp(score) for score in scores)) - scores[0])
     return sum(losses) / len(losses)
@@ -82,7 +82,7 @@ def test_duplicates_count_as_often_as_rows_bring_them_where_asked() -> None:
     rows = [row("a", "c0", "c9"), row("b", "c3", "c9"), row("e", "c0")]
     config = LossConfig(in_batch=("all",) * 3, count_duplicates=True, mask_same_question=False)
     brought = ["c0", "c9", "c3", "c9", "c0"]
-    candidates = [sorted(brought, key=lambda name, one=one: name != one.positive_id) for one in rows]
+    candidates = [sorted(brought, key=lambda name, item=item: name != item.positive_id) for item in rows]
     assert loss(rows, config) == pytest.approx(by_hand(rows, candidates), abs=1e-5)
 
 
@@ -111,7 +111,7 @@ def test_batches_hold_every_row_once_an_epoch_and_depend_on_the_seed_alone() -> 
     made = plan(rows, config, 2, 7, "stage1")
     assert made == plan(rows, config, 2, 7, "stage1")
     assert made != plan(rows, config, 2, 8, "stage1")
-    used = [place for step in made.steps for batch in step for place in batch]
+    used = [position for step in made.steps for batch in step for position in batch]
     assert sorted(used[:11]) == sorted(used[11:]) == list(range(11))
     assert all(len(step) <= 2 and all(len(batch) <= 3 for batch in step) for step in made.steps)
 
@@ -121,4 +121,4 @@ def test_by_document_no_batch_mixes_documents() -> None:
     made = plan(rows, TrainConfig(batch_size=4, order="by_document"), 1, 0, "stage1")
     for step in made.steps:
         for batch in step:
-            assert len({rows[place].document_id for place in batch}) == 1
+            assert len({rows[position].document_id for position in batch}) == 1

@@ -30,11 +30,11 @@ class Planted:
         return np.eye(20, dtype=np.float32)[[int(text.split()[-1]) for text in texts]]
 
     def queries(self, texts: Any) -> Any:
-        found = np.zeros((len(texts), 20), np.float32)
+        result = np.zeros((len(texts), 20), np.float32)
         for row, text in enumerate(texts):
             for rank, number in enumerate(text.split()):
-                found[row, int(number)] = 1 - 0.1 * rank
-        return found
+                result[row, int(number)] = 1 - 0.1 * rank
+        return result
 
 
 def document(count: int = 8, questions: int = 2) -> Document:
@@ -48,12 +48,12 @@ POSITIVES = {"q0": ["c1", "c2"], "q1": ["c3"]}
 @given(st.integers(0, 4), st.integers(1, 9), st.integers(1, 6), st.integers(0, 100))
 def test_the_union_is_what_any_query_finds_best_first(queries: int, chunks: int, top: int, seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(queries, chunks)).astype(np.float32)
-    found = union(scores, top)
+    result = union(scores, top)
     naive: dict[int, int] = {}
     for row in scores:
-        for rank, place in enumerate(sorted(range(chunks), key=lambda n, row=row: (-row[n], n))[:top]):
-            naive[place] = min(rank, naive.get(place, 99))
-    assert found == sorted(naive, key=lambda place: (naive[place], place))
+        for rank, position in enumerate(sorted(range(chunks), key=lambda n, row=row: (-row[n], n))[:top]):
+            naive[position] = min(rank, naive.get(position, 99))
+    assert result == sorted(naive, key=lambda position: (naive[position], position))
 
 
 def test_what_augmented_queries_find_is_negative_unless_it_is_positive() -> None:
@@ -70,7 +70,7 @@ def test_positives_are_kept_out_by_text_too_and_each_text_stays_once() -> None:
     assert eligible([3, 2], pieces, ["a"], drop_overlap=False) == [3]
 
 
-def test_neighbours_that_share_text_with_a_positive_are_dropped_on_request() -> None:
+def test_neighbors_that_share_text_with_a_positive_are_dropped_on_request() -> None:
     pieces = document().pieces
     assert eligible(range(5), pieces, ["c2"], drop_overlap=False) == [0, 1, 3, 4]
     assert eligible(range(5), pieces, ["c2"], drop_overlap=True) == [0, 4]
@@ -138,7 +138,7 @@ def test_a_document_is_cut_anew_or_taken_by_its_passages() -> None:
     whole = document_text(passages)
     assert whole == "One two three. Four five six.\nSeven eight.\n"
     taken = pieces_of("d", passages, "passages")
-    assert [(piece.id, piece.text) for piece in taken] == [(one.id, one.full_text) for one in passages]
+    assert [(piece.id, piece.text) for piece in taken] == [(passage.id, passage.full_text) for passage in passages]
     assert [whole[piece.start : piece.end] for piece in taken] == texts
     cut = pieces_of("d", passages, ChunkConfig(unit="word", size=4, overlap=1))
     assert [piece.text for piece in cut] == ["One two three. Four", "Four five six.\nSeven", "Seven eight."]

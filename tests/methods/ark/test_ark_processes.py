@@ -42,7 +42,7 @@ def base(tiny_models: ModuleType, tmp_path: Path) -> str:
 
 def losses(folder: Path) -> list[float]:
     lines = [line for path in sorted(folder.rglob("curve.jsonl")) for line in path.read_text().splitlines()]
-    return [found["loss"] for found in map(json.loads, lines) if "loss" in found]
+    return [result["loss"] for result in map(json.loads, lines) if "loss" in result]
 
 
 @pytest.mark.slow
@@ -51,15 +51,15 @@ def test_two_processes_write_the_rows_losses_and_stages_of_one(
 ) -> None:
     # What the program replaces here is put back.
     monkeypatch.setattr(data, "load_benchmarks", data.load_benchmarks)
-    one, two = in_two(PROGRAM, str(Path(__file__).with_name("test_ark_training.py")), base, tiny_llama)
-    for folder, count in ((one, 1), (two, 2)):
+    item, two = in_two(PROGRAM, str(Path(__file__).with_name("test_ark_training.py")), base, tiny_llama)
+    for folder, count in ((item, 1), (two, 2)):
         # Only the main process reports stages.
-        told = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
-        assert told == [["stage1", "stage2", "stage3"], *[[]] * (count - 1)]
-    rows = sorted(path.relative_to(one) for path in (one / "work" / "train").glob("*.jsonl"))
+        reported = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
+        assert reported == [["stage1", "stage2", "stage3"], *[[]] * (count - 1)]
+    rows = sorted(path.relative_to(item) for path in (item / "work" / "train").glob("*.jsonl"))
     assert [path.name for path in rows] == ["stage1.jsonl", "stage2.jsonl", "stage3.jsonl"]
     for path in rows:
-        assert (one / path).read_bytes() == (two / path).read_bytes()
-    assert losses(one)
-    assert losses(two) == pytest.approx(losses(one), abs=1e-3)
+        assert (item / path).read_bytes() == (two / path).read_bytes()
+    assert losses(item)
+    assert losses(two) == pytest.approx(losses(item), abs=1e-3)
     assert sorted(p.name for p in (two / "checkpoints").iterdir()) == ["stage1", "stage2", "stage3"]

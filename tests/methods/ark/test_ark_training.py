@@ -52,7 +52,7 @@ class Scripted:
 
     def queries(self, document: Document, questions: Sequence[Question]) -> dict[str, Augmented]:
         self.calls += 1
-        return {one.id: Augmented(one.id, ("the cold house", "the long river"), ("moss",)) for one in questions}
+        return {question.id: Augmented(question.id, ("the cold house", "the long river"), ("moss",)) for question in questions}
 
 
 def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
@@ -61,14 +61,14 @@ def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
     for number in range(first, first + 3):
         chunks = [f"{fact} {number} ." for fact in FACTS]
         ids = [passage_id("", chunk, f"d{number}") for chunk in chunks]
-        passages += [Passage(one, "", chunk, (), f"d{number}") for one, chunk in zip(ids, chunks, strict=True)]
-        for place, (text, answer) in enumerate((("who built the bridge ?", "a painter"), ("where is moss ?", "stone"))):
+        passages += [Passage(item, "", chunk, (), f"d{number}") for item, chunk in zip(ids, chunks, strict=True)]
+        for position, (text, answer) in enumerate((("who built the bridge ?", "a painter"), ("where is moss ?", "stone"))):
             questions.append(
                 Question(
-                    f"q/{number}/{place}",
+                    f"q/{number}/{position}",
                     f"{number} {text}",
                     (answer,),
-                    evidence=(ids[place],),
+                    evidence=(ids[position],),
                     document_id=f"d{number}",
                     metadata={"seed": seed},
                 )
@@ -78,9 +78,9 @@ def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
 
 def known(patch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
     """What references mean here."""
-    found = {"worlds/long:train": benchmark(), "worlds/long:validation": benchmark("validation", 10, 10_000)}
-    patch.setattr(material_module, "load_benchmarks", lambda references, options: [found[one] for one in references])
-    return found
+    results = {"worlds/long:train": benchmark(), "worlds/long:validation": benchmark("validation", 10, 10_000)}
+    patch.setattr(material_module, "load_benchmarks", lambda references, options: [results[reference] for reference in references])
+    return results
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def base(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> s
 
 
 def config(base: str, tiny_llama: str, **changes: Any) -> ArkTrainingConfig:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "data": ["worlds/long:train"],
         "base": base,
         "chunks": "passages",
@@ -112,11 +112,11 @@ def config(base: str, tiny_llama: str, **changes: Any) -> ArkTrainingConfig:
         "train": {"epochs": [1, 2, 1], "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 2, **changes.pop("train", {})},
         **changes,
     }
-    return ArkTrainingConfig.model_validate(given)
+    return ArkTrainingConfig.model_validate(options)
 
 
 def train(options: ArkTrainingConfig, folder: Path, source: Any = None) -> list[TrainedStage]:
-    workshop = Workshop(folder / "work", folder / "checkpoints", Services(artefacts=folder / "artefacts", device="cpu"))
+    workshop = Workshop(folder / "work", folder / "checkpoints", Services(artifacts=folder / "artifacts", device="cpu"))
     return list(ArkTraining(options, source or Scripted()).run(workshop))
 
 
@@ -146,9 +146,9 @@ def test_from_documents_to_a_checkpoint_that_sentence_transformers_loads(
 
     options = config(base, tiny_llama, validation=["worlds/long:validation"])
     stages = train(options, tmp_path)
-    assert [one.stage for one in stages] == ["stage1", "stage2", "stage3"]
-    assert [one.parents for one in stages] == [(), ("stage1",), ("stage2",)]
-    assert all(one.fresh and one.data == (data["worlds/long:train"].fingerprint,) for one in stages)
+    assert [stage.stage for stage in stages] == ["stage1", "stage2", "stage3"]
+    assert [stage.parents for stage in stages] == [(), ("stage1",), ("stage2",)]
+    assert all(stage.fresh and stage.data == (data["worlds/long:train"].fingerprint,) for stage in stages)
     assert 0 <= stages[-1].figures["validation_recall@5"] <= 1
     model = SentenceTransformer(str(stages[-1].folder), device="cpu")
     assert model.prompts == {"query": "query : ", "document": ""}
@@ -156,12 +156,12 @@ def test_from_documents_to_a_checkpoint_that_sentence_transformers_loads(
     assert vectors.shape == (1, 32)
     assert "sentence-transformers" in (stages[-1].folder / "README.md").read_text()
     assert list(stages[-1].folder.glob("*.safetensors"))
-    weights = [SentenceTransformer(str(one.folder), device="cpu").encode(["moss"])[0] for one in stages]
+    weights = [SentenceTransformer(str(stage.folder), device="cpu").encode(["moss"])[0] for stage in stages]
     assert not np.allclose(weights[0], weights[1])
 
 
 @pytest.mark.slow
-def test_artefacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
+def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
     work = finished / "work"
     chunks = {row["id"]: row for row in map(json.loads, (work / "chunks.jsonl").read_text().splitlines())}
     assert len(chunks) == 18
@@ -179,14 +179,14 @@ def test_artefacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
             assert row.positive_id in row.positive_ids
             assert len(row.negative_ids) == len(set(row.negative_ids)) <= negatives
             assert not set(row.negative_ids) & set(row.positive_ids)
-            documents = {chunks[one]["document_id"] for one in (row.positive_id, *row.negative_ids)}
+            documents = {chunks[item]["document_id"] for item in (row.positive_id, *row.negative_ids)}
             assert documents == {row.document_id}
     for stage in ("stage2", "stage3"):
         mined = [json.loads(path.read_text()) for path in (work / "mined" / stage).glob("*.json")]
         assert len(mined) == 6
         parent = hashes["stage1" if stage == "stage2" else "stage2"]
-        assert {one["model"] for one in mined} == {parent}
-        assert {tuple(one["queries"]) for one in mined} == {("the cold house", "the long river") if stage == "stage2" else ("moss",)}
+        assert {item["model"] for item in mined} == {parent}
+        assert {tuple(item["queries"]) for item in mined} == {("the cold house", "the long river") if stage == "stage2" else ("moss",)}
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_a_second_run_scores_nothing_and_takes_every_stage_over(
     monkeypatch.setattr(alignment.LikelihoodTerm, "scores", refuse)
     monkeypatch.setattr(alignment.VectorTerm, "scores", refuse)
     again = train(config(base, tiny_llama), finished)
-    assert [one.fresh for one in again] == [False] * 3
+    assert [item.fresh for item in again] == [False] * 3
     assert files(finished) == before
 
 
@@ -214,7 +214,7 @@ def test_other_options_find_the_raw_scores_of_an_earlier_training(
     from methods.ark import alignment
 
     monkeypatch.setattr(alignment.LikelihoodTerm, "scores", None)
-    workshop = Workshop(tmp_path / "two", tmp_path / "other", Services(artefacts=finished / "artefacts", device="cpu"))
+    workshop = Workshop(tmp_path / "two", tmp_path / "other", Services(artifacts=finished / "artifacts", device="cpu"))
     without = config(base, tiny_llama, score={"b": {"weight": 0}})
     assert len(list(ArkTraining(without, Scripted()).run(workshop))) == 3
 
@@ -236,7 +236,7 @@ def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, bas
     next(left)
     left.close()
     resumed = list(ArkTraining(options, Scripted()).run(workshop))
-    assert [one.fresh for one in resumed] == [False, True, True]
+    assert [item.fresh for item in resumed] == [False, True, True]
     assert folder_sha256(resumed[-1].folder) == folder_sha256(finished / "checkpoints" / "stage3")
 
 
@@ -308,12 +308,12 @@ def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
     paper, released = (entry.validate({"preset": name}) for name in ("paper", "released"))
     assert isinstance(paper, ArkTrainingConfig)
     assert isinstance(released, ArkTrainingConfig)
-    assert (paper.score.normalise, released.score.normalise) == ("none", "minmax")
+    assert (paper.score.normalize, released.score.normalize) == ("none", "minmax")
     assert (paper.loss.in_batch, released.loss.in_batch) == (("positives", "none", "none"), ("all", "all", "all"))
     assert (paper.mine.top_k, released.mine.top_k) == (20, 10)
     assert (paper.mine.model, released.mine.model) == ("previous", "base")
-    assert released.penalises_short
-    assert not paper.penalises_short
+    assert released.penalizes_short
+    assert not paper.penalizes_short
 
 
 @pytest.mark.slow
@@ -336,10 +336,10 @@ def test_the_tuned_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
 def small_world() -> Benchmark:
     """Three documents of a train world, cut to the passages that answer their questions and eight others."""
     world = registry.load("worlds/long:train", {"worlds": 1, "questions": 16})
-    documents = list(dict.fromkeys(one.document_id for one in world.questions))[:3]
-    questions = [one for one in world.questions if one.document_id in documents and one.type == "single"]
-    kept = [passage for one in documents for passage in world.corpus.by_document[one or ""][:8]]
-    kept += [passage for one in questions for passage in one.evidence]
+    documents = list(dict.fromkeys(question.document_id for question in world.questions))[:3]
+    questions = [question for question in world.questions if question.document_id in documents and question.type == "single"]
+    kept = [passage for document in documents for passage in world.corpus.by_document[document or ""][:8]]
+    kept += [passage for question in questions for passage in question.evidence]
     return replace(world, questions=questions, corpus=Corpus.of(world.corpus.get(dict.fromkeys(kept))))
 
 
@@ -352,9 +352,9 @@ def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
 
     data["worlds/long:train"] = small_world()
     options = config(base, tiny_llama, kg={"similarity": {"enabled": False}})
-    workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(artefacts=tmp_path / "artefacts", device="cpu"))
+    workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(artifacts=tmp_path / "artifacts", device="cpu"))
     stages = list(ArkTraining(options).run(workshop))
-    assert [one.fresh for one in stages] == [True] * 3
+    assert [stage.fresh for stage in stages] == [True] * 3
     for folder in ("kg", "subgraphs", "queries"):
         assert list((tmp_path / "work" / folder).glob("*.json"))
     rows = read_rows(tmp_path / "work" / "train" / "stage3.jsonl")
@@ -366,4 +366,4 @@ def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
 
     for part, name in ((WorldsExtractor, "extract"), (TemplateQueries, "generate")):
         monkeypatch.setattr(part, name, refuse)
-    assert [one.fresh for one in ArkTraining(options).run(workshop)] == [False] * 3
+    assert [item.fresh for item in ArkTraining(options).run(workshop)] == [False] * 3

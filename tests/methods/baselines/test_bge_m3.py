@@ -48,9 +48,9 @@ def test_scoring_in_parts_changes_nothing(tiny_bge_m3: str, ground: Any, monkeyp
     index = retriever(tiny_bge_m3).index(ground.corpus)
     whole = index.retrieve(queries, 10)
     monkeypatch.setattr(bge_m3, "SCORED", 7)
-    for one, other in zip(index.retrieve(queries, 10), whole, strict=True):
-        assert one.ids == other.ids
-        assert one.scores == pytest.approx(other.scores, abs=1e-6)
+    for item, other in zip(index.retrieve(queries, 10), whole, strict=True):
+        assert item.ids == other.ids
+        assert item.scores == pytest.approx(other.scores, abs=1e-6)
 
 
 def test_an_empty_corpus_and_one_of_one_passage_can_be_asked(tiny_bge_m3: str, ground: Any, tmp_path: Path) -> None:

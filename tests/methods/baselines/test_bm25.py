@@ -64,9 +64,9 @@ def test_scores_are_lucenes_formula(texts: list[str], query: str, parameters: tu
     corpus = corpus_of(texts)
     expected = lucene(query, list(corpus.full_texts()), k1, b)
     ranking = bm25(k1=k1, b=b, **PLAIN).index(corpus).retrieve([Query("q", query)], len(texts))[0]
-    found = {corpus.row(identifier): score for identifier, score in zip(ranking.ids, ranking.scores, strict=True)}
-    assert set(found) == {row for row, score in enumerate(expected) if score > 0}
-    assert [found[row] for row in sorted(found)] == pytest.approx([expected[r] for r in sorted(found)], abs=1e-5)
+    results = {corpus.row(identifier): score for identifier, score in zip(ranking.ids, ranking.scores, strict=True)}
+    assert set(results) == {row for row, score in enumerate(expected) if score > 0}
+    assert [results[row] for row in sorted(results)] == pytest.approx([expected[r] for r in sorted(results)], abs=1e-5)
 
 
 def test_ties_go_by_corpus_order_at_every_depth() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.schema import Question
-from benchmarks.text import normalise
+from benchmarks.text import normalize
 from methods.api import SUPPORT, TRIPLES, Services
 from methods.baselines.controls import deal
 from methods.pipeline import assemble
@@ -73,10 +73,10 @@ def test_a_dealt_answer_is_never_accepted_and_always_someones(answers: list[str]
     dealt = deal(questions, seed)
     assert deal(questions[::-1], seed) == dealt
     for question in questions:
-        got, accepted = dealt[question.query_id], {normalise(gold) for gold in question.golds}
-        others = {normalise(answer) for answer in answers} - accepted - {""}
-        assert normalise(got) not in accepted - {""}
-        assert (got in answers and normalise(got) in others) if others else got == ""
+        got, accepted = dealt[question.query_id], {normalize(gold) for gold in question.golds}
+        others = {normalize(answer) for answer in answers} - accepted - {""}
+        assert normalize(got) not in accepted - {""}
+        assert (got in answers and normalize(got) in others) if others else got == ""
 
 
 def test_where_all_answers_differ_each_is_dealt_once() -> None:

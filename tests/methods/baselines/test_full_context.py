@@ -39,18 +39,18 @@ def context(passages: list[Passage], query: Query | None = None, k: int = 100, *
 def test_a_document_is_put_together_as_it_was(words: list[str], size: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(0, size - 1))
     text = " ".join(words)
-    found = context(document(text, size, overlap), whole=True, overlap=overlap)
-    assert [passage.text for passage in found.passages] == [text]
-    assert not found.notes
+    result = context(document(text, size, overlap), whole=True, overlap=overlap)
+    assert [passage.text for passage in result.passages] == [text]
+    assert not result.notes
 
 
 @settings(deadline=None)
 @given(WORDS, st.integers(1, 70))
 def test_of_a_limit_in_words_the_first_stay_and_the_cut_is_noted(words: list[str], limit: int) -> None:
-    found = context(document(" ".join(words), 7), whole=True, words=limit)
-    assert found.passages[0].text.split() == words[:limit]
+    result = context(document(" ".join(words), 7), whole=True, words=limit)
+    assert result.passages[0].text.split() == words[:limit]
     cut = {TRUNCATED: {"unit": "words", "kept": limit, "of": len(words)}} if limit < len(words) else {}
-    assert found.notes == cut
+    assert result.notes == cut
 
 
 def test_without_whole_a_document_is_its_passages_in_order() -> None:
@@ -68,8 +68,8 @@ def test_a_document_that_a_reranker_has_shuffled_is_not_put_together() -> None:
     passages = document("a b c d e f", 2)
     index = FullContextIndex(Corpus.of(passages), FullContextConfig(whole=True))
     shuffled = Ranking("q", (passages[1].id, passages[0].id), (2.0, 1.0))
-    found = index.contexts([Query("q", "?", document_id="d")], [shuffled])[0]
-    assert found.passages == (passages[1], passages[0])
+    result = index.contexts([Query("q", "?", document_id="d")], [shuffled])[0]
+    assert result.passages == (passages[1], passages[0])
 
 
 def test_an_overlap_that_the_passages_do_not_have_is_an_error() -> None:
@@ -89,7 +89,7 @@ def test_overlap_and_words_belong_to_a_document_in_one_piece() -> None:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    return [(place, place + 1) for place in range(len(text))]
+    return [(position, position + 1) for position in range(len(text))]
 
 
 @settings(deadline=None)
@@ -107,12 +107,12 @@ def test_what_is_left_is_a_head_and_a_tail_of_equal_length(text: str, limit: int
 @settings(deadline=None)
 @given(st.text("abc ", max_size=40), st.integers(0, 50), st.integers(0, 60))
 def test_the_longest_that_fits_is_kept_and_nothing_where_nothing_does(text: str, fixed: int, room: int) -> None:
-    found = fit_middle(text, spans(text), lambda short: fixed + len(short) - room)
+    result = fit_middle(text, spans(text), lambda short: fixed + len(short) - room)
     if fixed > room:
-        assert found is None
+        assert result is None
         return
-    assert found is not None
-    short, kept = found
+    assert result is not None
+    short, kept = result
     assert fixed + len(short) <= room
     assert kept == (len(text) if len(text) + fixed <= room else 2 * ((room - fixed) // 2))
 

@@ -19,7 +19,7 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import load
 from benchmarks.schema import Passage, Query, Triple, passage_id, triple_id
 from methods.api import Services
-from methods.baselines.graph.bm25 import NameWords, lucene_scores, relation_words, verbalise, verbalised
+from methods.baselines.graph.bm25 import NameWords, lucene_scores, relation_words, verbalize, verbalized
 from methods.registry import Component
 
 NAMES = st.sampled_from(["Moss River", "tin_lamp", "m.0abc", "crow crow", "", "Salt", "river 9"])
@@ -61,17 +61,17 @@ def test_a_relations_name_is_read_as_words() -> None:
     assert relation_words("people.person.place_of_birth") == "people person place of birth"
     assert relation_words("born_in") == "born in"
     assert relation_words("..a__b. c") == "a b c"
-    assert verbalise(("A.B", "x.y_z", "c_d")) == "A.B x y z c_d"
+    assert verbalize(("A.B", "x.y_z", "c_d")) == "A.B x y z c_d"
 
 
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(TRIPLES, st.randoms())
-def test_triples_verbalised_together_are_those_verbalised_alone(triples: list[Triple], rng: Any) -> None:
+def test_triples_verbalized_together_are_those_verbalized_alone(triples: list[Triple], rng: Any) -> None:
     corpus = TripleCorpus.of_triples(triples)
-    assert verbalised(corpus.triples) == [verbalise(triple) for triple in triples]
+    assert verbalized(corpus.triples) == [verbalize(triple) for triple in triples]
     rows = rng.sample(range(len(triples)), rng.randint(0, len(triples)))
-    assert verbalised(corpus.triples, np.array(rows, int)) == [verbalise(triples[row]) for row in rows]
+    assert verbalized(corpus.triples, np.array(rows, int)) == [verbalize(triples[row]) for row in rows]
 
 
 @pytest.mark.slow
@@ -83,11 +83,11 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
     k1, b = parameters
     index = index_of([*others, *graph], k1=k1, b=b)
     (ranking,) = index.retrieve([Query("q", question, candidates=ids(graph))], len(graph))
-    expected = lucene(question, [verbalise(triple) for triple in graph], k1, b)
+    expected = lucene(question, [verbalize(triple) for triple in graph], k1, b)
     of = dict(zip(ids(graph), expected, strict=True))
     # By score: where two triples are equal in exact numbers, rounding decides; where their scores are, the place does.
-    place = {identifier: number for number, identifier in enumerate(of)}
-    ranked = [(-score, place[identifier]) for identifier, score in zip(ranking.ids, ranking.scores, strict=True)]
+    position = {identifier: number for number, identifier in enumerate(of)}
+    ranked = [(-score, position[identifier]) for identifier, score in zip(ranking.ids, ranking.scores, strict=True)]
     assert ranked == sorted(ranked)
     assert set(ranking.ids) == set(of)
     assert ranking.scores == pytest.approx([of[identifier] for identifier in ranking.ids], abs=1e-9)
@@ -100,7 +100,7 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
 @given(TRIPLES, TRIPLES, QUESTIONS)
 def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], others: list[Triple], question: str) -> None:
     everything = list(dict.fromkeys([*others, *graph]))
-    scores = lucene(question, [verbalise(triple) for triple in everything])
+    scores = lucene(question, [verbalize(triple) for triple in everything])
     of = dict(zip(ids(everything), scores, strict=True))
     index = index_of(everything, statistics="corpus")
     (ranking,) = index.retrieve([Query("q", question, candidates=ids(graph))], len(graph))
@@ -196,9 +196,9 @@ def test_real_graphs_are_ranked_by_the_formula(dataset: str, path: str, data_fol
     for question in benchmark.questions[:2]:
         graph = benchmark.extra["graphs"][question.id]
         (ranking,) = index.retrieve([Query(question.query_id, question.text, candidates=graph.ids)], len(graph))
-        expected = lucene(question.text, [verbalise(triple) for triple in graph])
+        expected = lucene(question.text, [verbalize(triple) for triple in graph])
         assert ranking.scores == pytest.approx(sorted(expected, reverse=True), abs=1e-9)
         # Scores that are equal but for rounding stand in an order that depends on the processor's linear algebra.
         rounded = dict(zip(ids(list(graph)), np.round(expected, 9), strict=True))
         assert len(set(ranking.ids)) == len(graph)
-        assert [rounded[one] for one in ranking.ids] == sorted(rounded.values(), reverse=True)
+        assert [rounded[identifier] for identifier in ranking.ids] == sorted(rounded.values(), reverse=True)

@@ -52,18 +52,18 @@ def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
         ("ranker", "BertForSequenceClassification", "Bert"),
     ):
         torch.manual_seed(len(made))
-        given = {"num_labels": 1} if name == "ranker" else {}
-        model = getattr(transformers, kind)(tiny_models.config(shape, size, **given))
+        value = {"num_labels": 1} if name == "ranker" else {}
+        model = getattr(transformers, kind)(tiny_models.config(shape, size, **value))
         made[name] = tiny_models.save(home / name, "bert", tiny_models.scaled(model))
     skp = home / "skp"
     shutil.copytree(made["encoder"], skp)
     tiny_models.layout(skp, 64, [tiny_models.pooling("cls")], {"query": "", "document": ""})
-    (skp / "ragmeter.json").write_text(json.dumps({"method": "skp", "config": {"linearise": {}}, "sha256": "0"}))
+    (skp / "ragmeter.json").write_text(json.dumps({"method": "skp", "config": {"linearize": {}}, "sha256": "0"}))
     CrossEncoder(str(made["ranker"]), device="cpu").save_pretrained(str(home / "saved"))
     for name in ("question", "triple"):
         shutil.copytree(made["encoder"], home / "gpr" / name)
         tiny_models.layout(home / "gpr" / name, 64, [tiny_models.pooling("mean")], {"query": "", "document": ""})
-    (home / "gpr" / "ragmeter.json").write_text(json.dumps({"method": "gpr", "config": {"linearise": {}}}))
+    (home / "gpr" / "ragmeter.json").write_text(json.dumps({"method": "gpr", "config": {"linearize": {}}}))
     return {
         "gpr": {"model": str(home / "gpr")},
         "two_tower": {"model": str(made["encoder"]), "pooling": "mean"},
@@ -89,18 +89,18 @@ def component(request: pytest.FixtureRequest, options: dict[str, dict[str, Any]]
 
 def queries(graphs: Benchmark) -> list[Query]:
     """Half of them with a graph of their own, half over the whole corpus."""
-    asked = [question.query() for question in graphs.questions]
-    return [query if place % 2 else dataclasses.replace(query, candidates=None) for place, query in enumerate(asked)]
+    requests = [question.query() for question in graphs.questions]
+    return [query if position % 2 else dataclasses.replace(query, candidates=None) for position, query in enumerate(requests)]
 
 
 def built(component: Component, graphs: Benchmark, folder: Path | None, seed: int = 0) -> Any:
-    method = assemble(component, Services(seed=seed, artefacts=folder, device="cpu"))
+    method = assemble(component, Services(seed=seed, artifacts=folder, device="cpu"))
     method.index(graphs.corpus)
     return method
 
 
-def answers(method: Any, asked: Sequence[Query]) -> dict[str, tuple[Any, ...]]:
-    return {one.question_id: content(one) for one in method.answer(asked)}
+def answers(method: Any, requests: Sequence[Query]) -> dict[str, tuple[Any, ...]]:
+    return {item.question_id: content(item) for item in method.answer(requests)}
 
 
 def content(prediction: Prediction) -> tuple[Any, ...]:
@@ -110,39 +110,39 @@ def content(prediction: Prediction) -> tuple[Any, ...]:
 
 @pytest.mark.slow
 def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
-    asked = queries(graphs)
+    requests = queries(graphs)
     method = built(component, graphs, tmp_path)
-    together = answers(method, asked)
-    assert list(together) == [query.id for query in asked]
-    assert answers(method, random.Random(1).sample(asked, len(asked))) == together
+    together = answers(method, requests)
+    assert list(together) == [query.id for query in requests]
+    assert answers(method, random.Random(1).sample(requests, len(requests))) == together
     again = built(component, graphs, tmp_path)
-    assert answers(again, asked[2:]) | answers(again, asked[:2]) == together
-    assert answers(built(component, graphs, None, seed=3), asked) == together
+    assert answers(again, requests[2:]) | answers(again, requests[:2]) == together
+    assert answers(built(component, graphs, None, seed=3), requests) == together
 
 
 @pytest.mark.slow
 def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     assert {entry.id for entry in METHODS if entry.over_triples} == set(RETRIEVERS)
     assert component.entry.kind == "retriever"
-    retriever = component.build(Services(artefacts=tmp_path, device="cpu"))
+    retriever = component.build(Services(artifacts=tmp_path, device="cpu"))
     assert isinstance(retriever, Retriever)
     assert not isinstance(retriever, Method)
     index = retriever.index(graphs.corpus)
-    asked = queries(graphs)
+    requests = queries(graphs)
 
     def shown(rankings: Sequence[Ranking], k: int) -> list[tuple[Any, ...]]:
-        return [(one.ids[:k], one.scores[:k]) for one in rankings]
+        return [(ranking.ids[:k], ranking.scores[:k]) for ranking in rankings]
 
-    long = index.retrieve(asked, 50)
+    long = index.retrieve(requests, 50)
     for k in (0, 3, 12, 40):
-        assert shown(index.retrieve(asked, k), k) == shown(long, k)
-    for query, ranking in zip(asked, long, strict=True):
+        assert shown(index.retrieve(requests, k), k) == shown(long, k)
+    for query, ranking in zip(requests, long, strict=True):
         assert len(set(ranking.ids)) == len(ranking.ids)
         assert 0 < len(ranking.ids) <= 50 if component.id in CHOOSY else len(ranking.ids) == 50
         assert set(ranking.ids) <= set(graphs.corpus.ids if query.candidates is None else query.candidates)
         assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
     # A graph smaller than k is returned whole.
-    few = dataclasses.replace(asked[0], candidates=tuple(graphs.corpus.ids[4:9]))
+    few = dataclasses.replace(requests[0], candidates=tuple(graphs.corpus.ids[4:9]))
     whole, empty = index.retrieve([few, dataclasses.replace(few, candidates=())], 20)
     if component.id in CHOOSY:
         assert set(whole.ids) <= set(few.candidates or ())

@@ -36,9 +36,9 @@ def graph_of(triples: list[tuple[int, int, int]], size: int) -> QuestionGraph:
     return QuestionGraph(table[:, 0], table[:, 2], np.arange(size), table[:, 1])
 
 
-def walked(graph: QuestionGraph, centre: int, hops: int, directed: bool) -> tuple[list[int], list[int]]:
+def walked(graph: QuestionGraph, center: int, hops: int, directed: bool) -> tuple[list[int], list[int]]:
     """Nodes within reach, one hop after another, and the edges between them."""
-    inside = {centre}
+    inside = {center}
     for _ in range(hops):
         reached = {int(head) for head, tail in zip(graph.heads, graph.tails, strict=True) if tail in inside}
         if not directed:
@@ -64,20 +64,20 @@ def test_an_ego_graphs_vector_is_the_mean_over_its_nodes_and_edges(
 ) -> None:
     rng = np.random.default_rng(0)
     nodes = rng.standard_normal((len(graph.nodes), 5), dtype=np.float32)
-    relations, places = np.unique(graph.relations, return_inverse=True)
+    relations, positions = np.unique(graph.relations, return_inverse=True)
     vectors = rng.standard_normal((len(relations), 5), dtype=np.float32)
     with pytest.MonkeyPatch.context() as patch:
         # However blocks are cut, and whether they are plain or sparse.
         patch.setattr(grag, "DENSE", dense)
         patch.setattr(grag, "CELLS", cells)
         egos = EgoGraphs(graph, hops, directed=directed)
-        found = egos.vectors(nodes, vectors, places)
-    for centre in range(len(graph.nodes)):
-        its_nodes, its_edges = walked(graph, centre, hops, directed)
-        members = egos.members(centre)
+        result = egos.vectors(nodes, vectors, positions)
+    for center in range(len(graph.nodes)):
+        its_nodes, its_edges = walked(graph, center, hops, directed)
+        members = egos.members(center)
         assert [members[0].tolist(), members[1].tolist()] == [its_nodes, its_edges]
-        mean = np.concatenate([nodes[its_nodes], vectors[places[its_edges]]]).mean(axis=0)
-        assert found[centre] == pytest.approx(mean, abs=1e-6)
+        mean = np.concatenate([nodes[its_nodes], vectors[positions[its_edges]]]).mean(axis=0)
+        assert result[center] == pytest.approx(mean, abs=1e-6)
 
 
 def test_a_mean_by_hand() -> None:
@@ -117,7 +117,7 @@ class Letters:
     device = "cpu"
 
     def passages(self, texts: Any) -> np.ndarray:
-        return np.array([[text.lower().count(chr(97 + place)) for place in range(26)] for text in texts], np.float32)
+        return np.array([[text.lower().count(chr(97 + position)) for position in range(26)] for text in texts], np.float32)
 
     queries = passages
 
@@ -132,8 +132,8 @@ def ids(triples: list[Triple]) -> tuple[str, ...]:
     return tuple(triple_id(triple) for triple in triples)
 
 
-def cosine(one: str, other: str) -> float:
-    first, second = Letters().passages([one, other]).astype(float)
+def cosine(item: str, other: str) -> float:
+    first, second = Letters().passages([item, other]).astype(float)
     return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second) or 1))
 
 
@@ -150,8 +150,8 @@ def naive(triples: list[Triple], question: str, hops: int, egos: int, edges: int
     query = Letters().passages([question])[0].astype(float)
     by_mean = [round(float(query @ m / (np.linalg.norm(query) * np.linalg.norm(m) or 1)), 6) for m in means]
     kept: list[Triple] = []
-    for centre in sorted(range(len(entities)), key=lambda c: (-by_mean[c], c))[:egos]:
-        its_edges = walked(graph, centre, hops, False)[1]
+    for center in sorted(range(len(entities)), key=lambda c: (-by_mean[c], c))[:egos]:
+        its_edges = walked(graph, center, hops, False)[1]
         kept += [triples[e] for e in sorted(its_edges, key=lambda e: (-cosine(question, triples[e][1]), e))[:edges]]
     return list(dict.fromkeys(kept))
 
@@ -203,12 +203,12 @@ def test_the_official_mode_drops_pairs_and_walks_against_the_edges() -> None:
     (ours,), (official,) = (index_of(twice, **o).retrieve([query], 9) for o in ({}, {"repeated_pairs": "drop"}))
     assert set(ours.ids) == set(ids(twice))
     assert set(official.ids) == set(ids(twice[2:]))
-    # Of a chain, one hop: what reaches a centre, so the first node's ego graph has no triple.
+    # Of a chain, one hop: what reaches a center, so the first node's ego graph has no triple.
     chain = [("a", "r", "b"), ("b", "r", "c")]
-    asked = Query("q", "a", candidates=ids(chain))
+    request = Query("q", "a", candidates=ids(chain))
     options: dict[str, Any] = {"hops": 1, "ego_graphs": 1}
-    assert index_of(chain, **options, hop_direction="against_edges").retrieve([asked], 9)[0].ids == ()
-    assert index_of(chain, **options).retrieve([asked], 9)[0].ids == ids(chain[:1])
+    assert index_of(chain, **options, hop_direction="against_edges").retrieve([request], 9)[0].ids == ()
+    assert index_of(chain, **options).retrieve([request], 9)[0].ids == ids(chain[:1])
     config = Component.of("grag", {"preset": "official"}).config
     assert (config.hop_direction, config.repeated_pairs) == ("against_edges", "drop")
 
@@ -258,7 +258,7 @@ def test_real_graphs_are_cut_to_ego_graphs(dataset: str, path: str, largest: int
     questions = [question for question in benchmark.questions if len(question.candidates or ()) <= largest]
     graphs = [benchmark.extra["graphs"][question.id] for question in questions]
     corpus = TripleCorpus.of_triples(triple for graph in graphs for triple in graph)
-    retriever = Component.of("grag", {"preset": "minilm"}).build(Services(device="cpu", artefacts=tmp_path))
+    retriever = Component.of("grag", {"preset": "minilm"}).build(Services(device="cpu", artifacts=tmp_path))
     index = retriever.index(corpus, tmp_path / "index")
     queries = [question.query() for question in questions]
     assert queries

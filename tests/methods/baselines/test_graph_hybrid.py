@@ -21,7 +21,7 @@ from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Ranking, Retriever, Services
-from methods.baselines.graph.bm25 import verbalise
+from methods.baselines.graph.bm25 import verbalize
 from methods.baselines.graph.cross_encoder import BACKFILLED_FROM, GraphHybridConfig, GraphHybridIndex, require_head
 from methods.baselines.graph.cross_encoder_training import (
     GraphCrossEncoderTraining,
@@ -41,21 +41,21 @@ from results import checkpoints
 torch = pytest.importorskip("torch")
 TRIPLES: list[Triple] = [(f"e{n % 5}", f"r{n % 3}.x_y", f"e{n}") for n in range(24)]
 CORPUS = TripleCorpus.of_triples(TRIPLES)
-IDS = [triple_id(one) for one in TRIPLES]
+IDS = [triple_id(triple) for triple in TRIPLES]
 
 
 class Scripted:
     """An index with an order of its own, and a cross-encoder with scores of its own."""
 
     def __init__(self, order: Sequence[int], scores: Sequence[float]) -> None:
-        self.order, self.by_text = order, dict(zip(map(verbalise, TRIPLES), scores, strict=True))
+        self.order, self.by_text = order, dict(zip(map(verbalize, TRIPLES), scores, strict=True))
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        found = []
+        results = []
         for query in queries:
             ids = [IDS[row] for row in self.order if query.candidates is None or IDS[row] in query.candidates][:k]
-            found.append(Ranking(query.id, tuple(ids), tuple(-float(place) for place in range(len(ids)))))
-        return found
+            results.append(Ranking(query.id, tuple(ids), tuple(-float(position) for position in range(len(ids)))))
+        return results
 
     def scores(self, query: str, texts: Sequence[str]) -> Any:
         assert query == "the question"
@@ -89,13 +89,13 @@ def test_the_ranking_is_that_of_a_naive_hybrid(
     pool = [row for row in sparse if graph is None or row in graph]
     first, second = pool[: depths[0]], [row for row in dense if graph is None or row in graph][: depths[1]]
     fused = Counter(dict.fromkeys((*first, *second), 0.0))
-    for found in (first, second):
-        for rank, row in enumerate(found, 1):
+    for results in (first, second):
+        for rank, row in enumerate(results, 1):
             fused[row] += 1 / (60 + rank)
     read = sorted(fused, key=lambda row: (-fused[row], row))[:cut] if cut else list(fused)
     # Over a whole corpus BM25's order is known as far as it was asked for; behind that, that of the corpus holds.
     known = pool if graph is not None else first
-    rank_of = {row: place for place, row in enumerate(known)}
+    rank_of = {row: position for position, row in enumerate(known)}
     expected = sorted(read, key=lambda row: (-scores[row], rank_of.get(row, len(known)), row))[:k]
     filled = [row for row in pool if row not in read][: k - len(expected)]
     assert ranking.ids == tuple(IDS[row] for row in (*expected, *filled))
@@ -120,12 +120,12 @@ def worlds() -> list[registry.Benchmark]:
 
 def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list[registry.Benchmark]) -> None:
     [benchmark] = worlds
-    asked, without = asked_of(worlds, 20)
-    assert (len(asked), without) == (16, 0)
-    proofs = {question.text: set(map(verbalise, question.triples)) for question in benchmark.questions}
-    graphs = {question.text: set(map(verbalise, benchmark.extra["graphs"][question.id])) for question in benchmark.questions}
+    queries, without = asked_of(worlds, 20)
+    assert (len(queries), without) == (16, 0)
+    proofs = {question.text: set(map(verbalize, question.triples)) for question in benchmark.questions}
+    graphs = {question.text: set(map(verbalize, benchmark.extra["graphs"][question.id])) for question in benchmark.questions}
     for hard in (0, 3, 7):
-        rows = groups(asked, 7, hard, 5, 0)
+        rows = groups(queries, 7, hard, 5, 0)
         assert Counter((row.question, row.texts[0]) for row in rows) == Counter(
             (question, text) for question, texts in proofs.items() for text in texts
         )
@@ -135,17 +135,17 @@ def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list
             assert len(wrong) == len(set(wrong)) == 7
             assert not set(wrong) & proofs[row.question]
             assert set(wrong) <= graphs[row.question]
-    assert groups(asked, 7, 3, 5, 0) == groups(asked, 7, 3, 5, 0) != groups(asked, 7, 3, 5, 1)
+    assert groups(queries, 7, 3, 5, 0) == groups(queries, 7, 3, 5, 0) != groups(queries, 7, 3, 5, 1)
 
 
 def test_hard_triples_share_more_words_with_the_question(worlds: list[registry.Benchmark]) -> None:
-    asked, _ = asked_of(worlds, 20)
+    query, _ = asked_of(worlds, 20)
 
     def shared(rows: list[Group]) -> float:
         pairs = [(row.question, text) for row in rows for text in row.texts[1:]]
-        return float(np.mean([len(set(one.lower().split()) & set(other.lower().split())) for one, other in pairs]))
+        return float(np.mean([len(set(item.lower().split()) & set(other.lower().split())) for item, other in pairs]))
 
-    assert shared(groups(asked, 6, 6, 1)) > 2 * shared(groups(asked, 6, 0, 1))
+    assert shared(groups(query, 6, 6, 1)) > 2 * shared(groups(query, 6, 0, 1))
 
 
 def test_only_what_may_be_trained_on_is(data_folder: Path) -> None:
@@ -201,14 +201,14 @@ GROUPS = [
 
 
 def gradients(model: Any) -> Any:
-    return torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
 @pytest.mark.parametrize("part", [1, 4, 64])
 def test_the_loss_and_its_gradient_are_those_of_a_loop(base: str, part: int) -> None:
     model = cross_encoder(options(base), "cpu").eval()
     loss = GroupObjective(model, part).backward(GROUPS, ("seed", 0))
-    found = gradients(model)
+    result = gradients(model)
     model.zero_grad()
     losses = []
     for group in GROUPS:
@@ -220,7 +220,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(base: str, part: int) -> 
     expected = torch.stack(losses).mean()
     expected.backward()
     assert loss == pytest.approx(float(expected.detach()), rel=1e-5)
-    assert torch.allclose(found, gradients(model), atol=1e-5)
+    assert torch.allclose(result, gradients(model), atol=1e-5)
     assert losses[2] == 0
 
 
@@ -347,12 +347,12 @@ def test_triples_come_in_the_order_of_plain_predictions(
 
     [benchmark] = worlds
     queries = [question.query() for question in benchmark.questions[:3]]
-    retriever = hybrid(str(trained.folder), base, sparse_depth=200, dense_depth=1).build(Services(artefacts=tmp_path, device="cpu"))
+    retriever = hybrid(str(trained.folder), base, sparse_depth=200, dense_depth=1).build(Services(artifacts=tmp_path, device="cpu"))
     rankings = retriever.index(benchmark.corpus).retrieve(queries, 30)
     plain = CrossEncoder(str(trained.folder), device="cpu")
     for query, ranking in zip(queries, rankings, strict=True):
         rows = benchmark.corpus.rows_of(query.candidates)
-        texts = [verbalise(one) for one in benchmark.corpus.triples.take(rows)]
+        texts = [verbalize(item) for item in benchmark.corpus.triples.take(rows)]
         scores = plain.predict([(query.text, text) for text in texts], activation_fn=torch.nn.Identity())
         assert ranking.scores == pytest.approx(np.sort(scores)[::-1][:30], abs=1e-4)
         assert set(ranking.ids) <= set(query.candidates or ())
@@ -364,7 +364,7 @@ def test_it_runs_on_real_records(trained: TrainedStage, data_folder: Path, tmp_p
     path = str(data_folder / "cwq" / "rog_style_cwq.jsonl")
     benchmark = registry.load("cwq:test", {"path": path})
     component = hybrid(str(trained.folder), "minilm")
-    index = component.build(Services(artefacts=tmp_path, device="cpu")).index(benchmark.corpus)
+    index = component.build(Services(artifacts=tmp_path, device="cpu")).index(benchmark.corpus)
     questions = benchmark.questions[:20]
     for question, ranking in zip(questions, index.retrieve([q.query() for q in questions], 10), strict=True):
         assert len(ranking.ids) == min(10, len(question.candidates or ()))

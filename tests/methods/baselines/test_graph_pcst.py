@@ -132,8 +132,8 @@ def test_only_the_nodes_closest_to_the_question_get_prizes() -> None:
 
 def test_edges_of_one_similarity_share_a_prize_that_falls_with_its_rank() -> None:
     # Ranks by hand: .9 twice → min(3/2, 2.97) = 1.5; .5 once → min(2, 1.485) = 1.485; .1 thrice → min(1/3, …).
-    found = edge_prizes(np.array([0.5, 0.9, 0.1, 0.9, 0.1, 0.1, -0.3]), 3)
-    assert found == pytest.approx([1.485, 1.5, 1 / 3, 1.5, 1 / 3, 1 / 3, 0])
+    result = edge_prizes(np.array([0.5, 0.9, 0.1, 0.9, 0.1, 0.1, -0.3]), 3)
+    assert result == pytest.approx([1.485, 1.5, 1 / 3, 1.5, 1 / 3, 1 / 3, 0])
     # Fewer values than prizes: the best of two starts from 2, cut to 0.99 of it.
     assert edge_prizes(np.array([0.2, 0.4]), 5) == pytest.approx([1, 1.98])
     assert edge_prizes(np.array([0.2, 0.4]), 0).tolist() == [0, 0]
@@ -143,11 +143,11 @@ def test_edges_of_one_similarity_share_a_prize_that_falls_with_its_rank() -> Non
 @given(st.lists(st.sampled_from([-0.5, 0.0, 0.1, 0.2, 0.7]), min_size=1, max_size=30), st.integers(1, 6))
 def test_more_similar_edges_get_more_and_one_pays_for_itself(cosines: list[float], number: int) -> None:
     prizes = edge_prizes(np.array(cosines), number)
-    for one, other in itertools.combinations(range(len(cosines)), 2):
-        if cosines[one] == cosines[other]:
-            assert prizes[one] == prizes[other]
-        elif prizes[one] or prizes[other]:
-            assert (cosines[one] > cosines[other]) == (prizes[one] > prizes[other])
+    for item, other in itertools.combinations(range(len(cosines)), 2):
+        if cosines[item] == cosines[other]:
+            assert prizes[item] == prizes[other]
+        elif prizes[item] or prizes[other]:
+            assert (cosines[item] > cosines[other]) == (prizes[item] > prizes[other])
     assert prizes.max() > edge_cost(prizes, 0.5)
     assert edge_cost(prizes, 0.5) <= 0.5
 
@@ -188,7 +188,7 @@ class Letters:
     device = "cpu"
 
     def passages(self, texts: Any) -> np.ndarray:
-        return np.array([[text.lower().count(chr(97 + place)) for place in range(26)] for text in texts], np.float32)
+        return np.array([[text.lower().count(chr(97 + position)) for position in range(26)] for text in texts], np.float32)
 
     queries = passages
 
@@ -207,8 +207,8 @@ def test_triples_come_in_the_order_of_the_graph_and_the_notes_count_them() -> No
     index = index_of(FAMILY)
     for order in (FAMILY, FAMILY[::-1]):
         (ranking,) = index.retrieve([Query("q", "parents of ada", candidates=ids(order))], 100)
-        places = [ids(order).index(identifier) for identifier in ranking.ids]
-        assert places == sorted(places)
+        positions = [ids(order).index(identifier) for identifier in ranking.ids]
+        assert positions == sorted(positions)
         assert {triple_id(FAMILY[0]), triple_id(FAMILY[5])} <= set(ranking.ids)
         assert ranking.notes[NOTE]["triples"] == len(ranking.ids)
         assert ranking.notes[NOTE]["of"] == [6, 8]
@@ -285,7 +285,7 @@ def test_real_graphs_are_cut_to_a_connected_few(dataset: str, path: str, largest
     questions = [question for question in benchmark.questions if len(question.candidates or ()) <= largest]
     graphs = [benchmark.extra["graphs"][question.id] for question in questions]
     corpus = TripleCorpus.of_triples(triple for graph in graphs for triple in graph)
-    retriever = Component.of("g_retriever", {"preset": "minilm"}).build(Services(device="cpu", artefacts=tmp_path))
+    retriever = Component.of("g_retriever", {"preset": "minilm"}).build(Services(device="cpu", artifacts=tmp_path))
     index = retriever.index(corpus, tmp_path / "index")
     queries = [question.query() for question in questions]
     assert queries

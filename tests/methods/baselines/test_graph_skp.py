@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.baselines.graph.skp import NOT_A_TARGET, SEPARATOR, SkpObjective, Tokenised, contrastive, hidden_words, masked, tokenised
+from methods.baselines.graph.skp import NOT_A_TARGET, SEPARATOR, SkpObjective, Tokenized, contrastive, hidden_words, masked, tokenized
 
 torch = pytest.importorskip("torch")
 WORDS = ["moss", "old", "river_stone", "unused", "m.0abc", "the", "bridge,", "x1y2", "Ünü"]
@@ -23,9 +23,9 @@ def tokenizer(tiny_models: ModuleType) -> Any:
     return tiny_models.tokenizer("bert")
 
 
-def laid_out(texts: list[str], tokenizer: Any, length: int = 64, seed: int = 0) -> tuple[Tokenised, Any]:
-    found = tokenised(texts, tokenizer, length)
-    return found, masked(found, np.arange(len(texts)), hidden_words(found, seed))
+def laid_out(texts: list[str], tokenizer: Any, length: int = 64, seed: int = 0) -> tuple[Tokenized, Any]:
+    result = tokenized(texts, tokenizer, length)
+    return result, masked(result, np.arange(len(texts)), hidden_words(result, seed))
 
 
 # -- what is hidden ------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def laid_out(texts: list[str], tokenizer: Any, length: int = 64, seed: int = 0) 
 def test_one_word_with_all_its_pieces_is_hidden_and_everything_else_stays(
     tokenizer: Any, texts: list[list[str]], seed: int, length: int
 ) -> None:
-    found, batch = laid_out([" ".join(words) for words in texts], tokenizer, length, seed)
+    result, batch = laid_out([" ".join(words) for words in texts], tokenizer, length, seed)
     for row, words in enumerate(texts):
         # Naively: the pieces of one word after another, between [CLS] and [SEP], as far as they fit.
         pieces = [(number, piece) for number, word in enumerate(words) for piece in tokenizer.tokenize(word)]
@@ -51,34 +51,34 @@ def test_one_word_with_all_its_pieces_is_hidden_and_everything_else_stays(
         assert batch.attention[row].tolist() == [1] * size + [0] * (batch.ids.shape[1] - size)
         assert batch.ids[row, :size].tolist() == plain
         assert set(batch.ids[row, size:].tolist()) <= {tokenizer.pad_token_id}
-        places = np.flatnonzero(batch.labels[row] != NOT_A_TARGET)
+        positions = np.flatnonzero(batch.labels[row] != NOT_A_TARGET)
         candidates = {number for number, _ in pieces if words[number] != SEPARATOR}
-        assert found.counts[row] == len(candidates)
+        assert result.counts[row] == len(candidates)
         if not candidates:
-            assert not len(places)
+            assert not len(positions)
             assert (batch.copies[row] == batch.ids[row]).all()
             continue
-        chosen = pieces[places[0] - 1][0]
+        chosen = pieces[positions[0] - 1][0]
         assert chosen in candidates
-        assert places.tolist() == [1 + at for at, (number, _) in enumerate(pieces) if number == chosen]
-        assert (batch.copies[row, places] == tokenizer.mask_token_id).all()
-        assert (batch.labels[row, places] == batch.ids[row, places]).all()
-        rest = np.delete(np.arange(batch.ids.shape[1]), places)
+        assert positions.tolist() == [1 + at for at, (number, _) in enumerate(pieces) if number == chosen]
+        assert (batch.copies[row, positions] == tokenizer.mask_token_id).all()
+        assert (batch.labels[row, positions] == batch.ids[row, positions]).all()
+        rest = np.delete(np.arange(batch.ids.shape[1]), positions)
         assert (batch.copies[row, rest] == batch.ids[row, rest]).all()
 
 
 @pytest.mark.slow
 def test_every_word_is_hidden_as_often_as_the_others(tokenizer: Any) -> None:
-    found = tokenised(["old moss bridge river"] * 8000, tokenizer, 64)
-    counts = np.bincount(hidden_words(found, 3), minlength=4)
+    result = tokenized(["old moss bridge river"] * 8000, tokenizer, 64)
+    counts = np.bincount(hidden_words(result, 3), minlength=4)
     expected = 2000
     assert float(((counts - expected) ** 2 / expected).sum()) < 16.3  # chi-square, 3 degrees of freedom, p = 0.001
 
 
 def test_the_hidden_word_is_drawn_from_the_key(tokenizer: Any) -> None:
-    found = tokenised(["old moss bridge river"] * 50, tokenizer, 64)
-    assert (hidden_words(found, 1, "epoch", 0) == hidden_words(found, 1, "epoch", 0)).all()
-    assert (hidden_words(found, 1, "epoch", 0) != hidden_words(found, 1, "epoch", 1)).any()
+    result = tokenized(["old moss bridge river"] * 50, tokenizer, 64)
+    assert (hidden_words(result, 1, "epoch", 0) == hidden_words(result, 1, "epoch", 0)).all()
+    assert (hidden_words(result, 1, "epoch", 0) != hidden_words(result, 1, "epoch", 1)).any()
 
 
 def test_parts_of_a_batch_are_the_batch(tokenizer: Any) -> None:
@@ -94,8 +94,8 @@ def test_parts_of_a_batch_are_the_batch(tokenizer: Any) -> None:
 # -- the loss ------------------------------------------------------------------------------------------------------
 
 
-def cosine(one: Any, other: Any) -> float:
-    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
+def cosine(item: Any, other: Any) -> float:
+    return float(item @ other / (np.linalg.norm(item) * np.linalg.norm(other)))
 
 
 @settings(deadline=None, max_examples=40)
@@ -106,10 +106,10 @@ def test_the_contrastive_loss_is_that_of_a_loop(seed: int, count: int, temperatu
     for i in range(count):
         scores = [math.exp(cosine(texts[i], copies[j]) / temperature) for j in range(count)]
         losses.append(-math.log(scores[i] / sum(scores)))
-    found = contrastive(torch.from_numpy(texts), torch.from_numpy(copies), temperature)
-    assert float(found) == pytest.approx(sum(losses) / count, rel=1e-4, abs=1e-5)
+    result = contrastive(torch.from_numpy(texts), torch.from_numpy(copies), temperature)
+    assert float(result) == pytest.approx(sum(losses) / count, rel=1e-4, abs=1e-5)
     scaled = contrastive(torch.from_numpy(texts * 7), torch.from_numpy(copies * 0.3), temperature)
-    assert float(scaled) == pytest.approx(float(found), rel=1e-4, abs=1e-5)
+    assert float(scaled) == pytest.approx(float(result), rel=1e-4, abs=1e-5)
 
 
 def test_a_text_alone_has_nothing_to_be_told_from() -> None:
@@ -120,7 +120,7 @@ KINDS = ["Bert", "DistilBert"]
 
 
 def gradients(model: Any) -> Any:
-    return torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,7 +129,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_models: ModuleType, 
     model = tiny_models.masked_language_model(kind).train()
     _, batch = laid_out(TEXTS, tokenizer)
     figures = SkpObjective(model, vector, 0.2, 0.5, part=64).backward(batch, ("seed", 0))
-    found = gradients(model)
+    result = gradients(model)
     # Naively: text by text, the plain forward pass, every logit.
     model.zero_grad()
     hidden, vectors = [], [[], []]
@@ -137,8 +137,8 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_models: ModuleType, 
     for row in range(len(batch)):
         size = int(batch.attention[row].sum())
         text, copy = (model(torch.from_numpy(ids[row : row + 1, :size]), output_hidden_states=True) for ids in (batch.ids, batch.copies))
-        for place in np.flatnonzero(batch.labels[row] != NOT_A_TARGET):
-            hidden.append(-copy.logits[0, place].log_softmax(0)[batch.labels[row, place]])
+        for position in np.flatnonzero(batch.labels[row] != NOT_A_TARGET):
+            hidden.append(-copy.logits[0, position].log_softmax(0)[batch.labels[row, position]])
         for side, output in enumerate((text, copy)):
             states = output.hidden_states[-1][0]
             empty = torch.zeros(width - size, states.shape[1])
@@ -152,32 +152,32 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_models: ModuleType, 
     assert figures["loss"] == pytest.approx(float(expected.detach()), rel=1e-5)
     assert figures["masked"] == pytest.approx(float(torch.stack(hidden).mean().detach()), rel=1e-5)
     assert figures["contrastive"] == pytest.approx(float(torch.stack(apart).mean().detach()), rel=1e-4)
-    assert torch.allclose(found, gradients(model), atol=2e-5)
+    assert torch.allclose(result, gradients(model), atol=2e-5)
 
 
 @pytest.mark.parametrize("vector", ["first", "flatten"])
 def test_a_batch_in_parts_has_the_gradient_of_the_whole(tiny_models: ModuleType, tokenizer: Any, vector: Any) -> None:
     model = tiny_models.masked_language_model().train()
     _, batch = laid_out(TEXTS, tokenizer)
-    found = []
+    results = []
     for part in (64, 2, 1):
         model.zero_grad()
         figures = SkpObjective(model, vector, 0.2, 0.5, part).backward(batch, ("seed", 0))
-        found.append((figures["loss"], gradients(model)))
-    for loss, gradient in found[1:]:
-        assert loss == pytest.approx(found[0][0], rel=1e-5)
-        assert torch.allclose(gradient, found[0][1], atol=2e-5)
+        results.append((figures["loss"], gradients(model)))
+    for loss, gradient in results[1:]:
+        assert loss == pytest.approx(results[0][0], rel=1e-5)
+        assert torch.allclose(gradient, results[0][1], atol=2e-5)
 
 
 def test_dropout_is_that_of_the_step_in_both_passes(tiny_models: ModuleType, tokenizer: Any) -> None:
     model = tiny_models.masked_language_model(dropout=0.3).train()
     _, batch = laid_out(TEXTS, tokenizer)
-    found = []
+    results = []
     for seed in (0, 0, 1):
         model.zero_grad()
         torch.rand(seed + 1)
         figures = SkpObjective(model, "first", 0.2, 0.5, part=2).backward(batch, ("seed", seed))
-        found.append((figures["loss"], gradients(model)))
-    assert found[0][0] == found[1][0]
-    assert torch.equal(found[0][1], found[1][1])
-    assert found[0][0] != found[2][0]
+        results.append((figures["loss"], gradients(model)))
+    assert results[0][0] == results[1][0]
+    assert torch.equal(results[0][1], results[1][1])
+    assert results[0][0] != results[2][0]

@@ -19,7 +19,7 @@ from benchmarks.worlds.dataset import CARD
 from methods.api import Services
 from methods.baselines.graph import skp
 from methods.baselines.graph.skp import SkpTraining, SkpTrainingConfig, unit_texts
-from methods.graphs.triples import LineariseConfig, graph_of
+from methods.graphs.triples import LinearizeConfig, graph_of
 from methods.training import Silent, TrainedStage, Workshop
 from methods.training.loop import accelerator
 
@@ -50,7 +50,7 @@ def base(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path_facto
 
 
 def options(base: str, **changes: Any) -> SkpTrainingConfig:
-    given = {
+    settings = {
         "graph": ["worlds/graph:train"],
         "base": base,
         "epochs": 2,
@@ -62,11 +62,11 @@ def options(base: str, **changes: Any) -> SkpTrainingConfig:
         "seed": 5,
         **changes,
     }
-    return SkpTrainingConfig.model_validate(given)
+    return SkpTrainingConfig.model_validate(settings)
 
 
 def train(config: SkpTrainingConfig, folder: Path, progress: Any = None) -> TrainedStage:
-    services = Services(config.seed, folder / "artefacts", "cpu")
+    services = Services(config.seed, folder / "artifacts", "cpu")
     workshop = Workshop(folder / "work", folder / "checkpoints", services, progress or Silent())
     [stage] = SkpTraining(config).run(workshop)
     return stage
@@ -171,7 +171,7 @@ def test_a_subgraph_is_the_triples_of_a_head() -> None:
     triples = [("a", "r", "b"), ("c", "r", "d"), ("a", "x.s", "e"), ("a", "r", "f"), ("c", "r", "c")]
     corpus = TripleCorpus.of_triples(triples)
     graph = graph_of([Benchmark(DataReference("cwq", None, "train"), 1, CARD, [], corpus)], [corpus], ())
-    plain = LineariseConfig.model_validate({})
+    plain = LinearizeConfig.model_validate({})
     assert unit_texts(graph, "triple", plain, 16) == ["a r b", "c r d", "a s e", "a r f", "c r c"]
     assert unit_texts(graph, "subgraph", plain, 16) == ["a r b | a s e | a r f", "c r d | c r c"]
     assert unit_texts(graph, "subgraph", plain, 2) == ["a r b | a s e", "c r d | c r c", "a r f"]
@@ -180,7 +180,7 @@ def test_a_subgraph_is_the_triples_of_a_head() -> None:
 def test_triples_that_read_alike_are_one_text() -> None:
     corpus = TripleCorpus.of_triples([("a", "x.r", "b"), ("a", "y.r", "b")])
     graph = graph_of([Benchmark(DataReference("cwq", None, "train"), 1, CARD, [], corpus)], [corpus], ())
-    assert unit_texts(graph, "triple", LineariseConfig.model_validate({}), 1) == ["a r b"]
+    assert unit_texts(graph, "triple", LinearizeConfig.model_validate({}), 1) == ["a r b"]
 
 
 def test_a_base_without_an_encoder_is_refused(graph: Any, tiny_models: ModuleType, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_base_without_an_encoder_is_refused(graph: Any, tiny_models: ModuleTyp
 
     folder = tiny_models.save(tmp_path / "base", "bert", tiny_models.masked_language_model("Bert"))
     weights = load_file(folder / "model.safetensors")
-    head = {name: one for name, one in weights.items() if name.startswith("cls.")}
+    head = {name: item for name, item in weights.items() if name.startswith("cls.")}
     assert 0 < len(head) < len(weights)
     save_file(head, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(UserError, match="its encoder is incomplete"):

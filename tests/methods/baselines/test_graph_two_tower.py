@@ -19,7 +19,7 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Services
 from methods.baselines.graph.two_towers import DprTriples
-from methods.graphs.triples import linearise
+from methods.graphs.triples import linearize
 from methods.registry import Component
 
 torch = pytest.importorskip("torch")
@@ -48,12 +48,12 @@ def vectors(folder: str, texts: list[str], pooling: str) -> Any:
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    found = []
+    results = []
     for text in texts:
         with torch.inference_mode():
             states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
-        found.append((states[0] if pooling == "first" else states.mean(0)).numpy())
-    return np.array(found, dtype=np.float64)
+        results.append((states[0] if pooling == "first" else states.mean(0)).numpy())
+    return np.array(results, dtype=np.float64)
 
 
 def best(question: Any, triples: Any, similarity: str) -> list[int]:
@@ -63,7 +63,7 @@ def best(question: Any, triples: Any, similarity: str) -> list[int]:
 
 
 def build(identifier: str, folder: Path | None = None, **config: Any) -> Any:
-    return Component.of(identifier, config).build(Services(artefacts=folder, device="cpu"))
+    return Component.of(identifier, config).build(Services(artifacts=folder, device="cpu"))
 
 
 def of(rows: list[int]) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def of(rows: list[int]) -> tuple[str, ...]:
 def test_triples_come_in_the_order_of_their_similarity(
     corpus: TripleCorpus, bert: str, pooling: str, similarity: str, tmp_path: Path
 ) -> None:
-    order = best(vectors(bert, [QUESTION], pooling)[0], vectors(bert, [linearise(one) for one in TRIPLES], pooling), similarity)
+    order = best(vectors(bert, [QUESTION], pooling)[0], vectors(bert, [linearize(triple) for triple in TRIPLES], pooling), similarity)
     index = build("two_tower", tmp_path, model=bert, pooling=pooling, similarity=similarity).index(corpus)
     graph = random.Random(3).sample(range(len(TRIPLES)), 20)
     candidates = tuple(triple_id(TRIPLES[row]) for row in graph)
@@ -87,21 +87,21 @@ def test_triples_come_in_the_order_of_their_similarity(
 @pytest.mark.slow
 def test_nothing_is_told_apart_by_first_tokens_as_well_as_by_means(corpus: TripleCorpus) -> None:
     """MiniLM was trained with means: a check on which pooling is which, with real weights."""
-    asked = Query("q", "Where was the painter born?")
-    found = {}
+    query = Query("q", "Where was the painter born?")
+    results = {}
     for pooling in ("first", "mean"):
         index = build("two_tower", model="minilm", pooling=pooling).index(corpus)
-        found[pooling] = index.retrieve([asked], len(TRIPLES))[0]
-    top = TRIPLES[[triple_id(one) for one in TRIPLES].index(found["mean"].ids[0])]
+        results[pooling] = index.retrieve([query], len(TRIPLES))[0]
+    top = TRIPLES[[triple_id(triple) for triple in TRIPLES].index(results["mean"].ids[0])]
     assert "painter" in top
-    spread = {name: np.ptp(ranking.scores) for name, ranking in found.items()}
+    spread = {name: np.ptp(ranking.scores) for name, ranking in results.items()}
     assert spread["first"] != spread["mean"]
 
 
 @pytest.mark.slow
 def test_relations_are_written_as_asked_for(corpus: TripleCorpus, bert: str) -> None:
-    full = build("two_tower", model=bert, linearise={"rel": "full", "underscores": "space"}).index(corpus)
-    texts = [linearise(one, "full", "space") for one in TRIPLES]
+    full = build("two_tower", model=bert, linearize={"rel": "full", "underscores": "space"}).index(corpus)
+    texts = [linearize(triple, "full", "space") for triple in TRIPLES]
     order = best(vectors(bert, [QUESTION], "first")[0], vectors(bert, texts, "first"), "cosine")
     assert full.retrieve([Query("q", QUESTION)], 10)[0].ids == of(order[:10])
 
@@ -123,13 +123,13 @@ def test_a_corpus_of_passages_is_refused(bert: str) -> None:
 def towers(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     import transformers
 
-    found = {}
+    results = {}
     for name, kind in (("model", "DPRContextEncoder"), ("query_model", "DPRQuestionEncoder")):
-        torch.manual_seed(len(found))
+        torch.manual_seed(len(results))
         options = tiny_models.config("DPR", len(tiny_models.tokenizer("bert")))
         model = tiny_models.scaled(getattr(transformers, kind)(options))
-        found[name] = str(tiny_models.save(tmp_path_factory.mktemp(name), "bert", model))
-    return found
+        results[name] = str(tiny_models.save(tmp_path_factory.mktemp(name), "bert", model))
+    return results
 
 
 def dpr_vectors(folder: str, kind: str, texts: Sequence[str | tuple[str, str]]) -> Any:
@@ -139,27 +139,27 @@ def dpr_vectors(folder: str, kind: str, texts: Sequence[str | tuple[str, str]]) 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.inference_mode():
         inputs = [(text,) if isinstance(text, str) else text for text in texts]
-        rows = [model(**tokenizer(*one, return_tensors="pt")).pooler_output[0].numpy() for one in inputs]
+        rows = [model(**tokenizer(*item, return_tensors="pt")).pooler_output[0].numpy() for item in inputs]
     return np.array(rows, dtype=np.float64)
 
 
 @pytest.mark.slow
 def test_dpr_compares_its_two_towers_by_dot_products(corpus: TripleCorpus, towers: dict[str, str]) -> None:
-    asked = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
-    triples = dpr_vectors(towers["model"], "DPRContextEncoder", [linearise(one) for one in TRIPLES])
+    query = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
+    triples = dpr_vectors(towers["model"], "DPRContextEncoder", [linearize(triple) for triple in TRIPLES])
     ranking = build("dpr_nq", **towers).index(corpus).retrieve([Query("q", QUESTION)], 10)[0]
-    assert ranking.ids == of(best(asked, triples, "dot")[:10])
-    assert ranking.scores == pytest.approx(sorted((triples @ asked).tolist(), reverse=True)[:10], rel=1e-4)
+    assert ranking.ids == of(best(query, triples, "dot")[:10])
+    assert ranking.scores == pytest.approx(sorted((triples @ query).tolist(), reverse=True)[:10], rel=1e-4)
 
 
 @pytest.mark.slow
 def test_dpr_may_read_the_head_of_a_triple_as_its_title(corpus: TripleCorpus, towers: dict[str, str]) -> None:
-    asked = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
-    pairs = [(head, linearise((head, relation, tail))) for head, relation, tail in TRIPLES]
+    query = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
+    pairs = [(head, linearize((head, relation, tail))) for head, relation, tail in TRIPLES]
     triples = dpr_vectors(towers["model"], "DPRContextEncoder", pairs)
     ranking = build("dpr_nq", **towers, title="head").index(corpus).retrieve([Query("q", QUESTION)], 10)[0]
-    assert ranking.ids == of(best(asked, triples, "dot")[:10])
-    assert ranking.scores == pytest.approx(sorted((triples @ asked).tolist(), reverse=True)[:10], rel=1e-4)
+    assert ranking.ids == of(best(query, triples, "dot")[:10])
+    assert ranking.scores == pytest.approx(sorted((triples @ query).tolist(), reverse=True)[:10], rel=1e-4)
     untitled = build("dpr_nq", **towers).index(corpus).retrieve([Query("q", QUESTION)], 10)[0]
     assert untitled.scores != pytest.approx(ranking.scores, rel=1e-3)
 
@@ -175,7 +175,7 @@ def test_dpr_prepares_texts_as_its_authors_did(towers: dict[str, str]) -> None:
 def test_dprs_published_encoders_are_the_default() -> None:
     config = Component.of("dpr_nq").config
     assert (config.model, config.query_model) == ("facebook/dpr-ctx_encoder-single-nq-base", "facebook/dpr-question_encoder-single-nq-base")
-    assert config.encoder.normalise is False
+    assert config.encoder.normalize is False
     assert config.encoder.max_length == 256
     assert DprTriples.__mro__[1].__name__ == "TripleRetriever"
 
@@ -197,12 +197,12 @@ def test_skp_is_one_encoder_on_both_sides_and_writes_triples_as_in_pretraining(
     folder = tmp_path / "skp"
     shutil.copytree(bert, folder)
     tiny_models.layout(folder, 64, [tiny_models.pooling("cls")], {"query": "", "document": ""})
-    written = {"linearise": {"rel": "full", "underscores": "space"}}
+    written = {"linearize": {"rel": "full", "underscores": "space"}}
     (folder / "ragmeter.json").write_text(json.dumps({"method": "skp", "config": written, "sha256": "0"}))
     Component.of("skp", {"model": str(folder)}).preflight()
     for config, pooling in (({}, "first"), ({"pooling": "mean"}, "mean")):
         index = build("skp", model=str(folder), **config).index(corpus)
-        texts = [linearise(one, "full", "space") for one in TRIPLES]
+        texts = [linearize(triple, "full", "space") for triple in TRIPLES]
         order = best(vectors(bert, [QUESTION], pooling)[0], vectors(bert, texts, pooling), "cosine")
         assert index.retrieve([Query("q", QUESTION)], 10)[0].ids == of(order[:10])
 
@@ -220,11 +220,13 @@ def test_real_questions_find_triples_of_their_own_graphs(data_folder: Path, tmp_
         assert len(ranking.ids) == min(5, len(question.candidates or ()))
         assert set(ranking.ids) <= set(question.candidates or ())
     # MiniLM brings a triple with an answer to the top far more often than five triples drawn by chance would.
-    found = [
+    results = [
         any(
             set(question.answers) & set(triple)
-            for triple in benchmark.corpus.triples.take(np.array([benchmark.corpus.row(one) for one in ranking.ids], dtype=np.int64))
+            for triple in benchmark.corpus.triples.take(
+                np.array([benchmark.corpus.row(identifier) for identifier in ranking.ids], dtype=np.int64)
+            )
         )
         for question, ranking in zip(questions, rankings, strict=True)
     ]
-    assert np.mean(found) >= 0.5
+    assert np.mean(results) >= 0.5

@@ -65,10 +65,10 @@ def test_only_retrievers_can_be_fused() -> None:
 
 
 def test_another_option_of_a_part_is_another_method() -> None:
-    one = Component.of("hybrid", {"retrievers": [{"id": "bm25"}]})
+    item = Component.of("hybrid", {"retrievers": [{"id": "bm25"}]})
     same = Component.of("hybrid", {"retrievers": ["bm25"]})
     other = Component.of("hybrid", {"retrievers": [{"id": "bm25", "config": {"k1": 0.9}}]})
-    assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert item.fingerprint == same.fingerprint != other.fingerprint
 
 
 def test_fusing_one_retriever_keeps_its_order_and_shares_its_index(ground: Any, build: Any, tmp_path: Any) -> None:
@@ -77,5 +77,5 @@ def test_fusing_one_retriever_keeps_its_order_and_shares_its_index(ground: Any, 
     fused = build("hybrid", retrievers=["bm25"]).index(ground.corpus, tmp_path / "own").retrieve(queries, 10)
     assert [ranking.ids for ranking in fused] == [ranking.ids for ranking in alone]
     shared = f"{Component.of('bm25').fingerprint}-{ground.corpus.fingerprint}"
-    assert (tmp_path / "artefacts" / "indexes" / shared / "complete.json").exists()
+    assert (tmp_path / "artifacts" / "indexes" / shared / "complete.json").exists()
     assert not (tmp_path / "own").exists()

@@ -49,8 +49,8 @@ def question_in(request: ChatRequest) -> str:
 
 def hyde(url: str, services: Services | None = None, **config: Any) -> Any:
     llm = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "attempts": 2}
-    given = {"llm": {**llm, **config.pop("llm", {})}, "dense": {**ENCODER, **config.pop("dense", {})}, **config}
-    return Component.of("hyde", given).build(services or Services(device="cpu"))
+    options = {"llm": {**llm, **config.pop("llm", {})}, "dense": {**ENCODER, **config.pop("dense", {})}, **config}
+    return Component.of("hyde", options).build(services or Services(device="cpu"))
 
 
 def ranked(says: Says, ground: Any, count: int = 4, k: int = 8, **config: Any) -> list[Ranking]:
@@ -68,10 +68,10 @@ def plain(ground: Any, count: int = 4, k: int = 8, **options: Any) -> list[Ranki
     return list(dense.index(ground.corpus).retrieve(queries(ground, count), k))
 
 
-def close(found: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
-    assert [ranking.ids for ranking in found] == [ranking.ids for ranking in expected]
-    for one, other in zip(found, expected, strict=True):
-        assert one.scores == pytest.approx(other.scores, abs=2e-6)
+def close(results: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
+    assert [ranking.ids for ranking in results] == [ranking.ids for ranking in expected]
+    for item, other in zip(results, expected, strict=True):
+        assert item.scores == pytest.approx(other.scores, abs=2e-6)
 
 
 @pytest.mark.slow
@@ -89,10 +89,10 @@ def test_copies_of_the_question_are_plain_retrieval(ground: Any) -> None:
 @pytest.mark.slow
 def test_the_vector_is_the_mean_of_question_and_passages(ground: Any) -> None:
     texts = ["A baker of Lorn.", "Kestle is far from Hulme."]
-    found = ranked(lambda request, number: texts[number], ground, samples=2, k=len(ground.corpus), count=2)
+    results = ranked(lambda request, number: texts[number], ground, samples=2, k=len(ground.corpus), count=2)
     encoder = Component.of("dense", ENCODER).build(Services(device="cpu")).encoder
     passages = encoder.passages([passage.full_text for passage in ground.corpus]).astype(np.float64)
-    for query, ranking in zip(queries(ground, 2), found, strict=True):
+    for query, ranking in zip(queries(ground, 2), results, strict=True):
         vectors = encoder.passages([query.text, *texts]).astype(np.float64)
         scores = dict(zip(ground.corpus.ids, passages @ vectors.mean(axis=0), strict=True))
         assert ranking.scores == pytest.approx([scores[name] for name in ranking.ids], abs=2e-6)
@@ -116,10 +116,10 @@ def test_without_its_instruction_a_question_is_encoded_as_passages_are(ground: A
 
 
 def test_an_empty_reply_falls_back_to_the_question_and_says_so(ground: Any) -> None:
-    found = ranked(lambda request, number: "", ground, samples=2)
-    close(found, plain(ground))
-    assert all(ranking.notes[NOTE]["passages"] == 0 for ranking in found)
-    assert all("empty" in ranking.notes[NOTE]["failed"][0] for ranking in found)
+    results = ranked(lambda request, number: "", ground, samples=2)
+    close(results, plain(ground))
+    assert all(ranking.notes[NOTE]["passages"] == 0 for ranking in results)
+    assert all("empty" in ranking.notes[NOTE]["failed"][0] for ranking in results)
 
 
 @pytest.mark.slow
@@ -129,11 +129,11 @@ def test_one_failed_call_leaves_the_other_passages(ground: Any) -> None:
             raise Refused(400, "content policy")
         return "A baker of Lorn."
 
-    found = ranked(says, ground, samples=2, count=1)
+    result = ranked(says, ground, samples=2, count=1)
     expected = ranked(lambda request, number: "A baker of Lorn.", ground, samples=1, count=1)
-    close(found, expected)
-    assert found[0].notes[NOTE]["passages"] == 1
-    assert "content policy" in found[0].notes[NOTE]["failed"][0]
+    close(result, expected)
+    assert result[0].notes[NOTE]["passages"] == 1
+    assert "content policy" in result[0].notes[NOTE]["failed"][0]
 
 
 def test_a_passage_ends_at_two_blank_lines() -> None:
@@ -143,7 +143,7 @@ def test_a_passage_ends_at_two_blank_lines() -> None:
 @pytest.mark.slow
 def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp_path: Path) -> None:
     requests: list[ChatRequest] = []
-    services = Services(device="cpu", cache=tmp_path / "replies.sqlite", artefacts=tmp_path / "artefacts")
+    services = Services(device="cpu", cache=tmp_path / "replies.sqlite", artifacts=tmp_path / "artifacts")
     with endpoint(lambda request, number: f"Passage {number}.", requests) as url:
         first = hyde(url, services).index(ground.corpus).retrieve(queries(ground, 2), 5)
         again = hyde(url, services).index(ground.corpus).retrieve(queries(ground, 2), 5)
@@ -151,9 +151,9 @@ def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp
     assert again == first
     usage = first[0].usage
     assert (usage.model_calls, usage.prompt_tokens, usage.completion_tokens) == (8, 88, 40)
-    said = requests[0].body
-    assert (said["temperature"], said["top_p"], said["max_tokens"]) == (0.7, 1.0, 512)
-    assert said["stop"] == ["\n\n\n"]
+    response = requests[0].body
+    assert (response["temperature"], response["top_p"], response["max_tokens"]) == (0.7, 1.0, 512)
+    assert response["stop"] == ["\n\n\n"]
 
 
 def test_what_retrieval_cost_and_noted_reaches_the_prediction(ground: Any) -> None:

@@ -71,10 +71,10 @@ def test_the_output_is_a_permutation_of_whatever_comes_in(name: str, options: di
         for text in (texts, (ODD * 5)[:size], ["old painter"] * size):
             corpus = corpus_of(text)
             given = as_given(corpus)
-            found = reranker.rerank([QUERY], [given], corpus)[0]
-            assert sorted(found.ids) == sorted(given.ids)
-            assert len(found.scores) == size
-            assert list(found.scores) == sorted(found.scores, reverse=True)
+            result = reranker.rerank([QUERY], [given], corpus)[0]
+            assert sorted(result.ids) == sorted(given.ids)
+            assert len(result.scores) == size
+            assert list(result.scores) == sorted(result.scores, reverse=True)
 
 
 @pytest.mark.parametrize("name", RERANKERS)
@@ -92,10 +92,10 @@ def test_order_and_company_of_the_candidates_change_no_score(name: str, options:
     reranker = built(name, options)
     rng = random.Random(1)
     corpus = corpus_of([" ".join(rng.choices(["old", "stone", "bridge", "painter", "born", "river"], k=7)) for _ in range(25)])
-    asked = [QUERY, Query("r", "stone bridge"), Query("s", "")]
-    rankings = [Ranking(query.id, corpus.ids[n:], (0.0,) * (25 - n)) for n, query in enumerate(asked)]
-    together = reranker.rerank(asked, rankings, corpus)
-    assert together == [reranker.rerank([q], [r], corpus)[0] for q, r in zip(asked, rankings, strict=True)]
+    queries = [QUERY, Query("r", "stone bridge"), Query("s", "")]
+    rankings = [Ranking(query.id, corpus.ids[n:], (0.0,) * (25 - n)) for n, query in enumerate(queries)]
+    together = reranker.rerank(queries, rankings, corpus)
+    assert together == [reranker.rerank([q], [r], corpus)[0] for q, r in zip(queries, rankings, strict=True)]
     shuffled = list(corpus.ids)
     rng.shuffle(shuffled)
     again = reranker.rerank([QUERY], [Ranking("q", tuple(shuffled), (0.0,) * 25)], corpus)[0]
@@ -106,10 +106,10 @@ def test_order_and_company_of_the_candidates_change_no_score(name: str, options:
 def test_below_the_depth_the_order_stays(name: str, options: dict[str, dict[str, Any]]) -> None:
     corpus = corpus_of(["river", "moss", "old painter", "the painter born old", "stone", "old painter born where"])
     given = as_given(corpus)
-    found = built(name, options, depth=4).rerank([QUERY], [given], corpus)[0]
-    assert set(found.ids[:4]) == set(given.ids[:4])
-    assert found.ids[4:] == given.ids[4:]
-    assert list(found.scores) == sorted(found.scores, reverse=True)
+    result = built(name, options, depth=4).rerank([QUERY], [given], corpus)[0]
+    assert set(result.ids[:4]) == set(given.ids[:4])
+    assert result.ids[4:] == given.ids[4:]
+    assert list(result.scores) == sorted(result.scores, reverse=True)
 
 
 def test_every_reranker_that_runs_offline_is_tested_here() -> None:
@@ -123,12 +123,12 @@ def test_every_reranker_that_runs_offline_is_tested_here() -> None:
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), max_size=12), st.integers(0, 5))
 def test_scores_sort_stably_and_the_rest_follows(scores: list[float], rest: int) -> None:
     ids = tuple(f"p{number}" for number in range(len(scores) + rest))
-    found = reordered(QUERY, Ranking("other", ids, (0.0,) * len(ids)), np.array(scores))
-    expected = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
-    assert found.query_id == "q"
-    assert found.ids == (*(ids[place] for place in expected), *ids[len(scores) :])
-    assert list(found.scores) == sorted(found.scores, reverse=True)
-    assert len(set(found.scores[len(scores) :])) == rest
+    result = reordered(QUERY, Ranking("other", ids, (0.0,) * len(ids)), np.array(scores))
+    expected = sorted(range(len(scores)), key=lambda position: (-scores[position], position))
+    assert result.query_id == "q"
+    assert result.ids == (*(ids[position] for position in expected), *ids[len(scores) :])
+    assert list(result.scores) == sorted(result.scores, reverse=True)
+    assert len(set(result.scores[len(scores) :])) == rest
 
 
 # -- BM25 --
@@ -182,13 +182,13 @@ def test_bm25_takes_its_statistics_from_where_it_is_told() -> None:
     first = {}
     for statistics in ("corpus", "candidates"):
         reranker = Component.of("bm25_reranker", {**PLAIN, "statistics": statistics}).build(Services())
-        found = reranker.rerank([Query("q", "stone bridge")], [given], corpus)[0]
-        first[statistics] = corpus.get(found.ids[:1])[0].text
+        result = reranker.rerank([Query("q", "stone bridge")], [given], corpus)[0]
+        first[statistics] = corpus.get(result.ids[:1])[0].text
     assert first == {"corpus": "stone old", "candidates": "bridge old"}
 
 
 def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp_path: Path) -> None:
-    services = Services(artefacts=tmp_path)
+    services = Services(artifacts=tmp_path)
     query = ground.questions[0].query()
     retrieved = assemble(Component.of("bm25"), services, reader=Component.of("retrieval_only"), k=5)
     retrieved.index(ground.corpus)
@@ -196,8 +196,8 @@ def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp
     before = sorted(tmp_path.rglob("complete.json"))
     reranker = Component.of("bm25_reranker").build(services)
     ids = ground.corpus.ids
-    found = reranker.rerank([query], [Ranking(query.id, ids, (0.0,) * len(ids))], ground.corpus)[0]
-    assert [(one.id, one.score) for one in expected] == [pair for pair in zip(found.ids, found.scores, strict=True) if pair[1] > 0][
+    result = reranker.rerank([query], [Ranking(query.id, ids, (0.0,) * len(ids))], ground.corpus)[0]
+    assert [(item.id, item.score) for item in expected] == [pair for pair in zip(result.ids, result.scores, strict=True) if pair[1] > 0][
         : len(expected)
     ]
     assert sorted(tmp_path.rglob("complete.json")) == before != []
@@ -213,18 +213,18 @@ def test_a_bi_encoder_ranks_as_dense_retrieval_does(ground: Any) -> None:
     expected = dense.retrieve([query], len(ground.corpus))[0]
     reranker = Component.of("bi_encoder").build(Services(device="cpu"))
     ids = ground.corpus.ids
-    found = reranker.rerank([query], [Ranking(query.id, ids, (0.0,) * len(ids))], ground.corpus)[0]
-    assert found.scores == pytest.approx(expected.scores, abs=1e-5)
-    assert found.ids[:5] == expected.ids[:5]
-    assert max(found.scores) <= 1 + 1e-6
+    result = reranker.rerank([query], [Ranking(query.id, ids, (0.0,) * len(ids))], ground.corpus)[0]
+    assert result.scores == pytest.approx(expected.scores, abs=1e-5)
+    assert result.ids[:5] == expected.ids[:5]
+    assert max(result.scores) <= 1 + 1e-6
 
 
 def test_mgte_is_there_as_reranker_and_as_embedding_model() -> None:
     reranker, embedding = (
-        Component.of(*one).config for one in (("cross_encoder", {"preset": "mgte"}), ("bi_encoder", {"preset": "gte-multilingual-base"}))
+        Component.of(*item).config for item in (("cross_encoder", {"preset": "mgte"}), ("bi_encoder", {"preset": "gte-multilingual-base"}))
     )
     assert reranker.model == "Alibaba-NLP/gte-multilingual-reranker-base"  # type: ignore[attr-defined]
-    assert (embedding.model, embedding.pooling, embedding.normalise) == (  # type: ignore[attr-defined]
+    assert (embedding.model, embedding.pooling, embedding.normalize) == (  # type: ignore[attr-defined]
         "Alibaba-NLP/gte-multilingual-base",
         "cls",
         True,
@@ -240,12 +240,12 @@ def test_late_interaction_scores_every_candidate_by_its_tokens(options: dict[str
 
     texts = ["old painter", "the stone bridge", "who was born where", "old painter", "moss"]
     corpus = corpus_of(texts)
-    found = built("late_interaction", options).scores(QUERY, corpus.ids, corpus)
+    result = built("late_interaction", options).scores(QUERY, corpus.ids, corpus)
     model = LateInteraction(LateInteractionConfig(**options["late_interaction"]), "cpu")
-    asked = model.queries([QUERY.text])[0]
-    by_loop = [sum(max(float(q @ p) for p in model.passages([text])[0]) for q in asked) for text in texts]
-    assert found.tolist() == pytest.approx(by_loop, abs=1e-3)
-    assert found[0] == found[3]
+    queries = model.queries([QUERY.text])[0]
+    by_loop = [sum(max(float(q @ p) for p in model.passages([text])[0]) for q in queries) for text in texts]
+    assert result.tolist() == pytest.approx(by_loop, abs=1e-3)
+    assert result[0] == result[3]
 
 
 # -- a retriever's own order, and what answer strings could make of it --
@@ -276,8 +276,8 @@ def test_what_holds_an_answer_comes_first_and_each_half_keeps_its_order() -> Non
     control.prepare([question])
     control.index(corpus)
     evidence = next(iter(control.answer([question.gold_query()]))).evidence
-    found = [corpus.get([item.id])[0].text for item in evidence]
-    assert found == [texts[1], texts[4], texts[0], texts[2], texts[3], texts[5]]
+    results = [corpus.get([item.id])[0].text for item in evidence]
+    assert results == [texts[1], texts[4], texts[0], texts[2], texts[3], texts[5]]
 
 
 def test_no_ranking_of_the_same_passages_finds_answers_earlier(ground: Any) -> None:

@@ -78,7 +78,7 @@ class Searching:
         self.asked += [query.text for query in queries]
         start = [sum(map(ord, query.text)) % len(CORPUS) for query in queries]
         ids = [tuple(CORPUS.ids[(first + n) % len(CORPUS)] for n in range(k)) for first in start]
-        return [Ranking(query.id, found, tuple(1 / (1 + n) for n in range(k))) for query, found in zip(queries, ids, strict=True)]
+        return [Ranking(query.id, result, tuple(1 / (1 + n) for n in range(k))) for query, result in zip(queries, ids, strict=True)]
 
 
 def says(prompt: str) -> Generation:
@@ -171,7 +171,7 @@ def test_the_passages_of_the_chosen_path_come_in_the_order_found_each_once() -> 
     # The likeliest path: the one whose last query is decomposed twice.
     grown, _, _ = tree(weigh=lambda text: -1.0 / (1 + text.count(QUERY_TOKENS[1])), select="perplexity", per_query=3)
     (ranking,) = RqRagIndex(grown).retrieve([QUERY], 4)
-    first, second = (found.ids for found in Searching().retrieve([Query("", "Deco0"), Query("", "Deco1")], 3))
+    first, second = (result.ids for result in Searching().retrieve([Query("", "Deco0"), Query("", "Deco1")], 3))
     assert ranking.notes[NOTE]["queries"] == ["Deco0", "Deco1"]
     assert ranking.ids == tuple(dict.fromkeys((*first, *second)))[:4]
     assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
@@ -191,9 +191,9 @@ def test_a_path_that_leaves_no_room_is_not_followed() -> None:
 
 
 def test_trees_grown_together_are_those_grown_alone() -> None:
-    asked = [Query(str(n), f"Question {n}?") for n in range(3)]
-    together = tree()[0].grow(asked)
-    assert together == [tree()[0].grow([query])[0] for query in asked]
+    queries = [Query(str(n), f"Question {n}?") for n in range(3)]
+    together = tree()[0].grow(queries)
+    assert together == [tree()[0].grow([query])[0] for query in queries]
 
 
 def test_a_model_without_the_control_tokens_is_refused(tiny_llama: str) -> None:

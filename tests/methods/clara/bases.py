@@ -43,18 +43,18 @@ def tokenizer(kind: str) -> Any:
     split = pre_tokenizers.Split(Regex(r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"), "isolated")
     raw.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
     raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens([AddedToken(one, special=True, normalized=False) for one in SPECIAL[kind]])
+    raw.add_special_tokens([AddedToken(item, special=True, normalized=False) for item in SPECIAL[kind]])
     if kind != "Qwen3":
         begin = [("<s>", raw.token_to_id("<s>"))]
         raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=begin)
-    given: dict[str, str | None] = {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
+    options: dict[str, str | None] = {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
     if kind == "Mistral":
-        given |= {"pad_token": None, "unk_token": "<unk>"}
+        options |= {"pad_token": None, "unk_token": "<unk>"}
     if kind == "Qwen3":
-        given = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    found = PreTrainedTokenizerFast(tokenizer_object=raw, **{name: one for name, one in given.items() if one})
-    found.chat_template = TEMPLATES[kind]
-    return found
+        options = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    result = PreTrainedTokenizerFast(tokenizer_object=raw, **{name: item for name, item in options.items() if item})
+    result.chat_template = TEMPLATES[kind]
+    return result
 
 
 def save(folder: Path, kind: str, padded_vocabulary: int = 0) -> str:

@@ -61,8 +61,8 @@ def config(toy: ModuleType, base: str) -> Callable[..., Any]:
         for part in parts.values():
             part["train"] = {**train, **part.get("train", {})}
         data = {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"]}
-        given = {"model": model, "data": data, "seed": 3, **parts, **more}
-        return TRAININGS.get("clara").validate(given)
+        options = {"model": model, "data": data, "seed": 3, **parts, **more}
+        return TRAININGS.get("clara").validate(options)
 
     return of
 
@@ -84,8 +84,8 @@ def make_clara(base_folders: dict[str, str]) -> Callable[..., Any]:
         from methods.clara.model import Clara
 
         base = base_folders.get(kind, kind)
-        given = {"base": base, "max_length": 16, "rate": 4, "memory_init": "spread", **options}
-        clara = Clara.open(ClaraConfig.model_validate(given), device="cpu", seed=seed)
+        settings = {"base": base, "max_length": 16, "rate": 4, "memory_init": "spread", **options}
+        clara = Clara.open(ClaraConfig.model_validate(settings), device="cpu", seed=seed)
         if drawn:
             draw = torch.Generator().manual_seed(seed)
             with torch.no_grad():

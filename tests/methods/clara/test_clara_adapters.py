@@ -33,7 +33,7 @@ def frozen_hash(clara: Any) -> str:
 
 def adapter_hash(clara: Any, name: str) -> str:
     tensors = clara.adapters.of(name).values()
-    return hashlib.sha256(b"".join(one.detach().numpy().tobytes() for one in tensors)).hexdigest()
+    return hashlib.sha256(b"".join(tensor.detach().numpy().tobytes() for tensor in tensors)).hexdigest()
 
 
 def joint_loss(clara: Any) -> Any:
@@ -46,7 +46,7 @@ def joint_loss(clara: Any) -> Any:
 
 
 def norms(clara: Any, name: str) -> list[float]:
-    return [0.0 if one.grad is None else float(one.grad.norm()) for one in clara.adapters.of(name).values()]
+    return [0.0 if item.grad is None else float(item.grad.norm()) for item in clara.adapters.of(name).values()]
 
 
 def test_a_new_adapter_changes_no_bit(make_clara: Make, kind: str) -> None:
@@ -59,7 +59,7 @@ def test_a_new_adapter_changes_no_bit(make_clara: Make, kind: str) -> None:
 def test_an_output_depends_on_the_adapter_in_use_alone(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     alone = {name: clara.encode(TEXTS, name).memory for name in (*ADAPTERS, None)}
-    assert len({float(one.detach().sum()) for one in alone.values()}) == 4
+    assert len({float(item.detach().sum()) for item in alone.values()}) == 4
     for before in (*ADAPTERS, None):
         for name in (*ADAPTERS, None):
             with clara.use(before):
@@ -73,7 +73,7 @@ def test_the_sum_of_adapters_is_never_computed(make_clara: Make) -> None:
     with clara.use("compressor"), clara.use("generator"):
         from peft.tuners.lora import LoraLayer
 
-        active = {tuple(one.active_adapters) for one in clara.module.modules() if isinstance(one, LoraLayer)}
+        active = {tuple(module.active_adapters) for module in clara.module.modules() if isinstance(module, LoraLayer)}
     assert active == {("generator",)}
 
 
@@ -96,14 +96,14 @@ def test_exactly_what_is_named_is_trained(make_clara: Make, kind: str) -> None:
     every: tuple[set[Any], ...] = ({"compressor", "generator", "memory"}, {"reasoner"}, {"reasoner", "generator"}, set())
     for parts in every:
         clara.set_trainable(parts)
-        found = clara.trainable_parameters()
-        assert ("rows.memory" in found) == ("memory" in parts)
+        results = clara.trainable_parameters()
+        assert ("rows.memory" in results) == ("memory" in parts)
         for name in ADAPTERS:
-            own = {one for one in found if f".{name}." in one}
+            own = {item for item in results if f".{name}." in item}
             # Every linear layer but the output layer, two factors each.
             layers = {"Phi3": 4}.get(kind, 7) * 2
             assert len(own) == (2 * layers if name in parts else 0)
-        assert all("lora_" in one or one == "rows.memory" for one in found)
+        assert all("lora_" in item or item == "rows.memory" for item in results)
 
 
 def test_a_part_that_there_is_not_is_refused(make_clara: Make) -> None:
@@ -154,7 +154,7 @@ def test_memory_rows_change_while_they_are_trained_and_documents_with_them(make_
     clara = make_clara()
     before, rows, memory = frozen_hash(clara), clara.module.rows.memory.clone(), clara.encode(TEXTS).memory
     clara.set_trainable({"memory"})
-    train(clara, lambda one: one.cross_entropy([qa_pairs()] * 3, one.encode(TEXTS).memory, ["Ana", "Bor", "moss"]), 2)
+    train(clara, lambda item: item.cross_entropy([qa_pairs()] * 3, item.encode(TEXTS).memory, ["Ana", "Bor", "moss"]), 2)
     assert frozen_hash(clara) == before
     assert ((clara.module.rows.memory - rows).abs().amax(1) > 0).all()
     assert not torch.allclose(clara.encode(TEXTS).memory, memory)
@@ -170,20 +170,20 @@ def test_documents_stay_the_same_through_the_joint_stage(make_clara: Make) -> No
 
 
 def train(clara: Any, loss: Callable[[Any], Any], steps: int) -> None:
-    optimiser = torch.optim.AdamW(clara.trainable_parameters().values(), lr=1e-2)
+    optimizer = torch.optim.AdamW(clara.trainable_parameters().values(), lr=1e-2)
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(clara).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 def test_a_copied_adapter_is_equal_and_apart(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     clara.adapters.copy("compressor", "reasoner")
     source, target = clara.adapters.of("compressor"), clara.adapters.of("reasoner")
-    for one, other in zip(source.values(), target.values(), strict=True):
-        assert torch.equal(one, other)
-        assert one.data_ptr() != other.data_ptr()
+    for item, other in zip(source.values(), target.values(), strict=True):
+        assert torch.equal(item, other)
+        assert item.data_ptr() != other.data_ptr()
     untouched = adapter_hash(clara, "compressor")
     clara.set_trainable({"reasoner"})
     train(clara, joint_loss, 1)
@@ -227,7 +227,7 @@ def test_recomputed_activations_give_the_same_gradient_through_every_adapter(mak
         scores = clara.similarity(clara.encode([QUESTION], "reasoner").memory, memory)
         chosen = select(scores, 2, 0.1).apply(memory.unsqueeze(0))
         clara.cross_entropy([answer(QUESTION, 2)], chosen, ["1850"]).backward()
-        return [one.grad.clone() for one in clara.trainable_parameters().values()]
+        return [parameter.grad.clone() for parameter in clara.trainable_parameters().values()]
 
     kept = gradients()
     clara.recompute_activations(True)
@@ -236,8 +236,8 @@ def test_recomputed_activations_give_the_same_gradient_through_every_adapter(mak
     recomputed = gradients()
     hook.remove()
     assert len(calls) == 6, "three forwards, each computed twice"
-    for one, other in zip(kept, recomputed, strict=True):
-        assert torch.allclose(one, other, atol=1e-6, rtol=1e-4)
+    for item, other in zip(kept, recomputed, strict=True):
+        assert torch.allclose(item, other, atol=1e-6, rtol=1e-4)
     clara.recompute_activations(False)
     assert not clara.base.get_decoder().layers[0].gradient_checkpointing
 
@@ -251,4 +251,4 @@ def test_the_adapter_of_mistral_7b_has_the_size_that_the_paper_gives() -> None:
     with torch.device("meta"):
         base = MistralForCausalLM(MistralConfig())
         adapters = Adapters(base, LoraOptions(), ("compressor", "generator"), 0, "mistral")
-    assert sum(one.numel() for one in adapters.of("generator").values()) == 41_943_040
+    assert sum(item.numel() for item in adapters.of("generator").values()) == 41_943_040

@@ -36,9 +36,9 @@ def test_a_checkpoint_gives_back_every_bit(trained: Any, tmp_path: Path) -> None
     again = Clara.load(tmp_path / "one", "cpu")
     assert again.config == trained.config
     assert again.trainable_parameters() == {}
-    for (name, one), (other_name, other) in zip(trained.module.state_dict().items(), again.module.state_dict().items(), strict=True):
+    for (name, item), (other_name, other) in zip(trained.module.state_dict().items(), again.module.state_dict().items(), strict=True):
         assert name == other_name
-        assert torch.equal(one, other), name
+        assert torch.equal(item, other), name
     for adapter in (*ADAPTERS, None):
         assert torch.equal(again.encode(TEXTS, adapter).memory, trained.encode(TEXTS, adapter).memory)
     memory = trained.encode(TEXTS).memory
@@ -103,9 +103,9 @@ def test_what_is_no_checkpoint_is_refused(make_clara: Make, tmp_path: Path) -> N
     assert caught.value.where == "model"
     make_clara().save(tmp_path)
     assert require_checkpoint(str(tmp_path), where="model") == tmp_path
-    told = json.loads((tmp_path / "clara.json").read_text())
+    reported = json.loads((tmp_path / "clara.json").read_text())
     for damaged, message in (({"layout": 9}, "has layout 9"), ({"config": {"rate": "x"}}, "is damaged")):
-        (tmp_path / "clara.json").write_text(json.dumps(told | damaged))
+        (tmp_path / "clara.json").write_text(json.dumps(reported | damaged))
         with pytest.raises(UserError, match=message):
             Clara.load(tmp_path, "cpu")
 
@@ -135,7 +135,7 @@ def small() -> Clara:
 @pytest.mark.slow
 def test_the_pocket_model_is_asked_in_its_own_format(small: Clara) -> None:
     block = small.tokens.memory
-    read = [small.tokenizer.decode(small.generator.prompt_ids(one)) for one in (*PROMPTS, paraphrase(4))]
+    read = [small.tokenizer.decode(small.generator.prompt_ids(item)) for item in (*PROMPTS, paraphrase(4))]
     assert read[0] == f"<s>[1]{block}\n\nQuestion: who ?\nAnswer:"
     assert read[1] == f"<s>[1]{block}\n\nQuestion:"
     assert read[2] == f"<s>[1]{block}\n\nParaphrase:"
@@ -151,10 +151,10 @@ def test_text_stands_in_the_pocket_models_prompt_as_its_reader_writes_it(small: 
     from benchmarks.schema import Passage
 
     passages = [Passage("a", "Bridge", "It  is old ."), Passage("b", "", "Moss .")]
-    texts = [f"{one.title}: {one.text}" if one.title else one.text for one in passages]
-    for asked, given in ((answer_from_text("who ?", texts), passages), (answer("who ?", 0), [])):
-        expected = small.tokenizer(pocket.answer_prompt("who ?", given))["input_ids"]
-        assert small.generator.prompt_ids(asked) == expected
+    texts = [f"{passage.title}: {passage.text}" if passage.title else passage.text for passage in passages]
+    for query, value in ((answer_from_text("who ?", texts), passages), (answer("who ?", 0), [])):
+        expected = small.tokenizer(pocket.answer_prompt("who ?", value))["input_ids"]
+        assert small.generator.prompt_ids(query) == expected
 
 
 def test_the_pocket_model_without_adapters_answers_as_its_reader_does(small: Clara) -> None:
@@ -163,11 +163,11 @@ def test_the_pocket_model_without_adapters_answers_as_its_reader_does(small: Cla
     texts = ["Velmar Dosk: Velmar Dosk was born in 1850.", "The bridge is old."]
     question = "When was Velmar Dosk born?"
     plain = CausalModel(CausalConfig(model="pocket", max_new_tokens=8), "cpu")
-    asked = f"{pocket.context([])}[1] {texts[0]}\n\n[2] {texts[1]}\n\n{pocket.asking(question)}"
-    expected = plain.generate([plain.render("", asked)])[0]
-    (found,) = small.generate([answer_from_text(question, texts)], None, 8, adapter=None)
-    assert found.text == expected.text.strip()
-    assert found.prompt_tokens == expected.prompt_tokens
+    query = f"{pocket.context([])}[1] {texts[0]}\n\n[2] {texts[1]}\n\n{pocket.asking(question)}"
+    expected = plain.generate([plain.render("", query)])[0]
+    (result,) = small.generate([answer_from_text(question, texts)], None, 8, adapter=None)
+    assert result.text == expected.text.strip()
+    assert result.prompt_tokens == expected.prompt_tokens
 
 
 def test_a_names_first_word_is_one_token_to_the_compressor(small: Clara) -> None:

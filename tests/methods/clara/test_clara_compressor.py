@@ -17,8 +17,8 @@ TEXTS = ["Ana was born in 1850 .", "moss", "Bor lived in a cold house by the riv
 Make = Callable[..., Any]
 
 
-def apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one - other).detach().abs().max())
+def apart(item: torch.Tensor, other: torch.Tensor) -> float:
+    return float((item - other).detach().abs().max())
 
 
 def by_hand(clara: Any, text: str, adapter: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -26,7 +26,7 @@ def by_hand(clara: Any, text: str, adapter: str) -> tuple[torch.Tensor, torch.Te
     ids = clara.compressor.ids([text])[0]
     pad = clara.base.get_input_embeddings().weight[0].expand(3, -1)
     marks = clara.module.rows.marks
-    own = [marks[0] if one == clara.tokens.begin else clara.base.get_input_embeddings().weight[one] for one in ids]
+    own = [marks[0] if identifier == clara.tokens.begin else clara.base.get_input_embeddings().weight[identifier] for identifier in ids]
     rows = torch.cat([pad, torch.stack(own), clara.module.rows.memory]).unsqueeze(0)
     mask = torch.tensor([[0] * 3 + [1] * (rows.shape[1] - 3)])
     with clara.use(adapter), torch.no_grad():
@@ -135,13 +135,13 @@ def test_what_comes_later_in_a_text_leaves_earlier_states_alone(make_clara: Make
 
 def test_spread_memory_tokens_see_the_whole_text_from_positions_all_over_it(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind, positions="spread")
-    given: list[Any] = []
-    hook = clara.base.get_decoder().register_forward_pre_hook(lambda _, __, kw: given.append(kw), with_kwargs=True)
+    options: list[Any] = []
+    hook = clara.base.get_decoder().register_forward_pre_hook(lambda _, __, kw: options.append(kw), with_kwargs=True)
     texts = ["Ana was born in 1850", "Bor was born in 1850"]
     encoded = clara.encode(texts)
     hook.remove()
     length = len(clara.compressor.ids(texts)[0])
-    positions = given[0]["position_ids"][0].tolist()
+    positions = options[0]["position_ids"][0].tolist()
     assert positions[:length] == list(range(length))
     assert positions[length:] == sorted(positions[length:])
     assert positions[-1] <= length
@@ -161,14 +161,14 @@ def test_alignment_is_the_squared_distance_of_means(make_clara: Make) -> None:
     equal = torch.full((3, 4, 5), 0.7)
     assert float(alignment(Encoded(equal, equal[:, 0], equal.mean(1)))) == pytest.approx(0, abs=1e-12)
     clara = make_clara()
-    one, other = clara.encode(TEXTS[:2]), clara.encode(TEXTS[:2], token_budget=1)
-    assert float(clara.alignment(one)) == pytest.approx(float(clara.alignment(other)), rel=1e-5)
+    item, other = clara.encode(TEXTS[:2]), clara.encode(TEXTS[:2], token_budget=1)
+    assert float(clara.alignment(item)) == pytest.approx(float(clara.alignment(other)), rel=1e-5)
 
 
 def test_alignment_reaches_both_means(make_clara: Make) -> None:
     clara = make_clara()
     encoded = clara.encode(TEXTS)
-    parts = [one.detach().requires_grad_() for one in (encoded.document_mean, encoded.memory_mean)]
+    parts = [item.detach().requires_grad_() for item in (encoded.document_mean, encoded.memory_mean)]
     alignment(Encoded(encoded.memory, *parts)).backward()
     assert torch.equal(parts[0].grad, -parts[1].grad)  # type: ignore[operator, arg-type]
     assert float(parts[0].grad.abs().sum()) > 0  # type: ignore[union-attr]

@@ -40,32 +40,32 @@ def test_a_stopwatch_waits_for_the_device_and_adds_up() -> None:
 
 
 def test_the_device_has_done_its_work_at_both_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(clara_models, "synchroniser", lambda device: lambda: told.append(f"wait for {device}"))
-    watch = Stopwatch("cuda:7", clock=lambda: float(len(told)) if told.append("stamp") is None else 0.0)
+    reported: list[str] = []
+    monkeypatch.setattr(clara_models, "synchronizer", lambda device: lambda: reported.append(f"wait for {device}"))
+    watch = Stopwatch("cuda:7", clock=lambda: float(len(reported)) if reported.append("stamp") is None else 0.0)
     with watch("a"):
-        told.append("work")
-    assert told == ["wait for cuda:7", "stamp", "work", "wait for cuda:7", "stamp"]
+        reported.append("work")
+    assert reported == ["wait for cuda:7", "stamp", "work", "wait for cuda:7", "stamp"]
 
 
 def test_medians_are_of_batches_and_decoding_is_prefill_and_decode() -> None:
-    found = Timings(1, {"compression": [0.2, 0.1, 9.0], "prefill": [0.01], "decode": [0.03]}, {"compressed": 100})
-    assert found.median_ms("compression") == pytest.approx(200)
-    assert found.decoding_ms == pytest.approx(40)
-    assert found.tokens_per_second == pytest.approx(500)
-    assert found.median_ms("query") == 0
+    result = Timings(1, {"compression": [0.2, 0.1, 9.0], "prefill": [0.01], "decode": [0.03]}, {"compressed": 100})
+    assert result.median_ms("compression") == pytest.approx(200)
+    assert result.decoding_ms == pytest.approx(40)
+    assert result.tokens_per_second == pytest.approx(500)
+    assert result.median_ms("query") == 0
 
 
 def test_every_part_is_timed_once_a_batch_and_warm_up_does_not_count(clara: Clara) -> None:
-    found = measure(clara, WORK)
-    assert {part: len(spent) for part, spent in found.seconds.items()} == dict.fromkeys(clara_models.PARTS, 2)
-    assert all(one > 0 for spent in found.seconds.values() for one in spent)
+    result = measure(clara, WORK)
+    assert {part: len(spent) for part, spent in result.seconds.items()} == dict.fromkeys(clara_models.PARTS, 2)
+    assert all(item > 0 for spent in result.seconds.values() for item in spent)
     # A document is its words with its two marks and its end; one batch has 2 questions with 4 documents each.
-    assert found.tokens["compressed"] == 2 * 4 * (20 + 3)
+    assert result.tokens["compressed"] == 2 * 4 * (20 + 3)
     text = measure_text(clara, WORK)
     assert set(text.seconds) == {"prefill", "decode"}
     # Text has k documents of 20 words where memory has k times M tokens and what stands behind each.
-    assert text.tokens["prompt"] - found.tokens["prompt"] == 2 * 20 - 2 * (clara.memory_tokens + 1)
+    assert text.tokens["prompt"] - result.tokens["prompt"] == 2 * 20 - 2 * (clara.memory_tokens + 1)
 
 
 def test_the_timed_reply_is_the_one_that_the_model_writes(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,10 +77,10 @@ def test_the_timed_reply_is_the_one_that_the_model_writes(clara: Clara, monkeypa
         written: list[list[int]] = []
         forward = type(clara.base).forward
 
-        def noted(self: object, *given: object, **named: object) -> object:
-            said = forward(self, *given, **named)
-            written.append(said.logits[:, -1].argmax(-1).tolist())
-            return said
+        def noted(self: object, *value: object, **named: object) -> object:
+            response = forward(self, *value, **named)
+            written.append(response.logits[:, -1].argmax(-1).tolist())
+            return response
 
         monkeypatch.setattr(type(clara.base), "forward", noted)
         clara_models._write(clara, prompts, memory, 4, "generator", Stopwatch("cpu"))
@@ -99,7 +99,7 @@ def test_shapes_of_published_models_are_theirs() -> None:
         config = getattr(transformers, f"{kind}Config")(**settings, pad_token_id=0, bos_token_id=1, eos_token_id=2)
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(config)
-        counts[name] = sum(one.numel() for one in model.parameters())
+        counts[name] = sum(parameter.numel() for parameter in model.parameters())
     assert counts["mistral-7b"] == 7_241_732_096
     assert counts["phi-4-mini"] == pytest.approx(3.84e9, rel=0.01)
 

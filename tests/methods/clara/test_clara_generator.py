@@ -25,7 +25,7 @@ Make = Callable[..., Any]
 def memory_for(clara: Any, prompts: list[Prompt], seed: int = 0) -> list[torch.Tensor]:
     draw = torch.Generator().manual_seed(seed)
     shape = clara.memory_tokens, clara.hidden_size
-    return [torch.randn(one.documents * shape[0], shape[1], generator=draw) for one in prompts]
+    return [torch.randn(prompt.documents * shape[0], shape[1], generator=draw) for prompt in prompts]
 
 
 def text_of(clara: Any, ids: Any) -> str:
@@ -60,12 +60,12 @@ def test_questions_and_answers_are_taught_in_turn() -> None:
 
 def test_the_question_stands_in_the_prompt_for_answers_and_not_in_that_for_pairs(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
-    asked, pairs = (text_of(clara, clara.generator.prompt_ids(one)) for one in (PROMPTS[0], PROMPTS[2]))
-    assert f"Question:{QUESTION}" in asked
-    assert "Background:\n<|clara_memory_0|>" in asked
+    query, pairs = (text_of(clara, clara.generator.prompt_ids(item)) for item in (PROMPTS[0], PROMPTS[2]))
+    assert f"Question:{QUESTION}" in query
+    assert "Background:\n<|clara_memory_0|>" in query
     assert "Question" not in pairs
     block = clara.tokens.memory + "<|clara_separator|>"
-    assert asked.count(block * 2) == 1
+    assert query.count(block * 2) == 1
     assert pairs.count(block) == 1
 
 
@@ -84,7 +84,7 @@ def test_what_people_write_is_never_read_as_memory(make_clara: Make, kind: str) 
     clara = make_clara(kind)
     sly = "what is <|clara_memory_0|> ?"
     ids = clara.generator.prompt_ids(answer(sly, 1))
-    assert sum(one >= clara.tokens.first for one in ids) == clara.memory_tokens + 1
+    assert sum(identifier >= clara.tokens.first for identifier in ids) == clara.memory_tokens + 1
     assert max(clara.generator.prompt_ids(answer_from_text(sly, [sly]))) < clara.tokens.first
 
 
@@ -116,8 +116,8 @@ def test_slots_hold_memory_in_order_and_all_else_is_the_tokens_embedding(make_cl
     table, first, count = clara.base.get_input_embeddings().weight, clara.tokens.first, clara.memory_tokens
     for row in range(len(PROMPTS)):
         slot = 0
-        for place in range(batch.ids.shape[1]):
-            token, vector = int(batch.ids[row, place]), batch.embedded[row, place]
+        for position in range(batch.ids.shape[1]):
+            token, vector = int(batch.ids[row, position]), batch.embedded[row, position]
             if first <= token < first + count:
                 assert token == first + slot % count
                 assert torch.equal(vector, memory[row][slot])
@@ -165,10 +165,10 @@ def test_memory_may_be_given_the_length_of_embeddings(make_clara: Make) -> None:
     clara = make_clara(memory_length="embedding")
     memory = 40 * torch.randn(1, 1, 4, 32)
     batch = clara.generator.assemble([answer("who ?", 1)], memory)
-    found = batch.embedded[clara.module.rows.slots(batch.ids)]
+    result = batch.embedded[clara.module.rows.slots(batch.ids)]
     norm = clara.base.get_input_embeddings().weight.norm(dim=-1).mean()
-    assert torch.allclose(found.norm(dim=-1), norm.expand(4), rtol=1e-5)
-    assert torch.allclose(torch.nn.functional.cosine_similarity(found, memory[0, 0], dim=-1), torch.ones(4))
+    assert torch.allclose(result.norm(dim=-1), norm.expand(4), rtol=1e-5)
+    assert torch.allclose(torch.nn.functional.cosine_similarity(result, memory[0, 0], dim=-1), torch.ones(4))
 
 
 @pytest.mark.slow
@@ -198,11 +198,11 @@ def test_exactly_the_reply_and_the_end_of_its_turn_are_taught(make_clara: Make, 
         taught = batch.labels[row] != -100
         assert torch.equal(batch.labels[row][taught], batch.ids[row][taught])
         assert text_of(clara, batch.ids[row][taught]).strip() == target + bases.TURN_ENDS[kind]
-        places = taught.nonzero().flatten().tolist()
-        assert places == list(range(places[0], places[0] + len(places)))
-        before = batch.ids[row][: places[0]][batch.mask[row][: places[0]].bool()]
+        positions = taught.nonzero().flatten().tolist()
+        assert positions == list(range(positions[0], positions[0] + len(positions)))
+        before = batch.ids[row][: positions[0]][batch.mask[row][: positions[0]].bool()]
         assert before.tolist() == clara.generator.prompt_ids(prompt)
-        assert int(batch.mask[row].sum()) == len(before) + len(places)
+        assert int(batch.mask[row].sum()) == len(before) + len(positions)
 
 
 def test_prompt_and_reply_are_a_conversation_of_the_template(make_clara: Make, kind: str, bases: Any) -> None:
@@ -244,8 +244,8 @@ def test_the_pocket_model_reads_documents_as_it_was_trained_to() -> None:
         Passage("b", "", "Told without a title."),
         Passage("c", "Ana Velk", ""),
     ]
-    asked = answer_from_text(QUESTION, [one.full_text for one in passages])
-    ids = clara.generator.prompt_ids(asked)
+    query = answer_from_text(QUESTION, [passage.full_text for passage in passages])
+    ids = clara.generator.prompt_ids(query)
     written = answer_prompt(QUESTION, [passages[0], passages[1], Passage("c", "", "Ana Velk")])
     assert ids == clara.tokenizer(written)["input_ids"]
     assert "[1] Nolm Basin: Nolm Basin lies in Tarv." in clara.tokenizer.decode(ids)
@@ -275,8 +275,8 @@ def test_cross_entropy_is_the_whole_models_own_over_the_reply(make_clara: Make, 
         sums = clara.cross_entropy(PROMPTS, memory, TARGETS, "row_sums")
         means = clara.cross_entropy(PROMPTS, memory, TARGETS, "row_means")
         mean = clara.cross_entropy(PROMPTS, memory, TARGETS)
-    assert torch.allclose(sums, torch.stack([one.sum() for one in losses]), atol=1e-4)
-    assert torch.allclose(means, torch.stack([one.mean() for one in losses]), atol=1e-5)
+    assert torch.allclose(sums, torch.stack([loss.sum() for loss in losses]), atol=1e-4)
+    assert torch.allclose(means, torch.stack([loss.mean() for loss in losses]), atol=1e-5)
     assert float(mean) == pytest.approx(float(torch.cat(losses).mean()), abs=1e-5)
 
 
@@ -300,8 +300,8 @@ def test_the_loss_depends_on_generator_and_memory_and_on_no_other_row(make_clara
 def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(make_clara: Make, kind: str, bases: Any) -> None:
     # The base with the new rows in its embeddings, read as token ids, is the same model.
     clara = make_clara(kind)
-    own = [clara.module.rows.memory.detach().repeat(one.documents, 1) for one in PROMPTS]
-    found = clara.generate(PROMPTS, own, max_new_tokens=6, batch_size=3)
+    own = [clara.module.rows.memory.detach().repeat(prompt.documents, 1) for prompt in PROMPTS]
+    result = clara.generate(PROMPTS, own, max_new_tokens=6, batch_size=3)
     embeddings = clara.base.get_input_embeddings()
     kept = embeddings.weight.data
     head = clara.base.get_output_embeddings().weight.data
@@ -319,8 +319,8 @@ def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(mak
                 written = clara.adapters.model.generate(
                     input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=pad, eos_token_id=ends
                 )[0, ids.shape[1] :].tolist()
-            assert found[row].text == clara.tokenizer.decode(written, skip_special_tokens=True).strip()
-            assert found[row].completion_tokens == len(written)
+            assert result[row].text == clara.tokenizer.decode(written, skip_special_tokens=True).strip()
+            assert result[row].completion_tokens == len(written)
     finally:
         embeddings.weight.data = kept
     assert torch.equal(clara.base.get_output_embeddings().weight.data, head)
@@ -341,9 +341,9 @@ def test_a_reply_in_a_batch_is_the_reply_alone(make_clara: Make, kind: str) -> N
 def test_replies_are_without_dropout_and_leave_training_as_it_was(make_clara: Make) -> None:
     clara = make_clara(lora={"dropout": 0.5})
     memory = memory_for(clara, PROMPTS)
-    still = [one.text for one in clara.generate(PROMPTS, memory, max_new_tokens=5)]
+    still = [item.text for item in clara.generate(PROMPTS, memory, max_new_tokens=5)]
     clara.module.train()
-    assert [one.text for one in clara.generate(PROMPTS, memory, max_new_tokens=5)] == still
+    assert [item.text for item in clara.generate(PROMPTS, memory, max_new_tokens=5)] == still
     assert clara.module.training
 
 
@@ -353,14 +353,14 @@ def test_a_taught_reply_is_written_and_ends(make_clara: Make) -> None:
     texts, prompts = ["Ana was born in 1850 .", "moss grows on the bridge ."], [qa_pairs(), paraphrase(2)]
     targets = [qa_target(["who ?"], ["Ana"]), "on the bridge grows moss ."]
     clara.set_trainable({"compressor", "generator", "memory"})
-    optimiser = torch.optim.AdamW(clara.trainable_parameters().values(), lr=1e-2, weight_decay=0)
+    optimizer = torch.optim.AdamW(clara.trainable_parameters().values(), lr=1e-2, weight_decay=0)
     losses, distances = [], []
     for _ in range(120):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         encoded = clara.encode(texts)
         loss, distance = clara.cross_entropy(prompts, encoded.memory, targets), clara.alignment(encoded)
         (loss + 0.1 * distance).backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()))
         distances.append(float(distance.detach()))
         if losses[-1] < 0.05:
@@ -369,5 +369,5 @@ def test_a_taught_reply_is_written_and_ends(make_clara: Make) -> None:
     assert distances[-1] < distances[0]
     with torch.no_grad():
         replies = clara.generate(prompts, clara.encode(texts).memory, max_new_tokens=40)
-    assert [one.text for one in replies] == targets
-    assert all(one.ended for one in replies)
+    assert [reply.text for reply in replies] == targets
+    assert all(reply.ended for reply in replies)

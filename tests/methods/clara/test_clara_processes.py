@@ -38,7 +38,7 @@ Path(f"{folder}-{os.environ['RANK']}.json").write_text(json.dumps([one.stage for
 
 def losses(folder: Path) -> list[float]:
     lines = [line for path in sorted(folder.rglob("curve.jsonl")) for line in path.read_text().splitlines()]
-    return [found["loss"] for found in map(json.loads, lines) if "loss" in found]
+    return [result["loss"] for result in map(json.loads, lines) if "loss" in result]
 
 
 @pytest.mark.slow
@@ -54,12 +54,12 @@ def test_two_processes_train_what_one_does(
     folders = in_two(PROGRAM, str(Path(__file__).with_name("toy_clara.py")), str(tmp_path / "config.json"))
     for count, folder in enumerate(folders, 1):
         # Only the main process reports stages.
-        told = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
-        assert told == [["scp", "instruction", "joint"], *[[]] * (count - 1)]
-    one, two = (folder / "checkpoints" for folder in folders)
-    assert len(losses(one)) == 12
-    assert losses(two) == pytest.approx(losses(one), rel=1e-4)
-    for path in sorted(one.rglob("*.safetensors")):
-        mine, theirs = load_file(path), load_file(two / path.relative_to(one))
+        reported = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
+        assert reported == [["scp", "instruction", "joint"], *[[]] * (count - 1)]
+    item, two = (folder / "checkpoints" for folder in folders)
+    assert len(losses(item)) == 12
+    assert losses(two) == pytest.approx(losses(item), rel=1e-4)
+    for path in sorted(item.rglob("*.safetensors")):
+        mine, theirs = load_file(path), load_file(two / path.relative_to(item))
         for name, tensor in mine.items():
             torch.testing.assert_close(theirs[name], tensor, rtol=1e-3, atol=1e-4)

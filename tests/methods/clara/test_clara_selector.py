@@ -40,7 +40,7 @@ def test_the_forward_pass_is_the_memory_of_the_best_in_falling_order(case: Any, 
     chosen = select(scores, k, tau, variant=variant)
     for row, ids in enumerate(chosen.ids.tolist()):
         # Python's sort is stable: of equal scores the first comes first.
-        assert ids == sorted(range(scores.shape[1]), key=lambda place: -float(scores[row, place]))[:k]
+        assert ids == sorted(range(scores.shape[1]), key=lambda position: -float(scores[row, position]))[:k]
         assert torch.allclose(chosen.apply(memory)[row], memory[row, ids], atol=1e-12, rtol=0)
     assert torch.allclose(chosen.weights.sum(-1), torch.ones(1, dtype=torch.float64), atol=1e-12)
 
@@ -145,11 +145,11 @@ def test_one_slot_is_an_ordinary_straight_through_softmax() -> None:
     memory = torch.randn(3, 5, 1, 4, dtype=torch.float64, generator=_generator(4))
     slopes = torch.randn(3, 1, 1, 4, dtype=torch.float64, generator=_generator(5))
     (select(scores, 1, 0.5).apply(memory) * slopes).sum().backward()
-    found, scores.grad = scores.grad, None
+    result, scores.grad = scores.grad, None
     soft = torch.softmax(scores / 0.5, -1)
     (torch.einsum("bd,bdmh->bmh", soft, memory).unsqueeze(1) * slopes).sum().backward()
     assert scores.grad is not None
-    assert torch.allclose(found, scores.grad, atol=1e-12)  # type: ignore[arg-type]
+    assert torch.allclose(result, scores.grad, atol=1e-12)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -218,8 +218,8 @@ def _as_printed(scores: list[float], k: int, tau: float) -> tuple[list[list[floa
     for _ in range(k):
         ranks.append(max((i for i in range(len(scores)) if not taken[i]), key=lambda i: scores[i]))
         logits = [s / max(tau, 1e-6) + math.log(1 - t + EPSILON) for s, t in zip(scores, taken, strict=True)]
-        shares = [math.exp(one - max(logits)) for one in logits]
-        soft.append([one / sum(shares) for one in shares])
+        shares = [math.exp(logit - max(logits)) for logit in logits]
+        soft.append([share / sum(shares) for share in shares])
         taken[ranks[-1]] = 1.0
     return soft, ranks
 
@@ -253,15 +253,15 @@ def test_learning_through_the_choice_finds_the_document_that_lowers_a_quadratic_
     wanted = torch.randint(6, (64,), generator=generator)
     goal = documents[torch.arange(64), wanted]
     weight = torch.nn.Parameter(0.1 * torch.randn(8, 8, generator=generator))
-    optimiser = torch.optim.Adam([weight], lr=0.02)
+    optimizer = torch.optim.Adam([weight], lr=0.02)
     recalls = []
     for _ in range(150):
         queries = torch.nn.functional.normalize(goal.flip(-1) @ weight, dim=-1)
         chosen = select(torch.einsum("bh,bdh->bd", queries, documents), 1, 0.1)
         recalls.append(float((chosen.ids[:, 0] == wanted).float().mean()))
         loss = (chosen.apply(documents.unsqueeze(2))[:, 0, 0] - goal).square().sum(-1).mean()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert recalls[0] < 0.5
     assert recalls[-1] > 0.95

@@ -46,11 +46,11 @@ def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_
     store = tmp_path / "store"
     (pretrained,) = train(store, *SHORT, "--stage", "scp")
     joint = train(store, *SHORT, "--stage", "joint")
-    assert [one["stage"] for one in joint] == ["scp", "instruction", "joint"]
+    assert [item["stage"] for item in joint] == ["scp", "instruction", "joint"]
     assert joint[0]["sha256"] == pretrained["sha256"]
     start = next(path.parent for path in store.rglob("clara.json") if path.parent.name == "instruction")
     supervised = train(store, *SHORT, "--set", "stages=[supervised]", "--set", f"start={start}")
-    assert [one["stage"] for one in supervised] == ["supervised"]
+    assert [item["stage"] for item in supervised] == ["supervised"]
     last = next(path.parent for path in store.rglob("clara.json") if path.parent.name == "joint")
     base = AutoModelForCausalLM.from_pretrained(locate("pocket"))
     for name in ("compressor", "generator", "reasoner"):

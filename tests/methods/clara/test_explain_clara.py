@@ -26,16 +26,16 @@ def clara(tiny_clara: str) -> Clara:
 
 def test_topics_are_the_words_of_highest_logit_without_another_norm(clara: Clara) -> None:
     text = "where did she live"
-    (found,) = topics(clara, [text], "reasoner", top=5)
+    (result,) = topics(clara, [text], "reasoner", top=5)
     with torch.inference_mode():
         memory = clara.encode([text], "reasoner").memory[0]
         # Row by row, and over the base's own vocabulary.
         logits = memory @ clara.base.get_output_embeddings().weight.T
-    assert len(found.positions) == clara.memory_tokens
+    assert len(result.positions) == clara.memory_tokens
     special = set(clara.tokenizer.all_special_ids)
-    for position, row in zip(found.positions, logits, strict=True):
+    for position, row in zip(result.positions, logits, strict=True):
         best = torch.sort(row, descending=True, stable=True).indices[:5].tolist()
-        texts = [clara.tokenizer.decode([one]).strip() for one in best if one not in special]
+        texts = [clara.tokenizer.decode([item]).strip() for item in best if item not in special]
         assert set(position) <= set(texts)
         # Byte-level tokens are single characters, and those are left out.
         assert all(len(word) > 1 for word in position)
@@ -43,79 +43,81 @@ def test_topics_are_the_words_of_highest_logit_without_another_norm(clara: Clara
 
 def test_topics_of_whole_words_stand_in_the_order_of_their_logits(toy: ModuleType, tmp_path: Path) -> None:
     clara = Clara.open(toy.model_config(toy.save_base(tmp_path)), device="cpu")
-    (found,) = topics(clara, ["what is key3"], "compressor", top=7)
+    (result,) = topics(clara, ["what is key3"], "compressor", top=7)
     with torch.inference_mode():
         memory = clara.encode(["what is key3"]).memory[0]
         best = (memory @ clara.base.get_output_embeddings().weight[: clara.tokens.first].T).topk(7).indices
-    words = [[clara.tokenizer.decode([one]).strip() for one in row if one not in clara.tokenizer.all_special_ids] for row in best.tolist()]
-    assert [list(position) for position in found.positions] == [[w for w in row if len(w) > 1] for row in words]
-    assert all(len(position) >= 3 for position in found.positions)
+    words = [
+        [clara.tokenizer.decode([item]).strip() for item in row if item not in clara.tokenizer.all_special_ids] for row in best.tolist()
+    ]
+    assert [list(position) for position in result.positions] == [[w for w in row if len(w) > 1] for row in words]
+    assert all(len(position) >= 3 for position in result.positions)
 
 
 def test_topics_leave_out_what_is_no_word(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {0: "<pad>", 5: " NFL", 6: "...", 7: "a", 8: "  ", 9: "Oklahoma", 10: " NFL", 11: "12"}
     monkeypatch.setattr(clara.tokenizer, "decode", lambda ids: names.get(ids[0], "?"))
-    (found,) = topics(clara, ["text"], "reasoner", top=10_000)
-    assert {word for position in found.positions for word in position} == {"NFL", "Oklahoma", "12"}
-    assert all(len(position) == 3 for position in found.positions)
+    (result,) = topics(clara, ["text"], "reasoner", top=10_000)
+    assert {word for position in result.positions for word in position} == {"NFL", "Oklahoma", "12"}
+    assert all(len(position) == 3 for position in result.positions)
 
 
 def test_what_the_reasoner_adds_is_in_the_documents_and_not_in_the_question() -> None:
-    found = Topics((("NFL", "yards", "Oklahoma"), ("oklahoma", "zebra", "NFL", "laho")))
-    assert found.union == ("NFL", "yards", "Oklahoma", "oklahoma", "zebra", "laho")
-    added = found.found("How many YARDS did he get?", ["He played for Oklahoma, then in the NFL: 1,925 yards."])
+    result = Topics((("NFL", "yards", "Oklahoma"), ("oklahoma", "zebra", "NFL", "laho")))
+    assert result.union == ("NFL", "yards", "Oklahoma", "oklahoma", "zebra", "laho")
+    added = result.found("How many YARDS did he get?", ["He played for Oklahoma, then in the NFL: 1,925 yards."])
     assert added == ("NFL", "Oklahoma", "oklahoma")
 
 
 def test_an_explanation_ranks_as_the_model_does_and_answers(tiny_clara: str, clara: Clara, ground: Any) -> None:
-    question = next(one for one in ground.questions if one.candidates is not None)
+    question = next(question for question in ground.questions if question.candidates is not None)
     config = ClaraExplainConfig.model_validate({"model": tiny_clara, "k": 2, "shown": 6, "max_new_tokens": 4})
-    found = explain(question, ground.corpus, config, Services(device="cpu"))
-    ranking, positions, documents = found.tables
+    result = explain(question, ground.corpus, config, Services(device="cpu"))
+    ranking, positions, documents = result.tables
     with torch.inference_mode():
         texts = [passage.full_text for passage in ground.corpus.get(question.candidates)]
         scores = clara.similarity(clara.encode([question.text], "reasoner").memory, clara.encode(texts).memory)[0]
-    expected = [texts[place] for place in torch.argsort(scores, descending=True, stable=True).tolist()][:6]
+    expected = [texts[position] for position in torch.argsort(scores, descending=True, stable=True).tolist()][:6]
     assert [row[4] for row in ranking.rows] == [shortened(text, 100) for text in expected]
     assert [row[2] for row in ranking.rows] == ["read", "read", "", "", "", ""]
     assert {row[3] for row in ranking.rows} <= {"", "evidence"}
     assert [row[0] for row in positions.rows] == list(range(1, clara.memory_tokens + 1))
     assert len(documents.rows) == 2 * clara.memory_tokens
-    assert question.text in found.summary
-    assert "Of 1 documents of evidence" in found.summary
+    assert question.text in result.summary
+    assert "Of 1 documents of evidence" in result.summary
 
 
 def test_a_question_without_candidates_is_explained_over_the_whole_corpus(tiny_clara: str, ground: Any) -> None:
-    question = next(one for one in ground.questions if one.candidates is None)
+    question = next(question for question in ground.questions if question.candidates is None)
     config = ClaraExplainConfig.model_validate({"model": tiny_clara, "shown": 50, "max_new_tokens": 2})
-    found = explain(question, ground.corpus, config, Services(device="cpu"))
-    assert len(found.tables[0].rows) == len(ground.corpus)
-    assert sum(row[3] == "evidence" for row in found.tables[0].rows) == 1
+    result = explain(question, ground.corpus, config, Services(device="cpu"))
+    assert len(result.tables[0].rows) == len(ground.corpus)
+    assert sum(row[3] == "evidence" for row in result.tables[0].rows) == 1
 
 
 def test_documents_are_retold_from_their_own_memory(clara: Clara, ground: Any) -> None:
     texts = [passage.full_text for passage in ground.corpus[:6]]
     together = retell(clara, texts, seed=1, max_new_tokens=5, batch_size=4)
-    assert [one.document for one in together] == texts
-    assert all(0 <= one.wording < PARAPHRASES for one in together)
-    assert len({one.wording for one in together}) > 1
+    assert [item.document for item in together] == texts
+    assert all(0 <= item.wording < PARAPHRASES for item in together)
+    assert len({item.wording for item in together}) > 1
     (alone,) = retell(clara, texts[2:3], seed=1, max_new_tokens=5)
     assert alone == together[2]
-    assert len({one.text for one in together}) > 1
+    assert len({item.text for item in together}) > 1
     assert retell(clara, []) == []
 
 
 @pytest.mark.slow
 def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_clara: str, ground: Any) -> None:
-    question = next(one for one in ground.questions if one.candidates is not None)
-    given = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}
-    asked = ClaraExplainConfig.model_validate({**given, "retell": True})
-    *tables, retold = explain(question, ground.corpus, asked, Services(device="cpu")).tables
+    question = next(question for question in ground.questions if question.candidates is not None)
+    options = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}
+    query = ClaraExplainConfig.model_validate({**options, "retell": True})
+    *tables, retold = explain(question, ground.corpus, query, Services(device="cpu")).tables
     assert [row[0] for row in retold.rows] == [1, 2]
     clara = Clara.load(Path(tiny_clara), "cpu")
-    assert [row[2] for row in retold.rows] == [one.text for one in retell(clara, [str(r[1]) for r in retold.rows])]
-    plain = explain(question, ground.corpus, ClaraExplainConfig.model_validate(given), Services(device="cpu"))
-    assert [one.rows for one in plain.tables] == [one.rows for one in tables]
+    assert [row[2] for row in retold.rows] == [item.text for item in retell(clara, [str(r[1]) for r in retold.rows])]
+    plain = explain(question, ground.corpus, ClaraExplainConfig.model_validate(options), Services(device="cpu"))
+    assert [table.rows for table in plain.tables] == [table.rows for table in tables]
 
 
 def test_principal_components_keep_what_a_plane_can_hold() -> None:
@@ -136,19 +138,19 @@ def test_principal_components_keep_what_a_plane_can_hold() -> None:
 @pytest.mark.parametrize("projection", ["pca", "tsne"])
 def test_both_states_of_every_document_are_drawn_within_the_frame(projection: Any) -> None:
     rng = np.random.default_rng(0)
-    found = States(rng.normal(size=(12, 5)), rng.normal(size=(12, 5)) + 4)
-    root = ElementTree.fromstring(picture.svg(found, projection))
-    dots = [one for one in root.iter("{http://www.w3.org/2000/svg}circle") if one.get("r") == "2.5"]
-    assert [one.get("class") for one in dots] == ["document"] * 12 + ["memory"] * 12
-    assert all(0 <= float(one.get(name, "nan")) <= picture.SIZE for one in dots for name in ("cx", "cy"))
-    assert picture.svg(found, projection) == picture.svg(found, projection)
+    result = States(rng.normal(size=(12, 5)), rng.normal(size=(12, 5)) + 4)
+    root = ElementTree.fromstring(picture.svg(result, projection))
+    dots = [item for item in root.iter("{http://www.w3.org/2000/svg}circle") if item.get("r") == "2.5"]
+    assert [dot.get("class") for dot in dots] == ["document"] * 12 + ["memory"] * 12
+    assert all(0 <= float(dot.get(name, "nan")) <= picture.SIZE for dot in dots for name in ("cx", "cy"))
+    assert picture.svg(result, projection) == picture.svg(result, projection)
 
 
 def test_one_document_and_none_can_be_drawn() -> None:
     for count in (0, 1):
-        found = States(np.ones((count, 4)), np.zeros((count, 4)))
-        ElementTree.fromstring(picture.svg(found, "pca"))
-        assert found.distance == count
+        result = States(np.ones((count, 4)), np.zeros((count, 4)))
+        ElementTree.fromstring(picture.svg(result, "pca"))
+        assert result.distance == count
 
 
 def test_states_are_the_means_of_the_alignment_loss(clara: Clara, ground: Any) -> None:

@@ -38,7 +38,7 @@ def replies(clara: Clara, rows: Sequence[ScpRow], prompts: Sequence[Any]) -> lis
 
 
 @pytest.mark.slow
-def test_one_paraphrase_is_learnt_by_heart_in_every_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_one_paraphrase_is_learned_by_heart_in_every_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     row = ScpRow("paraphrase", toy.document(0), (), ("the value0 of key0 is value3",), "p")
     chosen = config(scp={"train": steps(40, PARAPHRASES)})
     clara = begin(chosen, "scp", None, "cpu")
@@ -63,11 +63,11 @@ def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config
     first, *_, last = curve(run)
     assert last["cross_entropy"] < 0.3 * first["cross_entropy"]
     assert last["mse"] < first["mse"]
-    told = [
+    reported = [
         row.questions[0] in reply and row.answers[0] in reply
         for row, reply in zip(rows, replies(clara, rows, [qa_pairs()] * len(rows)), strict=True)
     ]
-    assert sum(told) / len(told) >= 0.95
+    assert sum(reported) / len(reported) >= 0.95
 
 
 @pytest.mark.slow
@@ -89,15 +89,15 @@ def asked_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
     """Each question over its evidence and one other document, in both orders."""
     made = []
     for row in rows:
-        place = row.positives[0]
-        texts = (row.documents[place], row.documents[(place + 1) % len(row.documents)])
-        made += [InstructionRow(row.question, one, row.answer, row.answer, row.id) for one in (texts, texts[::-1])]
+        position = row.positives[0]
+        texts = (row.documents[position], row.documents[(position + 1) % len(row.documents)])
+        made += [InstructionRow(row.question, item, row.answer, row.answer, row.id) for item in (texts, texts[::-1])]
     return made
 
 
 def without_evidence(row: JointRow) -> JointRow:
     """The question as a retriever leaves it that missed the evidence."""
-    kept = tuple(text for place, text in enumerate(row.documents) if place not in row.positives)
+    kept = tuple(text for position, text in enumerate(row.documents) if position not in row.positives)
     return replace(row, documents=kept, positives=())
 
 

@@ -29,23 +29,23 @@ def clara(toy: ModuleType, base: str) -> Clara:
     torch.manual_seed(5)
     with torch.no_grad():
         for name in made.adapters.names:
-            for one in made.adapters.of(name).values():
-                one.normal_(std=0.1)
+            for item in made.adapters.of(name).values():
+                item.normal_(std=0.1)
     return made
 
 
 def reached(clara: Clara) -> set[str]:
     """The parts that a gradient has reached."""
-    found = set()
-    for name, one in clara.module.named_parameters():
-        if one.grad is not None and bool(one.grad.any()):
+    results = set()
+    for name, item in clara.module.named_parameters():
+        if item.grad is not None and bool(item.grad.any()):
             part = next((part for part in clara.adapters.names if f".{part}." in name), None)
-            found.add("memory" if name == "rows.memory" else part or name)
-    return found
+            results.add("memory" if name == "rows.memory" else part or name)
+    return results
 
 
 def gradients(clara: Clara) -> dict[str, Any]:
-    return {name: one.grad.clone() for name, one in clara.module.named_parameters() if one.grad is not None}
+    return {name: item.grad.clone() for name, item in clara.module.named_parameters() if item.grad is not None}
 
 
 # -- plain formulas ------------------------------------------------------------------------------------------------
@@ -58,11 +58,11 @@ def test_the_supervised_loss_is_minus_the_log_of_the_share_of_the_positives(data
     scores = data.draw(st.lists(st.floats(-1, 1), min_size=size, max_size=size))
     positive = data.draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
     tau = data.draw(st.sampled_from([0.02, 0.1, 1.0]))
-    found = supervised_terms(torch.tensor([scores], dtype=torch.float64), torch.tensor([positive]), tau)
-    weights = [math.exp((one - max(scores)) / tau) for one in scores]
+    result = supervised_terms(torch.tensor([scores], dtype=torch.float64), torch.tensor([positive]), tau)
+    weights = [math.exp((score - max(scores)) / tau) for score in scores]
     share = sum(weight for weight, is_positive in zip(weights, positive, strict=True) if is_positive) / sum(weights)
     if share > 1e-30:
-        assert float(found) == pytest.approx(-math.log(share), rel=1e-4, abs=1e-5)
+        assert float(result) == pytest.approx(-math.log(share), rel=1e-4, abs=1e-5)
 
 
 def test_a_question_without_positive_has_no_supervised_loss_and_disturbs_no_gradient() -> None:
@@ -78,10 +78,10 @@ def test_a_question_without_positive_has_no_supervised_loss_and_disturbs_no_grad
 
 
 def test_the_marginal_loss_is_the_likelihood_of_a_mixture() -> None:
-    scores, told = torch.tensor([[1.0, 0.0, -2.0]]), torch.tensor([[0.9, 0.2, 0.01]])
-    weights = [math.exp(one) for one in (1.0, 0.0, -2.0)]
+    scores, reported = torch.tensor([[1.0, 0.0, -2.0]]), torch.tensor([[0.9, 0.2, 0.01]])
+    weights = [math.exp(item) for item in (1.0, 0.0, -2.0)]
     mixture = sum(w * p for w, p in zip(weights, (0.9, 0.2, 0.01), strict=True)) / sum(weights)
-    assert float(marginal_terms(scores, told.log())) == pytest.approx(-math.log(mixture), rel=1e-6)
+    assert float(marginal_terms(scores, reported.log())) == pytest.approx(-math.log(mixture), rel=1e-6)
 
 
 def test_each_memory_token_names_its_share_of_a_document() -> None:
@@ -109,9 +109,9 @@ def test_the_alignment_loss_of_a_hand_case() -> None:
 
 def test_recall_is_the_share_of_positives_that_were_chosen() -> None:
     positive = torch.tensor([[True, False, True, False], [False] * 4])
-    found = recalls(torch.tensor([[2, 1], [0, 1]]), positive)
-    assert float(found[0]) == 0.5
-    assert bool(found[1].isnan())
+    result = recalls(torch.tensor([[2, 1], [0, 1]]), positive)
+    assert float(result[0]) == 0.5
+    assert bool(result[1].isnan())
 
 
 # -- compression ---------------------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum
     clara.set_trainable({"compressor", "generator", "memory"})
     encoded = clara.encode([row.documents[0] for row in rows])
     exchanges = [row.exchanges[0] for row in rows]
-    asked, targets = [one.prompt for one in exchanges], [one.target for one in exchanges]
-    entropy = float(clara.cross_entropy(asked, list(encoded.memory), targets).detach())
+    query, targets = [exchange.prompt for exchange in exchanges], [exchange.target for exchange in exchanges]
+    entropy = float(clara.cross_entropy(query, list(encoded.memory), targets).detach())
     mse = float(alignment(encoded).detach())
     losses = {}
     for weight in (0.0, 0.1):
@@ -141,7 +141,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: 
     rows = [scp_lesson(row, number) for number, row in enumerate(toy.scp_rows(6))]
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(naming=naming))
-    found = []
+    results = []
     for parts in ([rows], [rows[:1], rows[1:4], rows[4:]]):
         clara.module.zero_grad(set_to_none=True)
         total = 0.0
@@ -149,10 +149,10 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: 
             loss, _ = objective.part(part, objective.whole(rows), 0.0, 0)
             loss.backward()
             total += float(loss.detach())
-        found.append((total, gradients(clara)))
-    (whole, one), (summed, other) = found
+        results.append((total, gradients(clara)))
+    (whole, item), (summed, other) = results
     assert summed == pytest.approx(whole, rel=1e-5)
-    for name, grad in one.items():
+    for name, grad in item.items():
         torch.testing.assert_close(other[name], grad, rtol=2e-4, atol=2e-6)
 
 
@@ -190,16 +190,16 @@ def test_the_naming_loss_fades_to_nothing(toy: ModuleType, clara: Clara) -> None
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(mse=0.0, naming=0.8, naming_fades=0.5))
     with torch.no_grad():
-        found = [objective.part(rows, objective.whole(rows), done, 0)[1] for done in (0.0, 0.25, 0.5, 1.0)]
-    weights = [(one["loss"] - one["cross_entropy"]) / found[0]["naming"] for one in found]
+        results = [objective.part(rows, objective.whole(rows), done, 0)[1] for done in (0.0, 0.25, 0.5, 1.0)]
+    weights = [(item["loss"] - item["cross_entropy"]) / results[0]["naming"] for item in results]
     assert weights == pytest.approx([0.8, 0.4, 0.0, 0.0], abs=1e-5)
-    assert ["naming" in one for one in found] == [True, True, False, False]
+    assert ["naming" in item for item in results] == [True, True, False, False]
 
 
 def test_several_exchanges_over_one_reading_are_as_if_each_had_its_own(toy: ModuleType, clara: Clara) -> None:
-    one, other = (scp_lesson(row, 0) for row in toy.scp_rows(3)[::2])
-    both = [Lesson(one.documents, (*one.exchanges, *other.exchanges)), Lesson(other.documents, one.exchanges)]
-    each = [Lesson(lesson.documents, (said,)) for lesson in both for said in lesson.exchanges]
+    item, other = (scp_lesson(row, 0) for row in toy.scp_rows(3)[::2])
+    both = [Lesson(item.documents, (*item.exchanges, *other.exchanges)), Lesson(other.documents, item.exchanges)]
+    each = [Lesson(lesson.documents, (exchange,)) for lesson in both for exchange in lesson.exchanges]
     objective = Compression(clara, ScpStage(mse=0.0))
     with torch.no_grad():
         together, _ = objective.part(both, objective.whole(both), 0.0, 0)
@@ -211,8 +211,8 @@ def test_several_exchanges_over_one_reading_are_as_if_each_had_its_own(toy: Modu
 
 def test_paraphrases_are_asked_for_in_all_wordings(toy: ModuleType) -> None:
     row = next(row for row in toy.scp_rows(2) if row.kind == "paraphrase")
-    found = {scp_lesson(row, number).exchanges[0].prompt.wording for number in range(3 * PARAPHRASES)}
-    assert found == set(range(PARAPHRASES))
+    results = {scp_lesson(row, number).exchanges[0].prompt.wording for number in range(3 * PARAPHRASES)}
+    assert results == set(range(PARAPHRASES))
 
 
 # -- retrieving ----------------------------------------------------------------------------------------------------
@@ -253,8 +253,8 @@ def test_the_joint_loss_is_that_of_the_best_documents_in_order(toy: ModuleType, 
     loss, sums = objective.part(rows, objective.whole(rows), 0.0, 0)
     kept, hits = [], 0.0
     for row in rows:
-        asked, memory = clara.encode([row.question], "reasoner").memory, of(row.documents)
-        cosines = torch.nn.functional.cosine_similarity(asked.flatten(1), memory.flatten(1))
+        query, memory = clara.encode([row.question], "reasoner").memory, of(row.documents)
+        cosines = torch.nn.functional.cosine_similarity(query.flatten(1), memory.flatten(1))
         best = cosines.argsort(descending=True)[:2].tolist()
         kept.append(memory[best])
         hits += row.positives[0] in best
@@ -266,18 +266,16 @@ def test_the_joint_loss_is_that_of_the_best_documents_in_order(toy: ModuleType, 
 
 def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, clara: Clara) -> None:
     long, short = toy.joint_rows(1, 4)[0], toy.joint_rows(1, 2)[0]
-    found = candidates_of(clara, [long, short], documents_of(clara))
-    assert found.mask.tolist() == [[True] * 4, [True, True, False, False]]
+    result = candidates_of(clara, [long, short], documents_of(clara))
+    assert result.mask.tolist() == [[True] * 4, [True, True, False, False]]
     with pytest.raises(UserError, match="has 2 candidates"):
-        select(found.scores, 3, 0.02, found.mask)
-    assert set(select(found.scores, 2, 0.02, found.mask).ids[1].tolist()) == {0, 1}
+        select(result.scores, 3, 0.02, result.mask)
+    assert set(select(result.scores, 2, 0.02, result.mask).ids[1].tolist()) == {0, 1}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("marginal", [0.0, 0.7])
-def test_a_question_with_few_candidates_costs_its_neighbours_none_whatever_the_parts(
-    toy: ModuleType, clara: Clara, marginal: float
-) -> None:
+def test_a_question_with_few_candidates_costs_its_neighbors_none_whatever_the_parts(toy: ModuleType, clara: Clara, marginal: float) -> None:
     clara.set_trainable({"reasoner", "generator"})
     many, few = toy.joint_rows(4, 5), toy.joint_rows(4, 2)
     rows = [many[0], few[1], many[2], few[3]]
@@ -298,15 +296,15 @@ def test_a_question_with_few_candidates_costs_its_neighbours_none_whatever_the_p
     assert at_once[0] == pytest.approx(alone[0], rel=1e-5)
     assert at_once[1] == pytest.approx(alone[1], rel=1e-5)
     assert at_once[2].keys() == alone[2].keys()
-    for name, one in at_once[2].items():
-        torch.testing.assert_close(one, alone[2][name], rtol=1e-3, atol=1e-6)
-    asked = [answer(row.question, min(3, len(row.documents))) for row in rows]
+    for name, item in at_once[2].items():
+        torch.testing.assert_close(item, alone[2][name], rtol=1e-3, atol=1e-6)
+    queries = [answer(row.question, min(3, len(row.documents))) for row in rows]
     best = []
     for row in rows:
         cosines = clara.similarity(clara.encode([row.question], "reasoner").memory, documents_of(clara)(row.documents)[None])[0]
         best.append(documents_of(clara)(row.documents)[cosines.argsort(descending=True)[:3]])
-    told = clara.cross_entropy(asked, best, [row.answer for row in rows])
-    assert at_once[1]["cross_entropy"] == pytest.approx(float(told.detach()), rel=1e-4)
+    reported = clara.cross_entropy(queries, best, [row.answer for row in rows])
+    assert at_once[1]["cross_entropy"] == pytest.approx(float(reported.detach()), rel=1e-4)
 
 
 def test_temperature_falls_geometrically_and_softness_evenly(clara: Clara) -> None:
@@ -336,21 +334,21 @@ def test_a_linear_generator_teaches_the_selector_to_find_its_document() -> None:
     questions, documents, width = 32, 8, 16
     memory = torch.nn.functional.normalize(torch.randn(questions, documents, width), dim=-1)
     right = torch.randint(documents, (questions,))
-    asked = torch.randn(questions, width, requires_grad=True)
-    optimiser = torch.optim.Adam([asked], lr=0.05)
+    query = torch.randn(questions, width, requires_grad=True)
+    optimizer = torch.optim.Adam([query], lr=0.05)
     wanted = memory[torch.arange(questions), right]
 
     def chosen() -> Any:
-        scores = torch.einsum("bn,bdn->bd", torch.nn.functional.normalize(asked, dim=-1), memory)
+        scores = torch.einsum("bn,bdn->bd", torch.nn.functional.normalize(query, dim=-1), memory)
         return select(scores, 1, 0.1)
 
     before = float((chosen().ids[:, 0] == right).float().mean())
     for _ in range(400):
-        found = chosen()
-        loss = (found.apply(memory.unsqueeze(2))[:, 0, 0] - wanted).pow(2).sum(-1).mean()
-        optimiser.zero_grad()
+        result = chosen()
+        loss = (result.apply(memory.unsqueeze(2))[:, 0, 0] - wanted).pow(2).sum(-1).mean()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     after = float((chosen().ids[:, 0] == right).float().mean())
     assert before < 0.35
     assert after > 0.95

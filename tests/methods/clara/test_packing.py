@@ -27,14 +27,14 @@ def test_each_exchange_is_whole_in_its_row_and_sees_nothing_of_the_others(pairs:
     assert row.shared == min(longest, min(map(len, prompts)) - 1)
     batch = batch_of([row, row_of([[1]], [[2]])], 0, "cpu")
     for number, (prompt, reply) in enumerate(pairs, start=1):
-        places = [place for place, block in enumerate(row.block) if block in (0, number)]
-        assert [row.ids[place] for place in places] == [*prompt, *reply]
-        assert [row.positions[place] for place in places] == list(range(len(prompt) + len(reply)))
-        assert [row.labels[place] for place in places] == [-100] * len(prompt) + list(reply)
-        last = batch.seen[0, 0, places[-1]].nonzero().flatten().tolist()
-        assert last == places
+        positions = [position for position, block in enumerate(row.block) if block in (0, number)]
+        assert [row.ids[position] for position in positions] == [*prompt, *reply]
+        assert [row.positions[position] for position in positions] == list(range(len(prompt) + len(reply)))
+        assert [row.labels[position] for position in positions] == [-100] * len(prompt) + list(reply)
+        last = batch.seen[0, 0, positions[-1]].nonzero().flatten().tolist()
+        assert last == positions
         # What comes before a reply's first token is the end of its own prompt.
-        first = places[len(prompt)]
+        first = positions[len(prompt)]
         assert row.block[first - 1] in (0, number)
         assert row.ids[first - 1] == prompt[-1]
     assert batch.seen.any(-1).all()
@@ -43,7 +43,7 @@ def test_each_exchange_is_whole_in_its_row_and_sees_nothing_of_the_others(pairs:
 def prepared(clara: Any) -> list[torch.Tensor]:
     draw = torch.Generator().manual_seed(1)
     shape = clara.memory_tokens, clara.hidden_size
-    return [torch.randn(one[0].documents * shape[0], shape[1], generator=draw).requires_grad_() for one in ASKED]
+    return [torch.randn(item[0].documents * shape[0], shape[1], generator=draw).requires_grad_() for item in ASKED]
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -54,21 +54,23 @@ def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make
     memory = prepared(clara)
     together = clara.packed_cross_entropy(ASKED, memory, TAUGHT)
     together.sum().backward()
-    found = [one.grad for one in memory], [one.grad.clone() for one in clara.trainable_parameters().values()]
+    results = [item.grad for item in memory], [parameter.grad.clone() for parameter in clara.trainable_parameters().values()]
     clara.module.zero_grad()
     again = prepared(clara)
     flat = [
-        (one, own, reply) for some, own, replies in zip(ASKED, again, TAUGHT, strict=True) for one, reply in zip(some, replies, strict=True)
+        (item, own, reply)
+        for some, own, replies in zip(ASKED, again, TAUGHT, strict=True)
+        for item, reply in zip(some, replies, strict=True)
     ]
     prompts, own, replies = map(list, zip(*flat, strict=True))
     alone = clara.cross_entropy(prompts, own, replies, "row_sums")
     alone.sum().backward()
     assert together.tolist() == pytest.approx([float(alone[:3].sum()), float(alone[3])], rel=1e-5)
-    assert min(float(one.abs().max()) for one in found[0]) > 0.01
-    for one, other in zip(found[0], again, strict=True):
-        torch.testing.assert_close(one, other.grad, rtol=1e-3, atol=1e-4)
-    for one, parameter in zip(found[1], clara.trainable_parameters().values(), strict=True):
-        torch.testing.assert_close(one, parameter.grad, rtol=1e-3, atol=1e-4)
+    assert min(float(item.abs().max()) for item in results[0]) > 0.01
+    for item, other in zip(results[0], again, strict=True):
+        torch.testing.assert_close(item, other.grad, rtol=1e-3, atol=1e-4)
+    for item, parameter in zip(results[1], clara.trainable_parameters().values(), strict=True):
+        torch.testing.assert_close(item, parameter.grad, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

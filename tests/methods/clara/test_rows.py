@@ -33,20 +33,20 @@ WORLDS = "worlds/multihop:train"
 
 
 def test_the_place_of_a_positive_is_uniform_over_seeds() -> None:
-    places = Counter[int]()
+    positions = Counter[int]()
     for seed in range(4000):
-        documents, found = pooled("q", ["gold"], (f"other {n}" for n in range(19)), 20, seed=seed)
+        documents, result = pooled("q", ["gold"], (f"other {n}" for n in range(19)), 20, seed=seed)
         assert len(documents) == 20
-        assert documents[found[0]] == "gold"
-        places[found[0]] += 1
+        assert documents[result[0]] == "gold"
+        positions[result[0]] += 1
     expected = 4000 / 20
-    chi_square = sum((places[place] - expected) ** 2 / expected for place in range(20))
+    chi_square = sum((positions[position] - expected) ** 2 / expected for position in range(20))
     assert chi_square < 43.8  # 19 degrees of freedom, p = 0.001
 
 
 def test_the_place_of_a_positive_is_uniform_over_questions() -> None:
-    places = Counter(pooled(f"q{n}", ["a", "b"], map(str, range(8)), 10)[1][0] for n in range(2000))
-    low = sum(number for place, number in places.items() if place < 5)
+    positions = Counter(pooled(f"q{n}", ["a", "b"], map(str, range(8)), 10)[1][0] for n in range(2000))
+    low = sum(number for position, number in positions.items() if position < 5)
     # Of two places in ten, the lower one is below five with probability 1 - (5·4)/(10·9).
     assert abs(low / 2000 - (1 - 20 / 90)) < 0.04
 
@@ -59,12 +59,12 @@ def test_the_place_of_a_positive_is_uniform_over_questions() -> None:
     st.integers(0, 5),
 )
 def test_a_pool_holds_the_positives_first_and_no_text_twice(positives: list[str], others: list[str], size: int, seed: int) -> None:
-    documents, places = pooled("q", positives, others, size, seed=seed)
+    documents, positions = pooled("q", positives, others, size, seed=seed)
     distinct = list(dict.fromkeys([*positives, *others]))
     assert sorted(documents) == sorted(distinct[:size])
-    assert {documents[place] for place in places} == set(dict.fromkeys(positives)) & set(documents)
+    assert {documents[position] for position in positions} == set(dict.fromkeys(positives)) & set(documents)
     assert set(list(dict.fromkeys(positives))[:size]) <= set(documents)
-    assert pooled("q", positives, others, size, seed=seed) == (documents, places)
+    assert pooled("q", positives, others, size, seed=seed) == (documents, positions)
 
 
 # -- rows of files --
@@ -75,7 +75,8 @@ def test_rows_of_the_authors_sample_are_read(data_folder: Path) -> None:
     natives = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     rows = scp_rows("clara_stages/pretraining:train", options={"path": str(path)})
     assert [(row.kind, row.document, list(row.questions), list(row.answers)) for row in rows] == [
-        (one["data_type"], one["docs"][0], one["question"] if one["data_type"] == "qa" else [], one["answers"]) for one in natives
+        (native["data_type"], native["docs"][0], native["question"] if native["data_type"] == "qa" else [], native["answers"])
+        for native in natives
     ]
     some = scp_rows("clara_stages/pretraining:train", ScpDataConfig(documents=10), {"path": str(path)})
     assert len({row.document for row in some}) == 10
@@ -92,7 +93,7 @@ def test_positives_that_the_authors_put_first_are_moved() -> None:
     texts = tuple(f"document {number}" for number in range(20))
     rows = [joint_row(Row(f"r{n}", "answer", texts, (("q", ("a",)),), positives=(0, 1))) for n in range(200)]
     for row in rows:
-        assert {row.documents[place] for place in row.positives} == {"document 0", "document 1"}
+        assert {row.documents[positive] for positive in row.positives} == {"document 0", "document 1"}
     assert sum(row.positives == (0, 1) for row in rows) < 8
 
 
@@ -125,7 +126,7 @@ def test_written_rows_of_all_stages_are_read_back(tmp_path: Path) -> None:
     again = joint_rows("clara_stages/e2e_training_nq_with_pos:train", options={"path": str(kept["e2e_training_nq_with_pos"])})
     for old, new in zip(joint, again, strict=True):
         assert (old.question, old.answer, old.golds) == (new.question, new.answer, new.golds)
-        gold = [{row.documents[place] for place in row.positives} for row in (old, new)]
+        gold = [{row.documents[positive] for positive in row.positives} for row in (old, new)]
         assert gold[0]
         assert gold[0] == gold[1]
     taught = instruction_rows("clara_stages/instruction_tuning:train", options={"path": str(kept["instruction_tuning"])})
@@ -141,38 +142,39 @@ def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
         rows = joint_rows(WORLDS, PoolConfig(source=source, depth=12), {**SMALL, "questions": 20})
         for row, question in zip(rows, benchmark.questions, strict=True):
             gold = {passage.full_text for passage in benchmark.corpus.get(question.evidence)}
-            assert {row.documents[place] for place in row.positives} == gold
+            assert {row.documents[positive] for positive in row.positives} == gold
             assert len(row.documents) <= 12
             assert source == "retriever" or len(row.documents) >= 10
 
 
 def test_what_is_taught_is_worded_as_the_evidence_has_it() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 40})
-    asked = [one for one in benchmark.questions if not one.answer_set]
+    queries = [question for question in benchmark.questions if not question.answer_set]
     changed = replace(
         benchmark,
         questions=[
-            replace(one, answers=("nobody says so",), aliases={"nobody says so": (one.answers[0], one.answers[0][:3])}) for one in asked
+            replace(item, answers=("nobody says so",), aliases={"nobody says so": (item.answers[0], item.answers[0][:3])})
+            for item in queries
         ],
     )
     stated = 0
-    for row, one in zip(joint_rows_of(changed, PoolConfig()), asked, strict=True):
-        evidence = [row.documents[place] for place in row.positives]
-        if any(one.answers[0] in text for text in evidence):
-            assert row.answer == one.answers[0]
+    for row, item in zip(joint_rows_of(changed, PoolConfig()), queries, strict=True):
+        evidence = [row.documents[positive] for positive in row.positives]
+        if any(item.answers[0] in text for text in evidence):
+            assert row.answer == item.answers[0]
             stated += 1
     assert stated > 10
-    for row, one in zip(joint_rows_of(replace(benchmark, questions=asked), PoolConfig()), asked, strict=True):
-        evidence = [row.documents[place] for place in row.positives]
-        if any(one.answers[0] in text for text in evidence) or not any(g in t for g in one.golds for t in evidence):
-            assert row.answer == one.answers[0]
+    for row, item in zip(joint_rows_of(replace(benchmark, questions=queries), PoolConfig()), queries, strict=True):
+        evidence = [row.documents[positive] for positive in row.positives]
+        if any(item.answers[0] in text for text in evidence) or not any(g in t for g in item.golds for t in evidence):
+            assert row.answer == item.answers[0]
 
 
 def test_no_gold_is_added_in_the_normal_setting() -> None:
     options = {**SMALL, "questions": 40}
     normal = joint_rows(WORLDS, PoolConfig(source="retriever", depth=5, oracle=False), options)
     oracle = joint_rows(WORLDS, PoolConfig(source="retriever", depth=5), options)
-    assert any(len(one.positives) < len(other.positives) for one, other in zip(normal, oracle, strict=True))
+    assert any(len(item.positives) < len(other.positives) for item, other in zip(normal, oracle, strict=True))
 
 
 def test_documents_hold_no_gold_beyond_their_own_text() -> None:
@@ -185,7 +187,7 @@ def test_documents_hold_no_gold_beyond_their_own_text() -> None:
 
 def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 3})
-    bare = replace(benchmark, questions=[replace(one, candidates=None) for one in benchmark.questions])
+    bare = replace(benchmark, questions=[replace(question, candidates=None) for question in benchmark.questions])
     with pytest.raises(UserError, match="no candidates"):
         joint_rows_of(bare, PoolConfig())
     assert all(row.documents for row in joint_rows_of(bare, PoolConfig(source="retriever")))
@@ -195,16 +197,16 @@ def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
 
 
 def test_every_fact_of_a_document_is_asked_for_and_its_answer_stands_there() -> None:
-    asked = 0
-    for one in documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL)):
-        facts = facts_of(one.sentences)
-        text = one.passage.full_text
+    query = 0
+    for document in documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL)):
+        facts = facts_of(document.sentences)
+        text = document.passage.full_text
         pairs = simple_pairs(facts, text, Draws("t"))
         assert len(pairs) == len({(fact.head.index, fact.relation.id) for fact in facts})
         for pair in pairs:
             assert all(answer in text for answer in pair.answer.split(", "))
-            asked += 1
-    assert asked > 100
+            query += 1
+    assert query > 100
 
 
 def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> None:
@@ -222,16 +224,16 @@ def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> 
 @pytest.mark.slow
 def test_a_retelling_keeps_every_fact_in_other_words() -> None:
     facts = changed = 0
-    for one in documents(DataReference("worlds", "long", "train"), WorldsConfig(**SMALL, worlds=1)):
-        told = retold(one.sentences, Draws("t", one.passage.id))
-        assert len(told) == len(one.sentences)
-        text = " ".join(told).casefold()
-        for fact in facts_of(one.sentences):
+    for document in documents(DataReference("worlds", "long", "train"), WorldsConfig(**SMALL, worlds=1)):
+        reported = retold(document.sentences, Draws("t", document.passage.id))
+        assert len(reported) == len(document.sentences)
+        text = " ".join(reported).casefold()
+        for fact in facts_of(document.sentences):
             answer, accepted = answer_of(fact)
             assert any(form.casefold() in text for form in (answer, *accepted))
             assert fact.head.name.casefold() in text or any(a.casefold() in text for a in fact.head.aliases)
             facts += 1
-        changed += sum(sentence not in {said.text for said in one.sentences} for sentence in told)
+        changed += sum(sentence not in {sentence.text for sentence in document.sentences} for sentence in reported)
     assert changed > 0.9 * facts > 100
 
 
@@ -252,14 +254,14 @@ def test_a_mix_holds_its_types_alone(mix: str, types: set[str]) -> None:
 
 def test_a_larger_draw_of_documents_holds_the_smaller_one() -> None:
     drawn = [{r.document for r in scp_rows(WORLDS, ScpDataConfig(documents=n), SMALL)} for n in (5, 10, 20)]
-    assert [len(one) for one in drawn] == [5, 10, 20]
+    assert [len(item) for item in drawn] == [5, 10, 20]
     assert drawn[0] < drawn[1] < drawn[2]
 
 
 def test_rows_of_worlds_are_the_same_every_time_and_others_by_another_seed() -> None:
-    one = next(iter(documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL))))
-    assert rows_about(one, ("simple", "paraphrase")) == rows_about(one, ("simple", "paraphrase"))
-    assert any(rows_about(one, ("simple",), 0) != rows_about(one, ("simple",), seed) for seed in range(1, 6))
+    item = next(iter(documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL))))
+    assert rows_about(item, ("simple", "paraphrase")) == rows_about(item, ("simple", "paraphrase"))
+    assert any(rows_about(item, ("simple",), 0) != rows_about(item, ("simple",), seed) for seed in range(1, 6))
 
 
 def test_files_of_rows_refuse_a_mix_that_they_cannot_tell(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_store_gives_back_what_was_compressed_rounded_to_its_type(dtype: str, 
 def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """Cosines by another way of computing them."""
     q, d = query.astype(np.float64).ravel(), documents.astype(np.float64).reshape(len(documents), -1)
-    return np.array([np.dot(one / np.linalg.norm(one), q / np.linalg.norm(q)) for one in d])
+    return np.array([np.dot(item / np.linalg.norm(item), q / np.linalg.norm(q)) for item in d])
 
 
 @pytest.mark.slow
@@ -82,8 +82,8 @@ def test_the_k_best_of_all_blocks_are_those_of_comparing_one_by_one(count: int, 
     queries = torch.randn(3, M, H, generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "BLOCK", block)
-        found = kept.nearest(queries, k)
-    for query, (rows, scores) in zip(queries, found, strict=True):
+        results = kept.nearest(queries, k)
+    for query, (rows, scores) in zip(queries, results, strict=True):
         every = naive(query.numpy(), kept.memory(range(count)).numpy())
         assert rows.tolist() == np.argsort(-every, kind="stable")[:k].tolist()
         np.testing.assert_allclose(scores, every[rows], atol=1e-12)
@@ -106,7 +106,7 @@ def test_a_score_does_not_depend_on_the_documents_or_queries_beside_it() -> None
     together = kept.nearest(queries, 50)
     for query, (rows, scores) in zip(queries, together, strict=True):
         assert kept.scores(query, rows).tolist() == scores.tolist()
-        assert [kept.scores(query, rows[place : place + 1])[0] for place in range(50)] == scores.tolist()
+        assert [kept.scores(query, rows[position : position + 1])[0] for position in range(50)] == scores.tolist()
 
 
 def test_the_length_of_a_query_does_not_count() -> None:
@@ -125,11 +125,11 @@ class Cut(Exception):
 def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CHUNK", 4)
     write(tmp_path / "whole", corpus(11), identity(11), Drawn())
-    told: list[Written] = []
+    reported: list[Written] = []
 
     def cut(written: Written) -> None:
-        told.append(written)
-        if len(told) > after:
+        reported.append(written)
+        if len(reported) > after:
             raise Cut
 
     with pytest.raises(Cut):
@@ -196,7 +196,7 @@ def test_a_corpus_without_documents_has_a_store_that_finds_none(tmp_path: Path) 
 
 def test_progress_tells_how_much_was_read_and_how_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CHUNK", 4)
-    told: list[Written] = []
-    write(tmp_path / "s", corpus(10), identity(10), Drawn(), told.append)
-    assert [(one.documents, one.of, one.fresh, one.tokens) for one in told] == [(4, 10, 4, 8), (8, 10, 8, 16), (10, 10, 10, 20)]
-    assert told[-1].tokens_per_second == pytest.approx(20 / told[-1].seconds)
+    reported: list[Written] = []
+    write(tmp_path / "s", corpus(10), identity(10), Drawn(), reported.append)
+    assert [(item.documents, item.of, item.fresh, item.tokens) for item in reported] == [(4, 10, 4, 8), (8, 10, 8, 16), (10, 10, 10, 20)]
+    assert reported[-1].tokens_per_second == pytest.approx(20 / reported[-1].seconds)

@@ -61,8 +61,8 @@ class Script:
             if self.breaks_after is not None and len(self.calls) >= self.breaks_after:
                 raise Broke("killed")
             # Equal questions of two loops are equal calls; the kind of the loop tells them apart no more.
-            self.calls += [(json.dumps(list(one)), repetition) for one in conversations]
-        texts = [self.writes(model, one[-1]["content"], repetition) for one in conversations]
+            self.calls += [(json.dumps(list(conversation)), repetition) for conversation in conversations]
+        texts = [self.writes(model, conversation[-1]["content"], repetition) for conversation in conversations]
         return [Structured(Reply(text, model="m"), parse(text, model)) for text in texts]
 
 
@@ -80,12 +80,12 @@ def test_every_document_gets_a_row_of_every_type(tmp_path: Path) -> None:
     with made(tmp_path, Script()) as synthesis:
         synthesis.run(DOCUMENTS)
         rows = list(synthesis.rows(DOCUMENTS))
-        found = of_synthesis(synthesis, DOCUMENTS)
-    assert [row.id for row in rows] == [f"{one.id}/{kind}" for one in DOCUMENTS for kind in TYPES]
-    assert [one.documents for one in found.values()] == [5, 5, 5]
+        result = of_synthesis(synthesis, DOCUMENTS)
+    assert [row.id for row in rows] == [f"{item.id}/{kind}" for item in DOCUMENTS for kind in TYPES]
+    assert [item.documents for item in result.values()] == [5, 5, 5]
     # Six calls for two questions that cover a document, two for a paraphrase that is accepted.
-    assert {kind: one.counts["calls"] for kind, one in found.items()} == {"simple": 30, "complex": 30, "paraphrase": 10}
-    assert found["simple"].by == ["m"]
+    assert {kind: item.counts["calls"] for kind, item in result.items()} == {"simple": 30, "complex": 30, "paraphrase": 10}
+    assert result["simple"].by == ["m"]
 
 
 def test_written_rows_are_read_back_by_the_loader(tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ def test_a_model_that_never_writes_json_is_asked_so_often_and_no_more(tmp_path: 
     model = Script(lambda *_: "no")
     with made(tmp_path, model, rounds=4, tries=2) as synthesis:
         synthesis.run(DOCUMENTS[:2], [kind])
-        found = of_synthesis(synthesis, DOCUMENTS[:2], [kind])[kind]
+        result = of_synthesis(synthesis, DOCUMENTS[:2], [kind])[kind]
         assert not list(synthesis.rows(DOCUMENTS[:2], [kind]))
     assert len(model.calls) == 2 * 5 * 2
-    assert (found.documents, found.uncovered, found.counts["calls"]) == (0, 2, 20)
+    assert (result.documents, result.uncovered, result.counts["calls"]) == (0, 2, 20)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -180,16 +180,16 @@ def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> 
     class Lost(Script):
         def complete_structured(self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0) -> list[Structured[Any]]:
             replies = super().complete_structured(conversations, model, repetition=repetition)
-            lost = [n for n, one in enumerate(conversations) if "Entity 3" in one[-1]["content"] and model is Judgment]
-            for place in lost:
+            lost = [n for n, item in enumerate(conversations) if "Entity 3" in item[-1]["content"] and model is Judgment]
+            for position in lost:
                 failed = Reply("", "limit: run_tokens 5, and this call may need 9")
-                replies[place] = Structured(failed, parse("", model))
+                replies[position] = Structured(failed, parse("", model))
             return replies
 
     with made(tmp_path, Lost()) as synthesis:
         synthesis.run(DOCUMENTS)
-        found = of_synthesis(synthesis, DOCUMENTS)
-        assert {kind: one.unfinished for kind, one in found.items()} == {"simple": 1, "complex": 1, "paraphrase": 0}
+        result = of_synthesis(synthesis, DOCUMENTS)
+        assert {kind: item.unfinished for kind, item in result.items()} == {"simple": 1, "complex": 1, "paraphrase": 0}
         assert synthesis.put_aside == {"limit": 2}
         assert synthesis.loop(DOCUMENTS[3], "simple").step == "check"
     again = Script()
@@ -263,16 +263,16 @@ def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_pa
     with taught(world, tmp_path) as (truth, synthesis):
         synthesis.run(documents)
         rows = list(synthesis.rows(documents))
-        found = of_synthesis(synthesis, documents)
+        result = of_synthesis(synthesis, documents)
         known = {question: answer_of(fact) for fact in truth.worlds[0].facts if not fact.relation.many for question in paraphrases(fact)}
     simple = [pair for row in rows if row.id.endswith("simple") for pair in zip(row.questions, row.answers, strict=True)]
     scores = [em(answer, [known[q][0], *known[q][1]]) for q, answer in simple if q in known]
     assert len(scores) > 15
     assert sum(scores) / len(scores) >= 0.9
-    assert all(one.uncovered == one.unfinished == 0 for one in found.values())
+    assert all(item.uncovered == item.unfinished == 0 for item in result.values())
     # It leaves a third out at first, so that the loop has to find the rest.
-    assert found["simple"].rounds[2] > 0
-    assert of_rows(rows)["simple"].pairs == found["simple"].pairs
+    assert result["simple"].rounds[2] > 0
+    assert of_rows(rows)["simple"].pairs == result["simple"].pairs
     kept = {row.document: row.answers for row in rows if row.kind == "paraphrase"}
     assert len(kept) == 10
 
@@ -282,21 +282,21 @@ def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benc
     documents = passages(world, 6)
     with taught(world, tmp_path, 0.2) as (truth, synthesis):
         synthesis.run(documents)
-        found = of_synthesis(synthesis, documents)
+        result = of_synthesis(synthesis, documents)
         loops = [synthesis.loop(document, kind) for document in documents for kind in TYPES]
     assert truth.corrupted.total() > 0
     assert all(loop.status != "open" for loop in loops)
-    for kind, one in found.items():
-        assert one.documents + one.uncovered + one.covered_without_pairs == len(documents)
+    for kind, item in result.items():
+        assert item.documents + item.uncovered + item.covered_without_pairs == len(documents)
         if kind == "paraphrase":
             continue
         pairs = sum(len(loop.pairs) for loop in loops if loop.kind == kind)
         names = ("unanswered", "not_contained", "unchecked", "unsupported")
-        assert one.counts["questions"] == pairs + sum(one.counts[name] for name in names)
+        assert item.counts["questions"] == pairs + sum(item.counts[name] for name in names)
     # Spoilt replies that can be mended or unwrapped are none; every other one was met as unreadable.
     spoilt = sum(truth.corrupted[kind] for kind in ("empty", "refusal", "garbage"))
-    assert sum(one.counts["unreadable"] for one in found.values()) >= spoilt > 0
-    assert {name for one in found.values() for name in one.by} == {NAME}
+    assert sum(item.counts["unreadable"] for item in result.values()) >= spoilt > 0
+    assert {name for item in result.values() for name in item.by} == {NAME}
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_a_second_run_of_the_world_truth_llm_makes_no_call(world: Benchmark, tmp
         truth.handlers.clear()
         synthesis.run(documents)
         assert list(synthesis.rows(documents)) == first
-        assert truth.unrecognised == 0
+        assert truth.unrecognized == 0
 
 
 def test_an_outlook_names_calls_and_tokens(world: Benchmark, tmp_path: Path) -> None:

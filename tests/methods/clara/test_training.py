@@ -26,12 +26,12 @@ PRETRAINED = {"compressor", "generator", "memory"}
 
 def changed(before: dict[str, Any], clara: Clara) -> set[str]:
     """The parts whose tensors are others now; a tensor of the base by its own name."""
-    found = set()
-    for name, one in clara.module.state_dict().items():
-        if not torch.equal(before[name], one):
+    results = set()
+    for name, item in clara.module.state_dict().items():
+        if not torch.equal(before[name], item):
             part = next((part for part in clara.adapters.names if f".{part}." in name), None)
-            found.add("memory" if name == "rows.memory" else part or name)
-    return found
+            results.add("memory" if name == "rows.memory" else part or name)
+    return results
 
 
 # -- schedule and options ------------------------------------------------------------------------------------------
@@ -57,10 +57,10 @@ def test_presets_differ_where_paper_and_released_scripts_do() -> None:
     assert isinstance(released, ClaraTrainingConfig)
     assert (paper.joint.train.schedule, released.joint.train.schedule) == ("cosine", "constant")
     assert (paper.instruction.reinit_generator, released.instruction.reinit_generator) == (False, True)
-    for one in (paper, released):
-        assert (one.scp.train.learning_rate, one.joint.train.learning_rate) == (1e-4, 5e-6)
-        assert (one.scp.mse, one.scp.naming, one.joint.soft_steps, one.joint.marginal) == (0.1, 0, 0, 0)
-        assert (one.scp.train.floor, one.betas, one.weight_decay) == (0.1, (0.9, 0.95), 0)
+    for item in (paper, released):
+        assert (item.scp.train.learning_rate, item.joint.train.learning_rate) == (1e-4, 5e-6)
+        assert (item.scp.mse, item.scp.naming, item.joint.soft_steps, item.joint.marginal) == (0.1, 0, 0, 0)
+        assert (item.scp.train.floor, item.betas, item.weight_decay) == (0.1, (0.9, 0.95), 0)
     worlds.preflight()
     assert (paper.model.mask, released.model.mask) == ("minus_infinity", "algorithm")
     assert paper.validate_on.held_out > 0
@@ -77,7 +77,7 @@ def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: A
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "response"),
     [
         ({"stages": ["joint", "scp"]}, "in this order"),
         ({"stages": ["joint"]}, "begins from a checkpoint"),
@@ -86,9 +86,9 @@ def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: A
         ({"scp": {"naming_only": 3}}, "weight of naming"),
     ],
 )
-def test_options_that_cannot_be_carried_out_are_refused(config: Any, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        config(**given)
+def test_options_that_cannot_be_carried_out_are_refused(config: Any, options: dict[str, Any], response: str) -> None:
+    with pytest.raises(ValidationError, match=response):
+        config(**options)
 
 
 def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None:
@@ -146,12 +146,12 @@ def test_documents_are_compressed_alike_before_and_after_joint_training(toy: Mod
     clara = begin(chosen, "joint", None, "cpu")
     texts = [toy.document(number) for number in range(8)]
     with torch.no_grad():
-        memory, asked = clara.encode(texts).memory, clara.encode(texts, "reasoner").memory
+        memory, query = clara.encode(texts).memory, clara.encode(texts, "reasoner").memory
     toy.trainer(chosen, "joint", clara, toy.joint_rows(), tmp_path).loop.run()
     clara.module.eval()
     with torch.no_grad():
         assert torch.equal(clara.encode(texts).memory, memory)
-        assert not torch.equal(clara.encode(texts, "reasoner").memory, asked)
+        assert not torch.equal(clara.encode(texts, "reasoner").memory, query)
 
 
 @pytest.mark.slow
@@ -159,28 +159,28 @@ def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: 
     clara = begin(config(), "scp", None, "cpu")
     toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
     torch.manual_seed(0)
-    for one in clara.adapters.of("reasoner").values():
-        one.data.normal_()
+    for item in clara.adapters.of("reasoner").values():
+        item.data.normal_()
     clara.save(tmp_path / "checkpoint")
 
     def weights(model: Clara, name: str) -> list[Any]:
-        return [one.detach().clone() for one in model.adapters.of(name).values()]
+        return [item.detach().clone() for item in model.adapters.of(name).values()]
 
-    def same(one: list[Any], other: list[Any]) -> bool:
-        return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    def same(item: list[Any], other: list[Any]) -> bool:
+        return all(torch.equal(a, b) for a, b in zip(item, other, strict=True))
 
-    found = {
+    results = {
         kind: begin(config(joint={"reasoner": kind}), "joint", str(tmp_path / "checkpoint"), "cpu")
         for kind in ("compressor", "random", "kept")
     }
-    for model in found.values():
+    for model in results.values():
         assert same(weights(model, "compressor"), weights(clara, "compressor"))
-    assert same(weights(found["compressor"], "reasoner"), weights(clara, "compressor"))
-    assert same(weights(found["kept"], "reasoner"), weights(clara, "reasoner"))
-    fresh = weights(found["random"], "reasoner")
+    assert same(weights(results["compressor"], "reasoner"), weights(clara, "compressor"))
+    assert same(weights(results["kept"], "reasoner"), weights(clara, "reasoner"))
+    fresh = weights(results["random"], "reasoner")
     assert not same(fresh, weights(clara, "reasoner"))
     assert not same(fresh, weights(clara, "compressor"))
-    assert any(not bool(one.any()) for one in fresh)
+    assert any(not bool(item.any()) for item in fresh)
 
 
 @pytest.mark.slow
@@ -190,9 +190,9 @@ def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, c
     clara.save(tmp_path / "checkpoint")
     for again in (False, True):
         chosen = config(instruction={"reinit_generator": again})
-        found = begin(chosen, "instruction", str(tmp_path / "checkpoint"), "cpu").adapters.of("generator")
-        second = [one for name, one in found.items() if "lora_B" in name]
-        assert all(bool(one.any()) for one in second) is not again
+        result = begin(chosen, "instruction", str(tmp_path / "checkpoint"), "cpu").adapters.of("generator")
+        second = [item for name, item in result.items() if "lora_B" in name]
+        assert all(bool(item.any()) for item in second) is not again
 
 
 def test_a_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(toy: Modu
     resumed = toy.trainer(chosen, stage, again, toy.rows_of(stage), tmp_path / "cut")
     resumed.loop.run()
     assert resumed.loop.curve.read_text() == curve
-    for name, one in toy.state(whole).items():
-        assert torch.equal(one, again.module.state_dict()[name]), name
+    for name, item in toy.state(whole).items():
+        assert torch.equal(item, again.module.state_dict()[name]), name
 
 
 @pytest.mark.slow
@@ -68,26 +68,26 @@ def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, confi
 
 
 def test_frozen_documents_are_encoded_once_and_go_on_in_blocks(tmp_path: Path) -> None:
-    asked: list[list[str]] = []
+    queries: list[list[str]] = []
 
     def encode(texts: Sequence[str]) -> Any:
-        asked.append(list(texts))
-        if len(asked) == 2:
+        queries.append(list(texts))
+        if len(queries) == 2:
             raise KeyboardInterrupt
         return torch.tensor([[[float(len(text)), 1.0]] * 3 for text in texts])
 
     texts = ["a", "bb", "ccc", "bb", "dddd", "eeeee"]
-    given = ((3, 2), torch.float32, tmp_path, 2, Silent())
+    options = ((3, 2), torch.float32, tmp_path, 2, Silent())
     with pytest.raises(KeyboardInterrupt):
-        FrozenDocuments(texts, encode, *given)
-    found = FrozenDocuments(texts, encode, *given)
-    assert asked == [["a", "bb"], ["ccc", "dddd"], ["ccc", "dddd"], ["eeeee"]]
-    assert len(found) == 5
-    assert found.of(["eeeee", "bb"])[:, 0, 0].tolist() == [5.0, 2.0]
-    FrozenDocuments(texts, encode, *given)
-    assert len(asked) == 4
+        FrozenDocuments(texts, encode, *options)
+    results = FrozenDocuments(texts, encode, *options)
+    assert queries == [["a", "bb"], ["ccc", "dddd"], ["ccc", "dddd"], ["eeeee"]]
+    assert len(results) == 5
+    assert results.of(["eeeee", "bb"])[:, 0, 0].tolist() == [5.0, 2.0]
+    FrozenDocuments(texts, encode, *options)
+    assert len(queries) == 4
     with pytest.raises(KeyError):
-        found.of(["unknown"])
+        results.of(["unknown"])
 
 
 def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +107,8 @@ def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config:
         run.loop.run()
         ended.append(toy.state(clara))
         assert (tmp_path / way / "documents").exists() == (way == "kept")
-    for name, one in ended[0].items():
-        torch.testing.assert_close(ended[1][name], one, rtol=1e-3, atol=1e-5)
+    for name, item in ended[0].items():
+        torch.testing.assert_close(ended[1][name], item, rtol=1e-3, atol=1e-5)
 
 
 # -- from end to end -----------------------------------------------------------------------------------------------
@@ -126,19 +126,19 @@ def test_three_stages_end_in_checkpoints_and_are_taken_over(
         return list(ClaraTraining(config()).run(shop))
 
     stages = run()
-    assert [one.stage for one in stages] == ["scp", "instruction", "joint"]
-    assert all(one.fresh for one in stages)
-    for one in stages:
-        lines = [json.loads(line) for line in (one.folder / "curve.jsonl").read_text().splitlines()]
+    assert [stage.stage for stage in stages] == ["scp", "instruction", "joint"]
+    assert all(stage.fresh for stage in stages)
+    for item in stages:
+        lines = [json.loads(line) for line in (item.folder / "curve.jsonl").read_text().splitlines()]
         assert [line["step"] for line in lines if "loss" in line] == list(range(4))
-        assert one.figures["steps"] == 4
-        assert math.isfinite(one.figures["loss"])
-        assert "validation_cover_em" in one.figures
-        assert one.figures["validation_answer_loss"] > 0
-        assert (one.folder / "README.md").is_file()
+        assert item.figures["steps"] == 4
+        assert math.isfinite(item.figures["loss"])
+        assert "validation_cover_em" in item.figures
+        assert item.figures["validation_answer_loss"] > 0
+        assert (item.folder / "README.md").is_file()
     assert "validation_recall@1" in stages[2].figures
     assert "validation_recall@1" not in stages[1].figures
-    scp, instruction, joint = (Clara.load(one.folder, "cpu") for one in stages)
+    scp, instruction, joint = (Clara.load(stage.folder, "cpu") for stage in stages)
     assert torch.equal(scp.module.rows.memory, joint.module.rows.memory)
     texts = [toy.document(4)]
     with torch.no_grad():
@@ -147,11 +147,11 @@ def test_three_stages_end_in_checkpoints_and_are_taken_over(
     supervised = config(stages=["supervised"], start=str(stages[0].folder))
     alone = {name: value for name, value in supervised.model_dump().items() if name != "model"}
     other = Workshop(tmp_path / "other", tmp_path / "more", Services(device="cpu"))
-    (found,) = ClaraTraining(ClaraTrainingConfig.model_validate(alone)).run(other)
-    assert (found.stage, Clara.load(found.folder, "cpu").config) == ("supervised", scp.config)
+    (result,) = ClaraTraining(ClaraTrainingConfig.model_validate(alone)).run(other)
+    assert (result.stage, Clara.load(result.folder, "cpu").config) == ("supervised", scp.config)
     again = run()
-    assert [one.fresh for one in again] == [False] * 3
-    assert [one.figures for one in again] == [one.figures for one in stages]
+    assert [item.fresh for item in again] == [False] * 3
+    assert [item.figures for item in again] == [stage.figures for stage in stages]
     assert not list((tmp_path / "work").glob("*/documents-*"))
 
 
@@ -170,12 +170,12 @@ def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: Mod
     for stage, unit in (("scp", "document"), ("joint", "question")):
         rows = toy.rows_of(stage)
         units = {getattr(row, unit) for row in rows}
-        asked = config(validate_on={"held_out": 2})
-        learnt, aside = data.set_aside(asked, stage, [*rows, *rows])
-        assert len(learnt) + len(aside) == 2 * len(rows)
+        query = config(validate_on={"held_out": 2})
+        learned, aside = data.set_aside(query, stage, [*rows, *rows])
+        assert len(learned) + len(aside) == 2 * len(rows)
         assert len({getattr(row, unit) for row in aside}) == 2
-        assert not {getattr(row, unit) for row in aside} & {getattr(row, unit) for row in learnt}
-        assert data.set_aside(asked, stage, [*rows, *rows]) == (learnt, aside)
+        assert not {getattr(row, unit) for row in aside} & {getattr(row, unit) for row in learned}
+        assert data.set_aside(query, stage, [*rows, *rows]) == (learned, aside)
         assert data.set_aside(config(), stage, rows) == (rows, [])
         named = config(validate_on={"held_out": 2}, validation={stage: ["worlds:validation"]})
         assert data.set_aside(named, stage, rows) == (rows, [])
@@ -219,6 +219,6 @@ def test_held_out_figures_are_those_of_answers_and_of_the_choice(toy: ModuleType
     assert 0 <= figures["cover_em"] <= 1
     assert validator(clara, [], [], options, selects=True) is None
     ready = prepare(config(), "scp", clara, toy.scp_rows(4), Path("unused"), Silent())
-    found = losses(clara, ready.rows, 3)
+    result = losses(clara, ready.rows, 3)
     whole = losses(clara, ready.rows, 4)
-    assert found == pytest.approx(whole, rel=1e-5)
+    assert result == pytest.approx(whole, rel=1e-5)

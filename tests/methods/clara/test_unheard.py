@@ -19,18 +19,20 @@ KNOWN = training_words()
 
 def lessons(count: int = 200) -> list[Lesson]:
     """Two people each, of whom one question asks."""
-    found = []
+    results = []
     for number in range(count):
-        one, two, town = (KNOWN[(3 * number + place) % len(KNOWN)] for place in range(3))
-        texts = (f"{one}: {one} was born in {town}.", f"{two}: {two}'s brother is {one} the Elder.")
-        found.append(Lesson(texts, (Exchange(answer(f"Where was {one} born?", 2), town),)))
-    return found
+        item, two, town = (KNOWN[(3 * number + position) % len(KNOWN)] for position in range(3))
+        texts = (f"{item}: {item} was born in {town}.", f"{two}: {two}'s brother is {item} the Elder.")
+        results.append(Lesson(texts, (Exchange(answer(f"Where was {item} born?", 2), town),)))
+    return results
 
 
 def test_a_name_is_replaced_wherever_it_stands_in_a_lesson() -> None:
     before, after = lessons(), in_lessons(lessons(), 0.5, 0)
     for old, new in zip(before, after, strict=True):
-        swaps = dict(zip(*(NAME.findall(" ".join((*one.documents, one.exchanges[0].prompt.question))) for one in (old, new)), strict=True))
+        swaps = dict(
+            zip(*(NAME.findall(" ".join((*item.documents, item.exchanges[0].prompt.question))) for item in (old, new)), strict=True)
+        )
         assert new.documents == tuple(replaced(text, swaps) for text in old.documents)
         assert new.exchanges[0].prompt.question == replaced(old.exchanges[0].prompt.question, swaps)
         assert new.exchanges[0].target == swaps.get(old.exchanges[0].target, old.exchanges[0].target)
@@ -40,7 +42,7 @@ def test_a_name_is_replaced_wherever_it_stands_in_a_lesson() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 def test_as_many_are_unheard_as_asked_for_and_none_is_a_word_of_any_world(share: float) -> None:
-    names = [name for one in in_lessons(lessons(), share, 3) for name in NAME.findall(one.exchanges[0].target)]
+    names = [name for lesson in in_lessons(lessons(), share, 3) for name in NAME.findall(lesson.exchanges[0].target)]
     strange = [name for name in names if name not in {*KNOWN}]
     assert {*strange}.isdisjoint(words())
     assert len(strange) / len(names) == pytest.approx(share, abs=0.08)
@@ -48,20 +50,20 @@ def test_as_many_are_unheard_as_asked_for_and_none_is_a_word_of_any_world(share:
 
 def test_lessons_draw_on_their_own_and_the_same_every_time() -> None:
     same = lessons(1) * 40
-    assert len({one.documents for one in in_lessons(same, 0.5, 0)}) > 3
+    assert len({lesson.documents for lesson in in_lessons(same, 0.5, 0)}) > 3
     assert in_lessons(same, 0.5, 0) == in_lessons(same, 0.5, 0) != in_lessons(same, 0.5, 1)
 
 
 def test_a_document_of_several_questions_stays_one_document() -> None:
     rows = [
-        JointRow(f"j{number}", "who ?", one.documents, one.exchanges[0].target, (0,), (one.exchanges[0].target,))
-        for number, one in enumerate(lessons(60) * 2)
+        JointRow(f"j{number}", "who ?", item.documents, item.exchanges[0].target, (0,), (item.exchanges[0].target,))
+        for number, item in enumerate(lessons(60) * 2)
     ]
     assert in_rows(rows, 0.0, 0) == rows
     changed = in_rows(rows, 0.5, 0)
-    assert [one.documents for one in changed[:60]] == [one.documents for one in changed[60:]]
-    assert sum(one.documents != old.documents for one, old in zip(changed, rows, strict=True)) > 60
-    assert all(one.golds == (one.answer,) and one.answer in one.documents[0] for one in changed)
+    assert [item.documents for item in changed[:60]] == [item.documents for item in changed[60:]]
+    assert sum(item.documents != old.documents for item, old in zip(changed, rows, strict=True)) > 60
+    assert all(item.golds == (item.answer,) and item.answer in item.documents[0] for item in changed)
 
 
 def test_what_is_made_begins_and_ends_as_known_words_do() -> None:

@@ -27,13 +27,13 @@ def queries(ground: Any) -> list[Query]:
     return [question.query() for question in ground.questions]
 
 
-def answers(method: Any, ground: Any, asked: list[Query]) -> list[Prediction]:
+def answers(method: Any, ground: Any, requests: list[Query]) -> list[Prediction]:
     method.index(ground.corpus)
-    return list(method.answer(asked))
+    return list(method.answer(requests))
 
 
 def content(predictions: list[Prediction]) -> list[Any]:
-    return [(one.question_id, one.answer, one.evidence, one.usage.memory_tokens) for one in predictions]
+    return [(prediction.question_id, prediction.answer, prediction.evidence, prediction.usage.memory_tokens) for prediction in predictions]
 
 
 def parts(model: str, services: Services, *, retriever: str = "clara_retriever", k: int = K, **more: Any) -> Any:
@@ -52,7 +52,7 @@ def whole(model: str, services: Services, **more: Any) -> Any:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Services:
-    return Services(artefacts=tmp_path / "artefacts", device="cpu")
+    return Services(artifacts=tmp_path / "artifacts", device="cpu")
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, grou
     together = answers(whole(tiny_clara, services), ground, queries(ground))
     apart = answers(parts(tiny_clara, services, offline=True), ground, queries(ground))
     assert content(together) == content(apart)
-    assert len({one.answer for one in together}) > 1
+    assert len({item.answer for item in together}) > 1
     candidates = [query for query in queries(ground) if query.candidates is not None]
     behind = assemble(
         Component.of("full_context"),
@@ -70,19 +70,19 @@ def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, grou
         reader=Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}),
         k=K,
     )
-    asked = {query.id for query in candidates}
-    assert content(answers(behind, ground, candidates)) == [one for one in content(together) if one[0] in asked]
+    requests = {query.id for query in candidates}
+    assert content(answers(behind, ground, candidates)) == [item for item in content(together) if item[0] in requests]
 
 
 @pytest.mark.slow
 def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(tiny_clara: str, ground: Any, services: Services) -> None:
-    asked = [query for query in queries(ground) if query.candidates is not None]
-    kept = answers(whole(tiny_clara, services), ground, asked)
-    made = answers(whole(tiny_clara, services, offline=False), ground, asked)
-    assert [one.answer for one in kept] == [one.answer for one in made]
-    for one, other in zip(kept, made, strict=True):
-        assert [item.id for item in one.evidence] == [item.id for item in other.evidence]
-        scores = [np.array([item.score for item in prediction.evidence]) for prediction in (one, other)]
+    requests = [query for query in queries(ground) if query.candidates is not None]
+    kept = answers(whole(tiny_clara, services), ground, requests)
+    made = answers(whole(tiny_clara, services, offline=False), ground, requests)
+    assert [item.answer for item in kept] == [item.answer for item in made]
+    for entry, other in zip(kept, made, strict=True):
+        assert [item.id for item in entry.evidence] == [item.id for item in other.evidence]
+        scores = [np.array([item.score for item in prediction.evidence]) for prediction in (entry, other)]
         np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)
 
 
@@ -92,17 +92,17 @@ def test_memory_tokens_are_k_times_those_of_a_document_and_are_no_prompt_tokens(
 ) -> None:
     few, many = (answers(whole(tiny_clara, services, k=n), ground, queries(ground)[:3]) for n in (k, k + 1))
     clara = Clara.load(Path(tiny_clara), "cpu")
-    for one, other in zip(few, many, strict=True):
-        assert one.usage.memory_tokens == k * M
+    for item, other in zip(few, many, strict=True):
+        assert item.usage.memory_tokens == k * M
         # A further document costs its separator alone, besides its memory.
         between = len(clara.tokenizer("<|clara_separator|>", add_special_tokens=False)["input_ids"])
-        assert other.usage.prompt_tokens - one.usage.prompt_tokens == between
-        assert one.usage.model_calls == 1
+        assert other.usage.prompt_tokens - item.usage.prompt_tokens == between
+        assert item.usage.model_calls == 1
 
 
 def test_k_is_that_of_the_checkpoint_unless_told(tiny_clara: str, ground: Any, services: Services) -> None:
-    (one,) = answers(whole(tiny_clara, services), ground, queries(ground)[:1])
-    assert one.usage.memory_tokens == K * M
+    (item,) = answers(whole(tiny_clara, services), ground, queries(ground)[:1])
+    assert item.usage.memory_tokens == K * M
 
 
 @pytest.mark.slow
@@ -114,22 +114,22 @@ def test_scores_are_cosines_by_the_models_own_similarity(tiny_clara: str, ground
         texts = [passage.full_text for passage in ground.corpus.get(ids)]
         expected = clara.similarity(clara.encode([query.text], "reasoner").memory, clara.encode(texts).memory)[0]
     reranker = Component.of("clara_reranker", {"model": tiny_clara}).build(services)
-    given = Ranking(query.id, ids, tuple(float(n) for n in range(len(ids), 0, -1)))
-    (found,) = reranker.rerank([query], [given], ground.corpus)
-    assert set(found.ids) == set(ids)
-    assert all(-1 <= score <= 1 for score in found.scores)
+    value = Ranking(query.id, ids, tuple(float(n) for n in range(len(ids), 0, -1)))
+    (result,) = reranker.rerank([query], [value], ground.corpus)
+    assert set(result.ids) == set(ids)
+    assert all(-1 <= score <= 1 for score in result.scores)
     by_id = dict(zip(ids, expected.tolist(), strict=True))
     # Documents are kept in half precision.
-    np.testing.assert_allclose(found.scores, [by_id[one] for one in found.ids], atol=2e-3)
-    assert list(found.scores) == sorted(found.scores, reverse=True)
+    np.testing.assert_allclose(result.scores, [by_id[identifier] for identifier in result.ids], atol=2e-3)
+    assert list(result.scores) == sorted(result.scores, reverse=True)
 
 
 @pytest.mark.slow
 def test_a_question_that_is_a_document_finds_itself_with_cosine_1(tiny_clara: str, ground: Any, services: Services) -> None:
     retriever = Component.of("clara_retriever", {"model": tiny_clara, "query_adapter": "compressor"}).build(services)
     index = retriever.index(ground.corpus)
-    asked = [Query(passage.id, passage.full_text) for passage in ground.corpus]
-    for query, ranking in zip(asked, index.retrieve(asked, 5), strict=True):
+    requests = [Query(passage.id, passage.full_text) for passage in ground.corpus]
+    for query, ranking in zip(requests, index.retrieve(requests, 5), strict=True):
         assert ranking.ids[0] == query.id
         assert ranking.scores[0] == pytest.approx(1, abs=1e-5)
 
@@ -139,7 +139,7 @@ def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
     tiny_clara: str, ground: Any, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = answers(whole(tiny_clara, services), ground, queries(ground))
-    (card,) = (services.artefacts or Path()).rglob("store.json")
+    (card,) = (services.artifacts or Path()).rglob("store.json")
     assert len(MemoryStore.open(card.parent)) == len(ground.corpus)
     encode = Clara.encode
 
@@ -182,39 +182,39 @@ def test_checkpoints_that_share_a_compressor_share_their_store(tiny_clara: str, 
     other.save(tmp_path / "other")
     for model in (tiny_clara, str(tmp_path / "other")):
         answers(whole(model, services), ground, queries(ground)[:1])
-    assert len(list((services.artefacts or Path()).rglob("store.json"))) == 1
+    assert len(list((services.artifacts or Path()).rglob("store.json"))) == 1
     with torch.no_grad():
         other.module.rows.memory.add_(0.1)
     other.save(tmp_path / "moved")
     answers(whole(str(tmp_path / "moved"), services), ground, queries(ground)[:1])
-    assert len(list((services.artefacts or Path()).rglob("store.json"))) == 2
+    assert len(list((services.artifacts or Path()).rglob("store.json"))) == 2
 
 
 def test_a_budget_leaves_out_the_last_documents_and_says_so(tiny_clara: str, ground: Any, services: Services) -> None:
     compressor = Component.of("clara_compressor", {"model": tiny_clara}).build(services)
-    asked = queries(ground)[:1]
-    ranking = Ranking(asked[0].id, tuple(ground.corpus.ids[:5]), (5.0, 4.0, 3.0, 2.0, 1.0))
-    (cut,) = compressor.compress(asked, [ranking], ground.corpus, 2 * M + 1)
-    (full,) = compressor.compress(asked, [ranking], ground.corpus, None)
+    query = queries(ground)[:1]
+    ranking = Ranking(query[0].id, tuple(ground.corpus.ids[:5]), (5.0, 4.0, 3.0, 2.0, 1.0))
+    (cut,) = compressor.compress(query, [ranking], ground.corpus, 2 * M + 1)
+    (full,) = compressor.compress(query, [ranking], ground.corpus, None)
     assert cut.memory.tokens == 2 * M
     assert full.memory.tokens == 5 * M
     assert cut.notes[TRUNCATED] == {"unit": "tokens", "kept": 2 * M, "of": 5 * M}
     assert full.notes == {}
-    (nothing,) = compressor.compress(asked, [ranking], ground.corpus, M - 1)
+    (nothing,) = compressor.compress(query, [ranking], ground.corpus, M - 1)
     assert nothing.memory is None
 
 
 @pytest.mark.slow
 def test_text_is_compressed_by_the_reader_itself(tiny_clara: str, ground: Any, services: Services) -> None:
     passages = tuple(ground.corpus[:4])
-    asked = queries(ground)[:1]
+    query = queries(ground)[:1]
     (by_part,) = (
         Component.of("clara_compressor", {"model": tiny_clara})
         .build(services)
-        .compress(asked, [Ranking(asked[0].id, tuple(p.id for p in passages), (4.0, 3.0, 2.0, 1.0))], ground.corpus, None)
+        .compress(query, [Ranking(query[0].id, tuple(p.id for p in passages), (4.0, 3.0, 2.0, 1.0))], ground.corpus, None)
     )
     reader = Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}).build(services)
-    from_memory, from_text = reader.read([*asked, *asked], [by_part, Context(asked[0].id, passages)])
+    from_memory, from_text = reader.read([*query, *query], [by_part, Context(query[0].id, passages)])
     assert from_memory == from_text
 
 
@@ -232,44 +232,44 @@ def test_paraphrase_tells_documents_and_none_as_nothing(tiny_clara: str, ground:
     config = {"model": tiny_clara, "max_new_tokens": 6}
     reader = Component.of("clara_reader", {**config, "task": "paraphrase"}).build(services)
     passages = tuple(ground.corpus[:1])
-    one, other, nothing = reader.read(
+    item, other, nothing = reader.read(
         [Query("a", "What?"), Query("b", "Where is it?"), Query("c", "Who?")],
         [Context("a", passages), Context("b", passages), Context("c")],
     )
     # What is asked does not count, the document does.
-    assert one == other
+    assert item == other
     assert nothing.text == ""
     assert FAILED not in nothing.notes
 
 
 def test_the_text_row_has_the_same_prompt_with_text_in_the_place_of_memory(tiny_llama: str, ground: Any, services: Services) -> None:
     reader = Component.of("clara_text", {"model": tiny_llama, "max_new_tokens": 6}).build(services)
-    asked = queries(ground)[:1]
+    query = queries(ground)[:1]
     short, passages = ground.corpus[:1], ground.corpus[:2]
-    without, one, two = reader.read([*asked] * 3, [Context("q"), Context("q", tuple(short)), Context("q", tuple(passages))])
-    assert without.usage.prompt_tokens < one.usage.prompt_tokens < two.usage.prompt_tokens
-    added = two.usage.prompt_tokens - one.usage.prompt_tokens
+    without, item, two = reader.read([*query] * 3, [Context("q"), Context("q", tuple(short)), Context("q", tuple(passages))])
+    assert without.usage.prompt_tokens < item.usage.prompt_tokens < two.usage.prompt_tokens
+    added = two.usage.prompt_tokens - item.usage.prompt_tokens
     # Byte-level: a document costs its bytes and the empty line before it.
     assert added == len(f"\n\n{passages[1].full_text}".encode())
     assert two.usage.memory_tokens == 0
-    assert "Background" not in asked[0].text
+    assert "Background" not in query[0].text
 
 
 def test_text_that_does_not_fit_loses_its_last_passages(tiny_llama: str, services: Services) -> None:
     reader = Component.of("clara_text", {"model": tiny_llama, "max_new_tokens": 6, "max_length": 400}).build(services)
     passages = tuple(Passage(f"p{n}", "", "x" * 300) for n in range(5))
-    (found,) = reader.read([Query("q", "What?")], [Context("q", passages)])
-    kept = found.notes[TRUNCATED]["kept"]
+    (result,) = reader.read([Query("q", "What?")], [Context("q", passages)])
+    kept = result.notes[TRUNCATED]["kept"]
     assert 0 < kept < 5
     (fewer,) = reader.read([Query("q", "What?")], [Context("q", passages[:kept])])
-    assert (fewer.text, fewer.usage) == (found.text, found.usage)
+    assert (fewer.text, fewer.usage) == (result.text, result.usage)
     assert fewer.notes == {}
 
 
 def test_a_checkpoint_names_its_base_for_the_text_row(tiny_clara: str, tiny_llama: str) -> None:
     of_checkpoint = Component.of("clara_text", {"model": tiny_clara})
     of_base = Component.of("clara_text", {"model": tiny_llama, "max_length": 64})
-    weights = [one.describe()["weights"] for one in (of_checkpoint, of_base)]
+    weights = [item.describe()["weights"] for item in (of_checkpoint, of_base)]
     assert weights[0] == weights[1]
     assert Component.of("clara_text", {"model": tiny_llama}).describe()["weights"] != weights[0]
 
@@ -296,10 +296,10 @@ def test_what_is_no_checkpoint_is_refused_before_anything_is_loaded(tmp_path: Pa
 
 def test_empty_rankings_and_corpora_are_answered_without_documents(tiny_clara: str, ground: Any, services: Services) -> None:
     query = replace(queries(ground)[0], candidates=())
-    (one,) = answers(whole(tiny_clara, services), ground, [query])
-    assert one.evidence == ()
-    assert one.usage.memory_tokens == 0
+    (item,) = answers(whole(tiny_clara, services), ground, [query])
+    assert item.evidence == ()
+    assert item.usage.memory_tokens == 0
     method = whole(tiny_clara, services)
     method.index(Corpus.of([]))
     (other,) = method.answer([Query("q", query.text)])
-    assert other.answer == one.answer
+    assert other.answer == item.answer

@@ -38,7 +38,7 @@ def save_base(folder: Path, kind: str = "Mistral", hidden: int = 32) -> str:
 
     words = tokenizer()
     torch.manual_seed(3)
-    given = {"head_dim": hidden // 4} if kind == "Qwen3" else {}
+    value = {"head_dim": hidden // 4} if kind == "Qwen3" else {}
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=len(words),
         hidden_size=hidden,
@@ -52,7 +52,7 @@ def save_base(folder: Path, kind: str = "Mistral", hidden: int = 32) -> str:
         pad_token_id=3,
         bos_token_id=1,
         eos_token_id=2,
-        **given,
+        **value,
     )
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     torch.nn.init.normal_(model.lm_head.weight, std=0.35)
@@ -64,8 +64,8 @@ def save_base(folder: Path, kind: str = "Mistral", hidden: int = 32) -> str:
 def model_config(base: str, **more: Any) -> ClaraConfig:
     """Documents of eight tokens in two memory vectors."""
     lora = {"r": 4, "alpha": 8, "dropout": 0.0, **more.pop("lora", {})}
-    given = {"base": base, "max_length": 8, "rate": 4, "template": "plain", "memory_init": "spread", "k": 2, **more}
-    return ClaraConfig.model_validate({**given, "lora": lora})
+    options = {"base": base, "max_length": 8, "rate": 4, "template": "plain", "memory_init": "spread", "k": 2, **more}
+    return ClaraConfig.model_validate({**options, "lora": lora})
 
 
 def document(number: int) -> str:
@@ -101,9 +101,9 @@ def joint_rows(count: int = 8, documents: int = 4) -> list[JointRow]:
     for number in range(count):
         key, _, value = document(number).split()
         texts = [document(number + other) for other in range(documents)]
-        place = number % documents
-        texts[0], texts[place] = texts[place], texts[0]
-        rows.append(JointRow(f"j{number}", f"what is {key}", tuple(texts), value, (place,), (value,)))
+        position = number % documents
+        texts[0], texts[position] = texts[position], texts[0]
+        rows.append(JointRow(f"j{number}", f"what is {key}", tuple(texts), value, (position,), (value,)))
     return rows
 
 
@@ -119,4 +119,4 @@ def rows_of(stage: str) -> list[Any]:
 
 
 def state(clara: Clara) -> dict[str, Any]:
-    return {name: one.detach().clone() for name, one in clara.module.state_dict().items()}
+    return {name: item.detach().clone() for name, item in clara.module.state_dict().items()}

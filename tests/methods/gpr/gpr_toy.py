@@ -36,21 +36,21 @@ def save_base(tiny_models: ModuleType, folder: Path) -> str:
 
 
 def toy_graph() -> PretrainingGraph:
-    """Owners with three facts each, which share their owner; one triple has no neighbour."""
+    """Owners with three facts each, which share their owner; one triple has no neighbor."""
     triples: list[Triple] = []
     for number, owner in enumerate(OWNERS):
         triples += [
             (owner, relation, f"{value} {number}")
             for relation, value in (("a.b.born", "year"), ("a.b.lived_by", "side"), ("a.b.built", "house"))
         ]
-    found = TripleCorpus.of_triples([*triples, ALONE]).triples
-    heads, relations, tails = (np.ascontiguousarray(found.table[name]) for name in ("head", "relation", "tail"))
-    return PretrainingGraph(found, heads, relations, tails, ("toy:train",), "toy", ("f",), (), {})
+    result = TripleCorpus.of_triples([*triples, ALONE]).triples
+    heads, relations, tails = (np.ascontiguousarray(result.table[name]) for name in ("head", "relation", "tail"))
+    return PretrainingGraph(result, heads, relations, tails, ("toy:train",), "toy", ("f",), (), {})
 
 
 def options(base: str, **more: Any) -> GprTrainingConfig:
     train = {"epochs": 2, "batch_size": 8, "micro_batch": 3, "learning_rate": 1e-3, "save_every": 2, **more.pop("train", {})}
-    given = {
+    settings = {
         "graph": ["worlds/graph:train"],
         "graph_options": {"worlds": WORLD},
         "base": base,
@@ -60,7 +60,7 @@ def options(base: str, **more: Any) -> GprTrainingConfig:
         "train": train,
         **more,
     }
-    return TRAININGS.get("gpr").validate(given)  # type: ignore[return-value]
+    return TRAININGS.get("gpr").validate(settings)  # type: ignore[return-value]
 
 
 def material(config: GprTrainingConfig) -> Material:
@@ -87,5 +87,5 @@ def weights(towers: Towers) -> dict[str, Any]:
     return {f"{name}.{key}": value for name, model in towers.modules.items() for key, value in model.state_dict().items()}
 
 
-def lines(one: GprTrainer) -> list[dict[str, float]]:
-    return [json.loads(line) for line in one.loop.curve.read_text().splitlines()]
+def lines(item: GprTrainer) -> list[dict[str, float]]:
+    return [json.loads(line) for line in item.loop.curve.read_text().splitlines()]

@@ -30,17 +30,17 @@ def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.Temp
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_question_is_used_once_in_an_epoch_with_a_neighbour_and_a_stranger(toy: ModuleType, base: str) -> None:
+def test_every_question_is_used_once_in_an_epoch_with_a_neighbor_and_a_stranger(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, validate_on={"share": 0}))
     triples = toy.toy_graph().triples
     for epoch in range(3):
         rows = material.rows(epoch)
         assert sorted(rows.question.tolist()) == list(range(2 * len(toy.OWNERS) * 3))
-        for question, *places in zip(rows.question, rows.anchor, rows.neighbour, rows.negative, strict=True):
-            assert places[0] == material.questions.triples[question]
-            anchor, neighbour, negative = ({triples[place][0], triples[place][2]} for place in places)
-            assert anchor & neighbour
-            assert places[0] != places[1]
+        for question, *positions in zip(rows.question, rows.anchor, rows.neighbor, rows.negative, strict=True):
+            assert positions[0] == material.questions.triples[question]
+            anchor, neighbor, negative = ({triples[position][0], triples[position][2]} for position in positions)
+            assert anchor & neighbor
+            assert positions[0] != positions[1]
             assert not anchor & negative
     assert material.dropped == 2
 
@@ -48,7 +48,7 @@ def test_every_question_is_used_once_in_an_epoch_with_a_neighbour_and_a_stranger
 def test_rows_and_their_order_are_drawn_anew_in_each_epoch_and_by_the_seed(toy: ModuleType, base: str) -> None:
     first, same, other = (toy.material(toy.options(base, seed=seed)) for seed in (3, 3, 4))
     assert np.array_equal(first.rows(1).negative, same.rows(1).negative)
-    for name in ("question", "neighbour", "negative"):
+    for name in ("question", "neighbor", "negative"):
         assert not np.array_equal(getattr(first.rows(0), name), getattr(first.rows(1), name))
         assert not np.array_equal(getattr(first.rows(1), name), getattr(other.rows(1), name))
 
@@ -56,7 +56,7 @@ def test_rows_and_their_order_are_drawn_anew_in_each_epoch_and_by_the_seed(toy: 
 def test_without_redrawing_only_the_order_changes(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, train={"redraw": False}))
     tables = [
-        sorted(zip(rows.question, rows.anchor, rows.neighbour, rows.negative, strict=True)) for rows in (material.rows(0), material.rows(4))
+        sorted(zip(rows.question, rows.anchor, rows.neighbor, rows.negative, strict=True)) for rows in (material.rows(0), material.rows(4))
     ]
     assert tables[0] == tables[1]
     assert not np.array_equal(material.rows(0).question, material.rows(4).question)
@@ -85,8 +85,8 @@ def test_every_distinct_text_of_some_rows_stands_once(toy: ModuleType, base: str
     assert len(set(texts.questions)) == len(texts.questions) == len(set(rows.question))
     assert len(set(texts.triples)) == len(texts.triples) < 3 * len(rows)
     graph = toy.toy_graph()
-    for place, row in enumerate(texts.negative.tolist()):
-        head, relation, tail = graph.triples[int(rows.negative[place])]
+    for position, row in enumerate(texts.negative.tolist()):
+        head, relation, tail = graph.triples[int(rows.negative[position])]
         assert texts.triples[row] == f"{head} {relation.rpartition('.')[2]} {tail}"
     assert [texts.questions[n] for n in texts.question] == [material.questions.texts[n] for n in rows.question]
 
@@ -119,47 +119,47 @@ def test_the_towers_may_begin_as_two_models(toy: ModuleType, base: str, tiny_mod
 @pytest.mark.slow
 @pytest.mark.parametrize("micro", [1, 3, 100])
 def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(toy: ModuleType, base: str, tmp_path: Path, micro: int) -> None:
-    one = toy.trainer(toy.options(base, train={"micro_batch": micro}), tmp_path)
-    toy.without_dropout(one.towers)
-    figures = one._step(0)
-    whole = toy.without_dropout(Towers.load(one.config, "cpu"))
-    rows = one.material.rows(0).take(slice(0, 8))
-    found = cosines_of(whole, one.material.texts(rows), (0,))
-    loss = row_losses(found, one.config.loss).mean()
+    item = toy.trainer(toy.options(base, train={"micro_batch": micro}), tmp_path)
+    toy.without_dropout(item.towers)
+    figures = item._step(0)
+    whole = toy.without_dropout(Towers.load(item.config, "cpu"))
+    rows = item.material.rows(0).take(slice(0, 8))
+    result = cosines_of(whole, item.material.texts(rows), (0,))
+    loss = row_losses(result, item.config.loss).mean()
     loss.backward()
     assert figures["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
-    assert figures["ordered"] == pytest.approx(float(found.ordered().float().mean()))
+    assert figures["ordered"] == pytest.approx(float(result.ordered().float().mean()))
     for name, model in whole.modules.items():
-        mine = dict(one.towers.modules[name].named_parameters())
+        mine = dict(item.towers.modules[name].named_parameters())
         for key, parameter in model.named_parameters():
             if parameter.grad is not None:
                 assert torch.allclose(mine[key].grad, parameter.grad, atol=1e-6), key
 
 
 def test_in_a_part_every_distinct_text_is_encoded_once(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = toy.trainer(toy.options(base, train={"batch_size": 40, "micro_batch": 40}), tmp_path)
+    item = toy.trainer(toy.options(base, train={"batch_size": 40, "micro_batch": 40}), tmp_path)
     seen: list[tuple[str, str]] = []
-    vectors = one.towers.vectors
+    vectors = item.towers.vectors
 
     def counted(side: Any, texts: Sequence[str], seed: Any) -> Any:
         seen.extend((side, text) for text in texts)
         return vectors(side, texts, seed)
 
-    monkeypatch.setattr(one.towers, "vectors", counted)
-    one._step(0)
+    monkeypatch.setattr(item.towers, "vectors", counted)
+    item._step(0)
     assert len(seen) == len(set(seen)) < 4 * 40
 
 
-@pytest.mark.parametrize("left_out", ["neighbours", "negatives"])
+@pytest.mark.parametrize("left_out", ["neighbors", "negatives"])
 def test_what_an_ablation_leaves_out_gets_no_gradient(toy: ModuleType, base: str, tmp_path: Path, left_out: str) -> None:
     config = toy.options(base, loss={left_out: False})
     towers = toy.without_dropout(Towers.load(config, "cpu"))
     material = toy.material(config)
     texts = material.texts(material.rows(0).take(slice(0, 1)))
-    found = cosines_of(towers, texts, (0,))
-    for one in found:
-        one.retain_grad()
-    row_losses(found, config.loss).mean().backward()
-    part = found.neighbour if left_out == "neighbours" else found.negative
+    results = cosines_of(towers, texts, (0,))
+    for item in results:
+        item.retain_grad()
+    row_losses(results, config.loss).mean().backward()
+    part = results.neighbor if left_out == "neighbors" else results.negative
     assert part.grad is None
-    assert float(found.anchor.grad) == -1
+    assert float(results.anchor.grad) == -1

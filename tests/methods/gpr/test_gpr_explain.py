@@ -21,7 +21,7 @@ from methods.api import Services
 from methods.gpr.config import GprTrainingConfig
 from methods.gpr.explain import Drawing, GprExplainConfig, explain, svg
 from methods.gpr.train import Towers
-from methods.graphs.triples import linearise
+from methods.graphs.triples import linearize
 from methods.registry import EXPLAINERS, Explanation
 
 torch = pytest.importorskip("torch")
@@ -56,7 +56,7 @@ def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory
 
 def asked(triples: tuple[Triple, ...], *answers: str) -> tuple[Question, Corpus]:
     """A question over some of a corpus's triples."""
-    ids = tuple(triple_id(one) for one in triples)
+    ids = tuple(triple_id(triple) for triple in triples)
     question = Question(
         "q", "What does jamaican people speak?", answers, answer_set=True, candidates=ids, evidence=ids[:1], topic_entities=("Jamaica",)
     )
@@ -69,17 +69,17 @@ def explained(checkpoint: str, question: Question, corpus: Corpus, **options: ob
     return explain(question, corpus, config, SERVICES)
 
 
-def ranks(text: str, side: int, found: Explanation) -> list[int]:
-    return [row[0] for row in found.tables[0].rows if row[side] == text]
+def ranks(text: str, side: int, result: Explanation) -> list[int]:
+    return [row[0] for row in result.tables[0].rows if row[side] == text]
 
 
 @pytest.mark.slow
 def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Jamaican English", "Jamaican Creole", "Spanish")
-    found = explained(checkpoint, question, corpus)
-    side_by_side, answers = found.tables
+    result = explained(checkpoint, question, corpus)
+    side_by_side, answers = result.tables
     assert [row[0] for row in side_by_side.rows] == [1, 2, 3, 4]
-    texts = {linearise(one) for one in JAMAICA}
+    texts = {linearize(item) for item in JAMAICA}
     assert {row[1] for row in side_by_side.rows} == {row[4] for row in side_by_side.rows} == texts
     assert [row[1] for row in side_by_side.rows] != [row[4] for row in side_by_side.rows]
     for column in (2, 5):
@@ -92,8 +92,8 @@ def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) ->
     by_answer = {row[0]: row[1:] for row in answers.rows}
     assert set(by_answer) == {"Jamaican English", "Jamaican Creole"}
     here = "Jamaican Creole countries_spoken_in Jamaica"
-    assert by_answer["Jamaican Creole"] == (*ranks(here, 1, found), *ranks(here, 4, found))
-    assert found.summary.endswith("GPR's first 10 name 2, those of the untrained towers 2.")
+    assert by_answer["Jamaican Creole"] == (*ranks(here, 1, result), *ranks(here, 4, result))
+    assert result.summary.endswith("GPR's first 10 name 2, those of the untrained towers 2.")
 
 
 @pytest.mark.slow
@@ -106,11 +106,11 @@ def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, 
     rows = explained(checkpoint, question, corpus).tables[0].rows
     for column, (asking, telling) in towers.items():
         vectors = [SentenceTransformer(model, device="cpu") for model in (asking, telling)]
-        for one, model in zip(vectors, (asking, telling), strict=True):
+        for item, model in zip(vectors, (asking, telling), strict=True):
             if model == base:
-                one[1].pooling_mode = "cls"
+                item[1].pooling_mode = "cls"
         query = vectors[0].encode([question.text], normalize_embeddings=True)[0]
-        texts = [linearise(one) for one in JAMAICA]
+        texts = [linearize(item) for item in JAMAICA]
         cosines = dict(zip(texts, vectors[1].encode(texts, normalize_embeddings=True) @ query, strict=True))
         for row in rows:
             assert float(row[column + 1]) == pytest.approx(cosines[row[column]], abs=2e-4)
@@ -158,10 +158,10 @@ def test_a_question_about_a_world_and_a_real_one_are_explained(checkpoint: str, 
     path = str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")
     for benchmark in (world, load("webqsp:test", {"path": path})):
         question = _with_graph(benchmark)
-        found = explained(checkpoint, question, benchmark.corpus)
-        assert len(found.tables[0].rows) == min(10, len(question.candidates or ()))
-        assert found.picture is not None
-        ET.fromstring(found.picture)
+        result = explained(checkpoint, question, benchmark.corpus)
+        assert len(result.tables[0].rows) == min(10, len(question.candidates or ()))
+        assert result.picture is not None
+        ET.fromstring(result.picture)
 
 
 def _with_graph(benchmark: Benchmark) -> Question:
@@ -182,7 +182,7 @@ def test_entities_and_triples_are_drawn_once_each() -> None:
     assert nodes["Jamaican English"] == "node answer"
     assert len(nodes) == 5
     edges = [(edge.findtext(f"{SVG}title"), edge.get("class")) for edge in tree.iter(f"{SVG}path") if edge.get("class")]
-    assert [title for title, _ in edges] == [" – ".join(one) for one in JAMAICA]
+    assert [title for title, _ in edges] == [" – ".join(item) for item in JAMAICA]
     assert [kind for _, kind in edges] == ["edge first", "edge first", "edge", "edge"]
 
 

@@ -18,9 +18,9 @@ PAPER = LossConfig.model_validate({})
 cosine = st.floats(-1, 1, allow_nan=False)
 
 
-def of(anchor: float, neighbour: float, negative: float, options: LossConfig = PAPER) -> float:
-    found = Cosines(*(torch.tensor([x], dtype=torch.float64) for x in (anchor, neighbour, negative)))
-    return float(row_losses(found, options))
+def of(anchor: float, neighbor: float, negative: float, options: LossConfig = PAPER) -> float:
+    result = Cosines(*(torch.tensor([x], dtype=torch.float64) for x in (anchor, neighbor, negative)))
+    return float(row_losses(result, options))
 
 
 def config(**given: Any) -> LossConfig:
@@ -53,7 +53,7 @@ def test_a_nearer_triple_never_costs_more(a: float, b: float, c: float, more: fl
 @settings(max_examples=25)
 @given(st.integers(1, 6), st.integers(0, 1000))
 def test_it_equals_a_loop_over_rows_and_components(rows: int, seed: int) -> None:
-    question, anchor, neighbour, negative = vectors(rows, seed=seed)
+    question, anchor, neighbor, negative = vectors(rows, seed=seed)
     expected = []
     for n in range(rows):
 
@@ -62,26 +62,26 @@ def test_it_equals_a_loop_over_rows_and_components(rows: int, seed: int) -> None
             lengths = math.sqrt(sum(v * v for v in q)) * math.sqrt(sum(v * v for v in t))
             return float(sum(v * w for v, w in zip(q, t, strict=True)) / lengths)
 
-        near, middle, far = cos(anchor), cos(neighbour), cos(negative)
+        near, middle, far = cos(anchor), cos(neighbor), cos(negative)
         expected.append(max(0.0, 0.5 + middle - near) + max(0.0, 0.5 + far - middle))
-    found = row_losses(cosines(question, anchor, neighbour, negative), PAPER)
-    assert found.tolist() == pytest.approx(expected)
+    result = row_losses(cosines(question, anchor, neighbor, negative), PAPER)
+    assert result.tolist() == pytest.approx(expected)
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=4, max_size=4))
 def test_lengths_of_vectors_do_not_count(scales: list[float]) -> None:
     drawn = vectors(3)
     plain = row_losses(cosines(*drawn), PAPER)
-    scaled = row_losses(cosines(*(one * by for one, by in zip(drawn, scales, strict=True))), PAPER)
+    scaled = row_losses(cosines(*(item * by for item, by in zip(drawn, scales, strict=True))), PAPER)
     assert torch.allclose(plain, scaled)
 
 
 def test_gradients_agree_with_differences() -> None:
-    drawn = [one.requires_grad_() for one in vectors(4, seed=3)]
+    drawn = [vector.requires_grad_() for vector in vectors(4, seed=3)]
     assert torch.autograd.gradcheck(lambda *parts: row_losses(cosines(*parts), PAPER), drawn)
 
 
-def test_a_neighbour_is_pushed_both_ways_and_stays_where_both_terms_count() -> None:
+def test_a_neighbor_is_pushed_both_ways_and_stays_where_both_terms_count() -> None:
     for near, far, expected in ((0.5, 0.4, 0.0), (0.9, 0.3, -1.0), (0.5, -0.9, 1.0)):
         middle = torch.tensor([0.35 if near == 0.9 else 0.45], requires_grad=True)
         row_losses(Cosines(torch.tensor([near]), middle, torch.tensor([far])), PAPER).sum().backward()
@@ -89,15 +89,15 @@ def test_a_neighbour_is_pushed_both_ways_and_stays_where_both_terms_count() -> N
 
 
 def test_ablations_leave_one_contrast_out() -> None:
-    assert of(0.6, -0.9, 0.4, config(neighbours=False)) == pytest.approx(0.3)
+    assert of(0.6, -0.9, 0.4, config(neighbors=False)) == pytest.approx(0.3)
     assert of(0.6, 0.4, 0.9, config(negatives=False)) == pytest.approx(0.3)
     with pytest.raises(ValidationError, match="nothing to tell apart"):
-        config(neighbours=False, negatives=False)
+        config(neighbors=False, negatives=False)
 
 
 def test_rows_are_in_order_where_both_comparisons_are_strict() -> None:
-    found = Cosines(torch.tensor([0.9, 0.9, 0.1]), torch.tensor([0.5, 0.9, 0.5]), torch.tensor([0.1, 0.1, 0.0]))
-    assert found.ordered().tolist() == [True, False, False]
+    result = Cosines(torch.tensor([0.9, 0.9, 0.1]), torch.tensor([0.5, 0.9, 0.5]), torch.tensor([0.1, 0.1, 0.0]))
+    assert result.ordered().tolist() == [True, False, False]
 
 
 def test_a_margin_is_never_negative() -> None:

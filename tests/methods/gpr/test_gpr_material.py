@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.core.errors import UserError
-from methods.graphs.triples import linearised, load_graph, unnamed
+from methods.graphs.triples import linearized, load_graph, unnamed
 
 SMALL = {"worlds": {"entities": 120, "community": 60, "triples": 40, "questions": 6}}
 
@@ -42,7 +42,7 @@ def test_graphs_of_all_references_are_united_and_counted(tmp_path: Path) -> None
     graph = load_graph(["webqsp:train", "worlds/graph:train"], {**options, **SMALL})
     world = load_graph(["worlds/graph:train"], SMALL)
     assert len(graph) == graph.counts["triples"] == 4 + len(world)
-    assert set(graph.triples) == {tuple(one) for one in LOOP} | set(world.triples)
+    assert set(graph.triples) == {tuple(item) for item in LOOP} | set(world.triples)
     assert graph.counts["webqsp:train"] == 4
     assert graph.counts["worlds/graph:train"] == len(world)
     assert graph.counts["self_loops"] == 1
@@ -60,14 +60,14 @@ def test_graphs_of_all_references_are_united_and_counted(tmp_path: Path) -> None
 
 def test_questions_and_answers_change_nothing(tmp_path: Path) -> None:
     rows = [row(0, BOB), row(1, LOOP)]
-    one = load_graph(["webqsp:train"], rog(tmp_path / "one.jsonl", rows))
-    asked = [{**a, "question": "what else", "answer": ["Cleo"], "a_entity": [], "q_entity": ["Ann"]} for a in rows]
-    other = load_graph(["webqsp:train"], rog(tmp_path / "two.jsonl", asked))
-    assert list(one.triples) == list(other.triples)
-    assert linearised(one.triples) == linearised(other.triples)
-    assert one.fingerprint == other.fingerprint
-    assert one.counts == other.counts
-    assert one.fingerprints != other.fingerprints
+    item = load_graph(["webqsp:train"], rog(tmp_path / "one.jsonl", rows))
+    queries = [{**a, "question": "what else", "answer": ["Cleo"], "a_entity": [], "q_entity": ["Ann"]} for a in rows]
+    other = load_graph(["webqsp:train"], rog(tmp_path / "two.jsonl", queries))
+    assert list(item.triples) == list(other.triples)
+    assert linearized(item.triples) == linearized(other.triples)
+    assert item.fingerprint == other.fingerprint
+    assert item.counts == other.counts
+    assert item.fingerprints != other.fingerprints
 
 
 def test_the_questions_drawn_of_a_world_change_nothing() -> None:

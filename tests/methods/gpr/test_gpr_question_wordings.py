@@ -93,10 +93,10 @@ def world_graph(seed: int = 3) -> PretrainingGraph:
 def test_nearly_every_triple_of_a_world_has_two_questions_that_name_one_end() -> None:
     graph = world_graph()
     config = QuestionsConfig()
-    found = questions_of(graph, config, generator_of(config, services()))
-    assert len(found) > 1.9 * len(graph)
-    for place, side, text in zip(found.triples.tolist(), found.sides.tolist(), found.texts, strict=True):
-        masked = MaskedTriple(graph.triples[place], ("head", "tail")[side])
+    results = questions_of(graph, config, generator_of(config, services()))
+    assert len(results) > 1.9 * len(graph)
+    for position, side, text in zip(results.triples.tolist(), results.sides.tolist(), results.texts, strict=True):
+        masked = MaskedTriple(graph.triples[position], ("head", "tail")[side])
         assert masked.visible.casefold() in text.casefold()
         assert fault(text, masked) is None
         assert "{" not in text
@@ -106,16 +106,16 @@ def test_nearly_every_triple_of_a_world_has_two_questions_that_name_one_end() ->
 
 
 def test_no_wording_is_one_of_the_test_questions() -> None:
-    asked, mine, twice = set(), set(), set()
+    query, mine, twice = set(), set(), set()
     for relation in relations():
         templates = (*relation.asks, *relation.inverse)
-        asked |= {text.replace("{h}", "{x}").replace("{t}", "{x}").casefold() for text in templates}
+        query |= {text.replace("{h}", "{x}").replace("{t}", "{x}").casefold() for text in templates}
         for side in ("head", "tail"):
             mine |= {text.casefold() for text in wordings(relation, side, ("statements", "descriptions"))}
             twice |= {text.casefold() for text in wordings(relation, side, ("questions",))}
     assert len(mine) > 500
-    assert not mine & asked
-    assert twice == asked
+    assert not mine & query
+    assert twice == query
 
 
 def test_every_trained_relation_can_be_asked_both_ways_from_statements() -> None:
@@ -131,7 +131,7 @@ def test_every_trained_relation_can_be_asked_both_ways_from_statements() -> None
 def test_relations_withheld_from_training_have_no_question() -> None:
     withheld = [relation for relation in relations() if relation.held_out]
     assert len(withheld) >= 5
-    masked = [MaskedTriple(("Korv", one.id, "Ada Rin"), side) for one in withheld for side in ("head", "tail")]
+    masked = [MaskedTriple(("Korv", item.id, "Ada Rin"), side) for item in withheld for side in ("head", "tail")]
     for phrasings in (("statements",), ("descriptions",), ("questions",)):
         generator = WorldsQuestions(phrasings)
         assert generator.generate(masked) == [None] * len(masked)
@@ -151,12 +151,12 @@ def test_wordings_of_worlds_read_as_questions() -> None:
 def test_fewer_triples_can_be_asked_about_drawn_by_the_seed() -> None:
     graph = world_graph()
     config = QuestionsConfig(triples=50, sides=("tail",))
-    one, same, other = (questions_of(graph, config, generator_of(config, services()), seed=seed) for seed in (1, 1, 2))
-    assert one.counts["triples"] == 50
-    assert 45 <= len(one) <= 50
-    assert set(one.sides.tolist()) == {1}
-    assert one.texts == same.texts
-    assert one.texts != other.texts
+    item, same, other = (questions_of(graph, config, generator_of(config, services()), seed=seed) for seed in (1, 1, 2))
+    assert item.counts["triples"] == 50
+    assert 45 <= len(item) <= 50
+    assert set(item.sides.tolist()) == {1}
+    assert item.texts == same.texts
+    assert item.texts != other.texts
 
 
 @pytest.mark.slow
@@ -167,19 +167,19 @@ def test_the_real_graph_is_asked_about_and_rows_are_drawn_from_it(data_folder: P
     }
     graph = load_graph(["webqsp:test", "cwq:test"], options, allow_test=True)
     config = QuestionsConfig(generator="template")
-    found = questions_of(graph, config, generator_of(config, services()))
-    assert found.counts["unnamed"] == graph.counts["triples_with_unnamed"]
-    assert found.counts["accepted"] == len(found) > 1.8 * found.counts["triples"]
-    for head, _, tail in graph.triples.take(found.triples):
+    results = questions_of(graph, config, generator_of(config, services()))
+    assert results.counts["unnamed"] == graph.counts["triples_with_unnamed"]
+    assert results.counts["accepted"] == len(results) > 1.8 * results.counts["triples"]
+    for head, _, tail in graph.triples.take(results.triples):
         assert not head.startswith(("m.0", "g.1"))
         assert not tail.startswith(("m.0", "g.1"))
-    drawn = TripleIndex(graph.heads, graph.relations, graph.tails, graph.triples).draw(0, 0, None, found.triples)
-    assert len(drawn.rows) + drawn.dropped == len(found)
-    assert drawn.dropped < 0.05 * len(found)
-    assert (found.triples[drawn.rows] == drawn.anchor).all()
+    drawn = TripleIndex(graph.heads, graph.relations, graph.tails, graph.triples).draw(0, 0, None, results.triples)
+    assert len(drawn.rows) + drawn.dropped == len(results)
+    assert drawn.dropped < 0.05 * len(results)
+    assert (results.triples[drawn.rows] == drawn.anchor).all()
     ends = [{head, tail} for head, _, tail in graph.triples]
-    rows = list(zip(drawn.anchor.tolist(), drawn.neighbour.tolist(), drawn.negative.tolist(), strict=True))
-    assert all(ends[anchor] & ends[neighbour] and anchor != neighbour for anchor, neighbour, _ in rows)
+    rows = list(zip(drawn.anchor.tolist(), drawn.neighbor.tolist(), drawn.negative.tolist(), strict=True))
+    assert all(ends[anchor] & ends[neighbor] and anchor != neighbor for anchor, neighbor, _ in rows)
     assert not any(ends[anchor] & ends[negative] for anchor, _, negative in rows)
     # Unnamed ends bridge to answers: their triples are drawn although nobody asks about them.
-    assert graph.unnamed[graph.heads[drawn.neighbour]].any() or graph.unnamed[graph.tails[drawn.neighbour]].any()
+    assert graph.unnamed[graph.heads[drawn.neighbor]].any() or graph.unnamed[graph.tails[drawn.neighbor]].any()

@@ -103,15 +103,15 @@ def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
 def test_questions_come_in_the_order_of_the_triples_and_are_counted(tmp_path: Path) -> None:
     model = Model(lambda shown, turn: f"Question: {'What hides' if 'MASK' in shown[:7] else 'What else hides'} here")
     with model.running() as config:
-        found = ask(config, tmp_path)
+        result = ask(config, tmp_path)
     # Triples 2 (no name) and 4 (a loop) give none, 3 only one, whose answer its visible end does not name.
-    assert found.triples.tolist() == [0, 0, 1, 1, 3, 5, 5]
-    assert found.sides.tolist() == [0, 1, 0, 1, 1, 0, 1]
-    assert found.texts == ["What hides here?", "What else hides here?"] * 2 + ["What else hides here?"] + [
+    assert result.triples.tolist() == [0, 0, 1, 1, 3, 5, 5]
+    assert result.sides.tolist() == [0, 1, 0, 1, 1, 0, 1]
+    assert result.texts == ["What hides here?", "What else hides here?"] * 2 + ["What else hides here?"] + [
         "What hides here?",
         "What else hides here?",
     ]
-    assert found.counts == {"triples": 5, "unnamed": 1, "kept": 0, "accepted": 7, "dropped: one entity names the other": 3}
+    assert result.counts == {"triples": 5, "unnamed": 1, "kept": 0, "accepted": 7, "dropped: one entity names the other": 3}
     assert model.calls == 7
 
 
@@ -128,12 +128,12 @@ def test_what_cannot_be_used_is_asked_again_twice_and_then_dropped(tmp_path: Pat
 
     model = Model(answer)
     with model.running() as config:
-        found = ask(config, tmp_path)
-    assert found.counts["retried"] == 2 + 2 + 2 + 1
-    assert found.counts["dropped: contains the mask"] == 1
-    assert found.counts["dropped: refusal"] == 1
-    assert found.counts["accepted"] == len(found) == 5
-    assert found.texts[:2] == ["What treats the disorder?", "Which language is heard there?"]
+        results = ask(config, tmp_path)
+    assert results.counts["retried"] == 2 + 2 + 2 + 1
+    assert results.counts["dropped: contains the mask"] == 1
+    assert results.counts["dropped: refusal"] == 1
+    assert results.counts["accepted"] == len(results) == 5
+    assert results.texts[:2] == ["What treats the disorder?", "Which language is heard there?"]
     assert max(model.asked.values()) == 3
 
 
@@ -177,11 +177,11 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
         for end in (0, 1, len(kept) // 2, len(kept) - 1, len(kept)):
             path.write_bytes(kept[:end])
             # Nothing but the file to go by: no kept replies.
-            found = questions_of(graph_of(GRAPH), config, generator_of(config, services()), path)
-            assert found.texts == whole.texts
-            assert found.triples.tolist() == whole.triples.tolist()
+            result = questions_of(graph_of(GRAPH), config, generator_of(config, services()), path)
+            assert result.texts == whole.texts
+            assert result.triples.tolist() == whole.triples.tolist()
             complete = kept[:end].count(b"\n")
-            assert found.counts["kept"] == complete
+            assert result.counts["kept"] == complete
             assert model.calls == calls + len(whole) - complete
             calls = model.calls
             assert sorted(path.read_bytes().splitlines()) == sorted(kept.splitlines())
@@ -198,10 +198,10 @@ def test_a_call_that_fails_is_asked_again_another_day(tmp_path: Path) -> None:
 
     model = Model(answer)
     with model.running() as config:
-        found = ask(config, tmp_path, path)
-        assert found.counts["dropped: no reply"] == 1
+        results = ask(config, tmp_path, path)
+        assert results.counts["dropped: no reply"] == 1
         broken[0] = False
-        assert len(ask(config, tmp_path, path)) == len(found) + 1
+        assert len(ask(config, tmp_path, path)) == len(results) + 1
 
 
 def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) -> None:
@@ -261,11 +261,11 @@ def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Pat
     path.write_text(
         "\n".join([line(), line(question="What soothes it?"), "", line(side="head", question="Modafinil helps whom?")]), "utf-8"
     )
-    found = from_file(path)
-    assert found.texts == ["Modafinil helps whom?", "What soothes it?"]
-    assert found.triples.tolist() == [0, 0]
-    assert found.counts["dropped: not in the file"] == 8
-    assert found.generator.startswith("cache(")
+    result = from_file(path)
+    assert result.texts == ["Modafinil helps whom?", "What soothes it?"]
+    assert result.triples.tolist() == [0, 0]
+    assert result.counts["dropped: not in the file"] == 8
+    assert result.generator.startswith("cache(")
 
 
 @pytest.mark.parametrize(
@@ -316,8 +316,8 @@ names_of_things = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
     path = tmp_path_factory.mktemp("rows") / "q.jsonl"
     written = [Line(MaskedTriple((h, r, t), "head"), f"Q {q}", "hand") for h, r, t, q in rows]
-    for one in written:
-        append_questions(path, [one])
+    for item in written:
+        append_questions(path, [item])
     assert (list(read_questions(path)) if rows else []) == written
 
 
@@ -327,14 +327,14 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 def test_templates_use_the_words_of_the_relation_and_always_the_same_ones() -> None:
     masked = [MaskedTriple(triple, side) for triple in GRAPH for side in ("head", "tail")]
     generator = TemplateQuestions()
-    found = generator.generate(masked)
-    assert found == TemplateQuestions().generate(masked)
-    assert found[1] in {
+    result = generator.generate(masked)
+    assert result == TemplateQuestions().generate(masked)
+    assert result[1] in {
         "What is the treatments of Attention deficit hyperactivity disorder?",
         "Which treatments does Attention deficit hyperactivity disorder have?",
     }
-    assert found[0] in {"What has Modafinil as its treatments?", "Of what is Modafinil the treatments?"}
-    assert found[8:] == [None] * 4
+    assert result[0] in {"What has Modafinil as its treatments?", "Of what is Modafinil the treatments?"}
+    assert result[8:] == [None] * 4
     assert generator.counts["dropped: the relation has no words"] == 2
 
 

@@ -19,7 +19,7 @@ from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Ranking, Services
-from methods.graphs.triples import LineariseConfig, linearise
+from methods.graphs.triples import LinearizeConfig, linearize
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.registry import Component
 from methods.retrieval import triples as vectors_module
@@ -30,7 +30,7 @@ torch = pytest.importorskip("torch")
 PLACES = ["old town", "the river", "stone bridge", "cold house", "north side", "a painter"]
 RELATIONS = ["place.town.built_by", "people.person.lived_on", "people.person.born"]
 TRIPLES: list[Triple] = [(head, relation, tail) for head in PLACES for relation in RELATIONS for tail in PLACES if head < tail]
-IDS = [triple_id(one) for one in TRIPLES]
+IDS = [triple_id(triple) for triple in TRIPLES]
 QUESTIONS = ["who built the stone bridge ?", "where is the town ?", "who lived on the north side ?", "old moss"]
 
 
@@ -46,7 +46,7 @@ def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory
         tower = folder / name
         tiny_models.save(tower, "bert", tiny_models.scaled(transformers.BertModel(tiny_models.config("Bert", size))))
         tiny_models.layout(tower, 64, [tiny_models.pooling("cls")], {})
-    card = {"method": "gpr", "config": {"linearise": {"rel": "last", "underscores": "space"}}}
+    card = {"method": "gpr", "config": {"linearize": {"rel": "last", "underscores": "space"}}}
     (folder / CHECKPOINT_CARD).write_text(json.dumps(card))
     return folder
 
@@ -77,7 +77,7 @@ def plain(checkpoint: Path, text: str, triples: Sequence[Triple], underscores: A
 
     question = SentenceTransformer(str(checkpoint / "question"), device="cpu")
     triple = SentenceTransformer(str(checkpoint / "triple"), device="cpu")
-    encoded = triple.encode([linearise(one, underscores=underscores) for one in triples])
+    encoded = triple.encode([linearize(triple, underscores=underscores) for triple in triples])
     return question.similarity(question.encode([text]), encoded)[0].numpy()
 
 
@@ -96,11 +96,11 @@ def test_a_ranking_is_that_of_two_sentence_transformers_and_a_sort(checkpoint: P
 def test_the_towers_are_two(checkpoint: Path, corpus: TripleCorpus, tmp_path: Path) -> None:
     """A triple has the same vector, to the bit, whatever encodes questions; scores are other ones."""
     folder = str(checkpoint / "triple")
-    one = Encoder(EncoderConfig(model=folder, query_model=str(checkpoint / "question")), "cpu")
+    item = Encoder(EncoderConfig(model=folder, query_model=str(checkpoint / "question")), "cpu")
     other = Encoder(EncoderConfig(model=folder), "cpu")
-    texts = [linearise(triple) for triple in TRIPLES]
-    assert np.array_equal(one.passages(texts), other.passages(texts))
-    assert ask(one, corpus, IDS).scores != ask(other, corpus, IDS).scores
+    texts = [linearize(triple) for triple in TRIPLES]
+    assert np.array_equal(item.passages(texts), other.passages(texts))
+    assert ask(item, corpus, IDS).scores != ask(other, corpus, IDS).scores
 
 
 def test_fewer_triples_are_the_beginning_of_more(encoder: Encoder, corpus: TripleCorpus) -> None:
@@ -118,7 +118,7 @@ def test_only_the_questions_own_graph_competes_unless_all_do(encoder: Encoder, c
     everywhere = ask(encoder, corpus, IDS[::3], 4, scope="global")
     assert set(own.ids) <= set(IDS[::3])
     assert everywhere == ask(encoder, corpus, None, 4)
-    within = [one for one in ask(encoder, corpus, None, len(IDS)).ids if one in IDS[::3]]
+    within = [identifier for identifier in ask(encoder, corpus, None, len(IDS)).ids if identifier in IDS[::3]]
     assert list(own.ids) == within[:4]
 
 
@@ -133,22 +133,22 @@ def test_a_triple_named_twice_is_ranked_once(encoder: Encoder, corpus: TripleCor
 def test_the_order_of_a_graph_decides_between_equals_alone(encoder: Encoder) -> None:
     """Two triples that are written alike are as near; which comes first is the graph's order."""
     triples = [*TRIPLES[:5], ("moss", "a.b.born", "old"), ("moss", "c.d.born", "old")]
-    corpus, ids = TripleCorpus.of_triples(triples), [triple_id(one) for one in triples]
+    corpus, ids = TripleCorpus.of_triples(triples), [triple_id(triple) for triple in triples]
     twins = ids[-2:]
     for seed in range(6):
         shuffled = random.Random(seed).sample(ids, len(ids))
         ranking = ask(encoder, corpus, shuffled, len(ids))
-        assert [one for one in ranking.ids if one in twins] == [one for one in shuffled if one in twins]
+        assert [identifier for identifier in ranking.ids if identifier in twins] == [item for item in shuffled if item in twins]
         assert ranking.scores[ranking.ids.index(twins[0])] == ranking.scores[ranking.ids.index(twins[1])]
-        others = [one for one in ranking.ids if one not in twins]
-        assert others == [one for one in ask(encoder, corpus, ids, len(ids)).ids if one not in twins]
+        others = [identifier for identifier in ranking.ids if identifier not in twins]
+        assert others == [identifier for identifier in ask(encoder, corpus, ids, len(ids)).ids if identifier not in twins]
 
 
 def test_dot_products_are_those_of_the_vectors_as_they_are(checkpoint: Path, corpus: TripleCorpus) -> None:
     from sentence_transformers import SentenceTransformer
 
     question, triple = (SentenceTransformer(str(checkpoint / name), device="cpu") for name in ("question", "triple"))
-    expected = triple.encode([linearise(one, underscores="space") for one in TRIPLES]) @ question.encode(QUESTIONS[0])
+    expected = triple.encode([linearize(triple, underscores="space") for triple in TRIPLES]) @ question.encode(QUESTIONS[0])
     given = {"model": str(checkpoint), "similarity": "dot"}
     (ranking,) = Component.of("gpr", given).build(Services(device="cpu")).index(corpus).retrieve([query(0, IDS)], 9)
     assert ranking.scores == pytest.approx(np.sort(expected)[::-1][:9].tolist(), rel=1e-4)
@@ -177,9 +177,9 @@ def test_every_triple_is_encoded_once_and_never_again(
     counting = Counting(config, "cpu", tmp_path)
     index = TripleRetriever(counting).index(corpus)
     index.retrieve([query(0, IDS[:3])], 5)
-    assert counting.texts == [linearise(one) for one in TRIPLES[:7]]
+    assert counting.texts == [linearize(triple) for triple in TRIPLES[:7]]
     index.retrieve([query(0, IDS), query(1, IDS[::2]), query(2, None)], 5)
-    assert sorted(counting.texts) == sorted(linearise(one) for one in TRIPLES)
+    assert sorted(counting.texts) == sorted(linearize(triple) for triple in TRIPLES)
     again = Counting(config, "cpu", tmp_path)
     TripleRetriever(again).index(corpus).retrieve([query(3, IDS)], 5)
     assert again.texts == []
@@ -192,12 +192,12 @@ def test_rankings_do_not_depend_on_which_question_comes_first(
     monkeypatch.setattr(vectors_module, "BLOCK", 8)
     config = EncoderConfig(model=str(checkpoint / "triple"), query_model=str(checkpoint / "question"), batch_size=3)
     queries = [query(number, IDS[number :: number + 2]) for number in range(4)]
-    found = []
+    results = []
     for order in (queries, queries[::-1]):
         index = TripleRetriever(Encoder(config, "cpu")).index(corpus)
-        rankings = {ranking.query_id: ranking for one in order for ranking in index.retrieve([one], 6)}
-        found.append([rankings[one.id] for one in queries])
-    assert found[0] == found[1]
+        rankings = {ranking.query_id: ranking for item in order for ranking in index.retrieve([item], 6)}
+        results.append([rankings[item.id] for item in queries])
+    assert results[0] == results[1]
 
 
 def test_vectors_that_do_not_fit_into_memory_lie_in_a_file(
@@ -229,17 +229,17 @@ def test_the_nearest_are_those_of_a_stable_sort(seed: int, rows: int, k: int, sp
 def test_what_else_is_in_a_batch_does_not_change_a_vector(checkpoint: Path, pooling: Any) -> None:
     """Filled-up places count for nothing, least of all in a mean."""
     texts = ["old", "the painter lived in a cold house by the river , built in the year of the long bridge", "a town"]
-    one, many = (
+    item, many = (
         Encoder(EncoderConfig(model=str(checkpoint / "triple"), pooling=pooling, batch_size=size), "cpu").passages(texts) for size in (1, 3)
     )
-    assert np.abs(one - many).max() < 1e-5
+    assert np.abs(item - many).max() < 1e-5
 
 
 def test_a_checkpoint_says_how_triples_were_written(checkpoint: Path) -> None:
     build = Component.of("gpr", {"model": str(checkpoint)}).build(Services(device="cpu"))
-    assert build.linearise == LineariseConfig(rel="last", underscores="space")
-    given = {"model": str(checkpoint), "linearise": {"rel": "full"}}
-    assert Component.of("gpr", given).build(Services(device="cpu")).linearise.rel == "full"
+    assert build.linearize == LinearizeConfig(rel="last", underscores="space")
+    given = {"model": str(checkpoint), "linearize": {"rel": "full"}}
+    assert Component.of("gpr", given).build(Services(device="cpu")).linearize.rel == "full"
 
 
 def test_what_is_no_checkpoint_of_gpr_is_refused(checkpoint: Path, tmp_path: Path) -> None:

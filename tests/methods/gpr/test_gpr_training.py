@@ -37,7 +37,7 @@ def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.Temp
 
 
 def workshop(folder: Path) -> Workshop:
-    return Workshop(folder / "work", folder / "checkpoints", Services(artefacts=folder / "art", device="cpu"))
+    return Workshop(folder / "work", folder / "checkpoints", Services(artifacts=folder / "art", device="cpu"))
 
 
 def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> TrainedStage:
@@ -49,19 +49,19 @@ def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> T
 
 
 @pytest.mark.slow
-def test_training_lowers_the_loss_and_puts_triples_before_neighbours_before_others(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_puts_triples_before_neighbors_before_others(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 60, "batch_size": 21, "micro_batch": 21, "learning_rate": 3e-3, "save_every": 1000}
-    one = toy.trainer(toy.options(base, train=train, validate_on={"share": 0}), tmp_path)
-    toy.without_dropout(one.towers)
-    figures = one.loop.run()
-    curve = toy.lines(one)
+    item = toy.trainer(toy.options(base, train=train, validate_on={"share": 0}), tmp_path)
+    toy.without_dropout(item.towers)
+    figures = item.loop.run()
+    curve = toy.lines(item)
     assert curve[0]["loss"] == pytest.approx(1.0, abs=0.15)
     assert figures["loss"] < 0.35
     assert curve[-1]["ordered"] > 0.85
-    found = cosines_of(one.towers, one.material.texts(one.material.rows(0)), (0,))
-    anchor, neighbour, negative = (float(part.detach().mean()) for part in found)
-    assert anchor > neighbour + 0.3
-    assert neighbour > negative + 0.3
+    results = cosines_of(item.towers, item.material.texts(item.material.rows(0)), (0,))
+    anchor, neighbor, negative = (float(part.detach().mean()) for part in results)
+    assert anchor > neighbor + 0.3
+    assert neighbor > negative + 0.3
 
 
 @pytest.mark.slow
@@ -96,10 +96,10 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
     losses = []
     for precision in ("no", "bf16"):
         config = toy.options(base, train={"precision": precision, "epochs": 1})
-        one = toy.trainer(config, tmp_path / precision, accelerator(precision, "cpu"))
-        toy.without_dropout(one.towers)
-        one.loop.run()
-        losses.append([line["loss"] for line in toy.lines(one)])
+        item = toy.trainer(config, tmp_path / precision, accelerator(precision, "cpu"))
+        toy.without_dropout(item.towers)
+        item.loop.run()
+        losses.append([line["loss"] for line in toy.lines(item)])
     assert losses[1] == pytest.approx(losses[0], abs=0.03)
     assert losses[1] != losses[0]
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses
     component.config.preflight()
     graph = toy.toy_graph()
     corpus = TripleCorpus.of_triples(list(graph.triples))
-    ids = tuple(triple_id(one) for one in graph.triples)
+    ids = tuple(triple_id(triple) for triple in graph.triples)
     query = Query("q", "who lived by the river ?", candidates=ids)
     (ranking,) = component.build(Services(device="cpu")).index(corpus).retrieve([query], 4)
     texts = [f"{head} {relation.rpartition('.')[2]} {tail}" for head, relation, tail in graph.triples]
@@ -151,8 +151,8 @@ def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_tw
     config = toy.options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32})
     generator = Counting()
     first = trained(config, tmp_path / "a", generator)
-    asked, generator.asked = generator.asked, 0
-    assert asked > 0
+    query, generator.asked = generator.asked, 0
+    assert query > 0
     again = trained(config, tmp_path / "a", generator)
     assert first.fresh
     assert not again.fresh
@@ -201,13 +201,13 @@ def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: Module
     benchmark = registry.load("worlds/graph:validation", world)
     recalls = []
     for question in benchmark.questions[:8]:
-        triples = [benchmark.corpus.triples[benchmark.corpus.row(one)] for one in question.candidates or ()]
+        triples = [benchmark.corpus.triples[benchmark.corpus.row(item)] for item in question.candidates or ()]
         ends = {end.casefold() for triple in triples for end in (triple[0], triple[2])}
         answers = {answer.casefold() for answer in question.answers} & ends
         if answers:
             texts = [f"{head} {relation.rpartition('.')[2]} {tail}" for head, relation, tail in triples]
             scores = towers.encoded("triple", texts) @ towers.encoded("question", [question.text])[0]
-            best = [triples[place] for place in np.argsort(-scores, kind="stable")[:5]]
+            best = [triples[position] for position in np.argsort(-scores, kind="stable")[:5]]
             named = {end.casefold() for triple in best for end in (triple[0], triple[2])}
             recalls.append(len(answers & named) / len(answers))
     assert recalls
@@ -219,13 +219,13 @@ def test_the_curve_has_losses_of_steps_and_figures_of_epochs(toy: ModuleType, ba
     from methods.gpr.train import validator
 
     config = toy.options(base, validate_on={"share": 0.2})
-    one = toy.trainer(config, tmp_path)
-    one.loop.validate = validator(config, one.towers, one.material)
-    one.loop.run()
-    validated = [line for line in toy.lines(one) if "validation_loss" in line]
+    item = toy.trainer(config, tmp_path)
+    item.loop.validate = validator(config, item.towers, item.material)
+    item.loop.run()
+    validated = [line for line in toy.lines(item) if "validation_loss" in line]
     assert len(validated) == config.train.epochs
     assert all(0 <= line["validation_ordered"] <= 1 for line in validated)
-    assert {"loss", "ordered", "learning_rate", "gradient_norm"} <= set(toy.lines(one)[0])
+    assert {"loss", "ordered", "learning_rate", "gradient_norm"} <= set(toy.lines(item)[0])
 
 
 def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: str) -> None:
@@ -239,7 +239,7 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"graph": ["webqsp:train"]}, "the generator worlds knows the relations of worlds alone"),
         ({"graph": ["nothing:train"]}, "unknown dataset"),
@@ -247,9 +247,9 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
         ({"base": "/nowhere/model"}, "no model folder"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_loaded(toy: ModuleType, base: str, given: dict[str, Any], message: str) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_loaded(toy: ModuleType, base: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        toy.options(**{"base": base, **given}).preflight()
+        toy.options(**{"base": base, **options}).preflight()
 
 
 def test_test_graphs_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
@@ -284,17 +284,17 @@ one.loop.run()
 if one.towers.accelerator.is_main_process:
     torch.save((one.towers.accelerator.num_processes, here.weights(one.towers)), sys.argv[1] + ".pt")
 """
-    found, curves = [], []
+    result, curves = [], []
     for count, folder in enumerate(in_two(program), 1):
         processes, weights = torch.load(f"{folder}.pt", weights_only=True)
         assert processes == count
-        found.append(weights)
+        result.append(weights)
         text = (folder / "curve.jsonl").read_text()
         curves.append([json.loads(line)["loss"] for line in text.splitlines()])
     assert curves[0] == pytest.approx(curves[1], abs=1e-4)
-    for name, weight in found[0].items():
+    for name, weight in result[0].items():
         # AdamW divides by the gradient's size, so that rounding of tiny gradients shows.
-        assert torch.allclose(weight, found[1][name], atol=5e-4), name
+        assert torch.allclose(weight, result[1][name], atol=5e-4), name
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ def test_real_graphs_are_pretrained_on_and_searched(toy: ModuleType, base: str, 
     benchmark = registry.load("webqsp:test", path)
     towers = EncoderConfig(model=str(stage.folder / "triple"), query_model=str(stage.folder / "question"))
     index = TripleRetriever(Encoder(towers, "cpu", tmp_path / "embeddings")).index(benchmark.corpus)
-    asked = list(benchmark.questions[:3])
-    for question, ranking in zip(asked, index.retrieve([one.query() for one in asked], 20), strict=True):
+    queries = list(benchmark.questions[:3])
+    for question, ranking in zip(queries, index.retrieve([item.query() for item in queries], 20), strict=True):
         assert len(ranking.ids) == min(20, len(question.candidates or ()))
         assert set(ranking.ids) <= set(question.candidates or ())

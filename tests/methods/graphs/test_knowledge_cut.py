@@ -1,4 +1,4 @@
-"""Where rankings are cut: Algorithm 1 on scores made by hand, and the two sizes of a neighbourhood."""
+"""Where rankings are cut: Algorithm 1 on scores made by hand, and the two sizes of a neighborhood."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from benchmarks.schema import Question
 from methods.graphs.knowledge_graph import Edge, KnowledgeGraph, Node
-from methods.graphs.neighbourhood import PRESETS, CutConfig, NeighbourhoodConfig, cut, neighbourhoods, ranked, rounded
+from methods.graphs.neighborhood import PRESETS, CutConfig, NeighborhoodConfig, cut, neighborhoods, ranked, rounded
 
 EPS = 1e-4
 
@@ -26,9 +26,9 @@ def size(scores: list[float], config: CutConfig, eps: float = EPS) -> int:
 
 
 def test_the_cut_is_just_before_the_cliff() -> None:
-    found = cut(np.array([0.3, 0.28, 0.25, 0.02, 0.019]), rule(), EPS)
-    assert (found.size, found.considered) == (3, 5)
-    assert found.fall == pytest.approx(math.log(0.25 / 0.02))
+    result = cut(np.array([0.3, 0.28, 0.25, 0.02, 0.019]), rule(), EPS)
+    assert (result.size, result.considered) == (3, 5)
+    assert result.fall == pytest.approx(math.log(0.25 / 0.02))
 
 
 def test_of_equal_falls_the_first_counts() -> None:
@@ -43,8 +43,8 @@ def test_where_all_scores_are_equal_one_is_kept() -> None:
 
 @pytest.mark.parametrize("scores", [[], [0.7]])
 def test_one_or_no_node_is_kept_as_it_is(scores: list[float]) -> None:
-    found = cut(np.array(scores), rule(), EPS)
-    assert (found.size, found.fall) == (len(scores), None)
+    result = cut(np.array(scores), rule(), EPS)
+    assert (result.size, result.fall) == (len(scores), None)
 
 
 def test_scores_below_eps_are_left_out_before_the_cut() -> None:
@@ -86,12 +86,12 @@ def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: 
     stop = k + 1 if inclusive and len(prefix) > config.max_k else k
     falls = {i: prefix[i - 1] / prefix[i] for i in range(min_k, stop)}
     wanted = min(i for i in falls if falls[i] == max(falls.values())) if falls else k
-    found = size(scores, config)
-    assert found == wanted
+    result = size(scores, config)
+    assert result == wanted
     if len(prefix) >= min_k:
-        assert min_k <= found <= config.max_k
+        assert min_k <= result <= config.max_k
     if falls and not inclusive:
-        assert found < k
+        assert result < k
 
 
 @settings(max_examples=100, deadline=None)
@@ -123,43 +123,43 @@ def asked(identifier: str, answer: str) -> Question:
     return Question(identifier, f"what is {identifier}?", (answer,))
 
 
-def test_the_small_neighbourhood_lies_within_the_large_and_both_have_the_sizes_asked_for() -> None:
+def test_the_small_neighborhood_lies_within_the_large_and_both_have_the_sizes_asked_for() -> None:
     graph = tree(4, 4)
-    config = NeighbourhoodConfig.model_validate({"ppr": {"eps": 1e-6}})
-    found = neighbourhoods(graph, [asked("q1", "A"), asked("q2", "A013")], config)
-    for one in found:
-        assert set(one.small.entities) <= set(one.large.entities)
-        assert one.large.entities[: len(one.small.entities)] == one.small.entities
-        assert 20 <= len(one.large.entities) <= 50
-        assert 3 <= len(one.small.entities) <= 10
-        assert list(one.scores) == sorted(one.scores, reverse=True)
+    config = NeighborhoodConfig.model_validate({"ppr": {"eps": 1e-6}})
+    results = neighborhoods(graph, [asked("q1", "A"), asked("q2", "A013")], config)
+    for item in results:
+        assert set(item.small.entities) <= set(item.large.entities)
+        assert item.large.entities[: len(item.small.entities)] == item.small.entities
+        assert 20 <= len(item.large.entities) <= 50
+        assert 3 <= len(item.small.entities) <= 10
+        assert list(item.scores) == sorted(item.scores, reverse=True)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), force=st.booleans(), drop=st.booleans())
 def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, force: bool, drop: bool) -> None:
-    config = NeighbourhoodConfig.model_validate(
+    config = NeighborhoodConfig.model_validate(
         {"large": {"min_k": a, "max_k": a + b, "apply_eps": drop}, "small": {"min_k": c, "max_k": c + d}, "force_seeds": force}
     )
-    (found,) = neighbourhoods(tree(3, 4), [asked("q", "A01")], config)
-    assert set(found.small.entities) <= set(found.large.entities)
+    (result,) = neighborhoods(tree(3, 4), [asked("q", "A01")], config)
+    assert set(result.small.entities) <= set(result.large.entities)
     if force:
-        assert "A01" in found.small.entities
+        assert "A01" in result.small.entities
 
 
 def test_a_question_whose_answer_no_node_has_is_left_out_and_counted() -> None:
     graph = tree(2, 2)
-    found = neighbourhoods(graph, [asked("q1", "A0"), asked("q2", "yes")], NeighbourhoodConfig.model_validate({}))
-    assert [one.skipped for one in found] == [False, True]
+    results = neighborhoods(graph, [asked("q1", "A0"), asked("q2", "yes")], NeighborhoodConfig.model_validate({}))
+    assert [item.skipped for item in results] == [False, True]
 
 
 def test_presets_differ_from_the_defaults_only_as_documented() -> None:
-    default = NeighbourhoodConfig.model_validate({}).model_dump()
+    default = NeighborhoodConfig.model_validate({}).model_dump()
     changed = {
         name: {
             f"{part}.{key}"
-            for part, values in NeighbourhoodConfig.model_validate(preset).model_dump().items()
+            for part, values in NeighborhoodConfig.model_validate(preset).model_dump().items()
             if isinstance(values, dict)
             for key, value in values.items()
             if default[part][key] != value

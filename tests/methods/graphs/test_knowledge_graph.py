@@ -34,7 +34,7 @@ word = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, 
 phrase = st.lists(word, min_size=1, max_size=4).map(" ".join)
 entities = st.builds(EntityRecord, phrase.map(str.upper), phrase.map(str.upper), phrase)
 relations = st.builds(RelationRecord, phrase.map(str.upper), phrase.map(str.upper), phrase, st.integers(1, 10).map(float)).filter(
-    lambda one: one.source != one.target
+    lambda item: item.source != item.target
 )
 
 
@@ -79,17 +79,17 @@ def test_fences_prose_and_stray_marks_are_forgiven() -> None:
         'Sure!\n```\n##\n("entity"<|>“Ines  Aldane”<|>person<|>kept ## a diary (in {braces}) &amp; more)\n##\n'
         "(relationship<|>'Ines Aldane'<|>town museum<|>sold<|>very)## ##\n<|COMPLETE|>\n```\nHope this helps (really)."
     )
-    found = parse(reply)
-    assert found.entities == (EntityRecord("INES ALDANE", "PERSON", "kept ## a diary (in {braces}) & more"),)
-    assert found.relations == (RelationRecord("INES ALDANE", "TOWN MUSEUM", "sold", 1.0),)
-    assert not found.malformed
-    assert found.repaired == {"strength is no number": 1}
+    result = parse(reply)
+    assert result.entities == (EntityRecord("INES ALDANE", "PERSON", "kept ## a diary (in {braces}) & more"),)
+    assert result.relations == (RelationRecord("INES ALDANE", "TOWN MUSEUM", "sold", 1.0),)
+    assert not result.malformed
+    assert result.repaired == {"strength is no number": 1}
 
 
 @pytest.mark.parametrize(("given_", "read"), [("7", 7), ("nan", 1), ("0", 1), ("99", 10), ("inf", 1), ('"3"', 3)])
 def test_strengths_lie_between_one_and_ten(given_: str, read: float) -> None:
-    found = parse(f'("relationship"<|>A<|>B<|>d<|>{given_})<|COMPLETE|>')
-    assert found.relations[0].strength == read
+    result = parse(f'("relationship"<|>A<|>B<|>d<|>{given_})<|COMPLETE|>')
+    assert result.relations[0].strength == read
 
 
 def test_names_lose_quotes_markup_and_control_characters() -> None:
@@ -182,15 +182,15 @@ def test_similar_pairs_are_those_of_a_naive_loop(rows: int, seed: int, tau: floa
     vectors = np.random.default_rng(seed).normal(size=(rows, 3)).astype(np.float32)
     if rows > 2:
         vectors[0] = 0
-    found = {(i, j): cosine for i, j, cosine in similar_pairs(vectors, tau, block=block)}
+    results = {(i, j): cosine for i, j, cosine in similar_pairs(vectors, tau, block=block)}
     exact = {}
     for i in range(rows):
         for j in range(i + 1, rows):
             lengths = np.linalg.norm(vectors[i]) * np.linalg.norm(vectors[j])
             if lengths:
                 exact[i, j] = float(vectors[i] @ vectors[j] / lengths)
-    assert {pair for pair, cosine in exact.items() if cosine > tau + 1e-5} <= set(found)
-    assert set(found) <= {pair for pair, cosine in exact.items() if cosine > tau - 1e-5}
+    assert {pair for pair, cosine in exact.items() if cosine > tau + 1e-5} <= set(results)
+    assert set(results) <= {pair for pair, cosine in exact.items() if cosine > tau - 1e-5}
     assert set(similar_pairs(vectors, min(tau + 0.1, 1.0))) <= set(similar_pairs(vectors, tau))
 
 
@@ -213,7 +213,7 @@ def test_a_graph_with_a_number_that_is_none_is_not_written(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "response"),
     [
         (lambda g: g.pop("nodes"), "nodes"),
         (lambda g: g.update(format=2), "format"),
@@ -224,13 +224,13 @@ def test_a_graph_with_a_number_that_is_none_is_not_written(tmp_path: Path) -> No
         (lambda g: g["nodes"].append(g["nodes"][0]), "occurs twice"),
     ],
 )
-def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, change: object, said: str) -> None:
+def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, change: object, response: str) -> None:
     path = tmp_path / "kg.json"
     small().save(path)
     value = json.loads(path.read_text())
     change(value)  # type: ignore[operator]
     path.write_text(json.dumps(value))
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=response) as caught:
         KnowledgeGraph.load(path)
     assert str(path) in str(caught.value)
     path.write_text("{")
@@ -244,23 +244,23 @@ def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, ch
 def test_chunks_of_words_are_those_of_the_loaders(words: list[str], size: int, overlap: int, gap: str) -> None:
     text = gap.join(words)
     config = ChunkConfig.model_validate({"unit": "word", "size": size, "overlap": min(overlap, size - 1)})
-    found = chunk(text, config)
-    assert [one.text for one in found] == [part.strip() for part in word_windows(text, size, config.overlap)]
-    assert all(text[one.start : one.end] == one.text for one in found)
-    assert [one.index for one in found] == list(range(len(found)))
+    results = chunk(text, config)
+    assert [item.text for item in results] == [part.strip() for part in word_windows(text, size, config.overlap)]
+    assert all(text[item.start : item.end] == item.text for item in results)
+    assert [item.index for item in results] == list(range(len(results)))
 
 
 def test_chunks_of_tokens_have_the_size_and_overlap_asked_for() -> None:
     text = " ".join(f"Wordlike{number} things, {{braces}} and naïve café." for number in range(80))
-    found = chunk(text, CHUNKS["kg"].model_copy(update={"size": 64, "overlap": 8}))
-    assert len(found) > 5
-    assert all(text[one.start : one.end] == one.text for one in found)
-    assert all(a.start < b.start < a.end <= b.end for a, b in pairwise(found))
-    assert found[0].start == 0
-    assert found[-1].end == len(text)
+    results = chunk(text, CHUNKS["kg"].model_copy(update={"size": 64, "overlap": 8}))
+    assert len(results) > 5
+    assert all(text[item.start : item.end] == item.text for item in results)
+    assert all(a.start < b.start < a.end <= b.end for a, b in pairwise(results))
+    assert results[0].start == 0
+    assert results[-1].end == len(text)
 
 
 def test_sentences_are_chunks_and_endless_ones_are_divided_at_rules() -> None:
     rows = "\n-----\n".join(" ".join(["row"] * 100) for _ in range(4))
-    found = chunk(f"One is here. Two is there.\n\n{rows}", CHUNKS["sentence"])
-    assert [len(one.text.split()) for one in found] == [3, 3, 100, 100, 100, 100]
+    results = chunk(f"One is here. Two is there.\n\n{rows}", CHUNKS["sentence"])
+    assert [len(item.text.split()) for item in results] == [3, 3, 100, 100, 100, 100]

@@ -13,7 +13,7 @@ from benchmarks.schema import Question
 from methods.graphs.augmented_queries import PATTERNS, QueryRequest, TemplateQueries, read_queries
 from methods.graphs.extraction import strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node
-from methods.graphs.neighbourhood import GraphNamer, Neighbourhood, SeedConfig, Seeds, Subgraph, seeds_of
+from methods.graphs.neighborhood import GraphNamer, Neighborhood, SeedConfig, Seeds, Subgraph, seeds_of
 from methods.graphs.picture import layout, svg
 
 TWO = '{"queries": ["Who?", "Where?"]}'
@@ -50,7 +50,7 @@ def test_no_more_than_ten_are_kept() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=120))
 def test_no_text_breaks_the_reading(reply: str) -> None:
-    assert all(isinstance(one, str) for one in strings_in(reply) or ())
+    assert all(isinstance(item, str) for item in strings_in(reply) or ())
 
 
 def request(*, entities: int = 12) -> QueryRequest:
@@ -71,7 +71,7 @@ def test_templates_use_every_kind_and_neither_the_answer_nor_what_the_question_n
     assert TemplateQueries().generate([request()]) == [made]
 
 
-def test_a_neighbourhood_without_descriptions_is_a_recorded_failure() -> None:
+def test_a_neighborhood_without_descriptions_is_a_recorded_failure() -> None:
     (made,) = TemplateQueries().generate([QueryRequest(Question("q", "?", ("a",)), (Node("A", "T"),))])
     assert made.queries == ()
     assert made.failed
@@ -117,7 +117,7 @@ def test_the_picture_escapes_names_marks_seeds_and_says_where_it_was_cut() -> No
     wild = "<SCRIPT>alert('&')\x00</SCRIPT>"
     graph = KnowledgeGraph("d", (Node(wild, "T"), Node("B", "T"), Node("C", "T"))).with_similarities([(0, 1, 0.9)])
     cut = Subgraph((wild,), 1, 3, 2.0)
-    around = Neighbourhood("q", Seeds((wild,), "name", (wild,)), (wild, "B", "C"), (0.6, 0.3, 0.1), Subgraph((wild, "B"), 2, 3, 1.0), cut)
+    around = Neighborhood("q", Seeds((wild,), "name", (wild,)), (wild, "B", "C"), (0.6, 0.3, 0.1), Subgraph((wild, "B"), 2, 3, 1.0), cut)
     drawn = svg(graph, around)
     root = tree.fromstring(drawn)
     assert "<SCRIPT" not in drawn
@@ -128,6 +128,6 @@ def test_the_picture_escapes_names_marks_seeds_and_says_where_it_was_cut() -> No
 
 
 def test_no_two_entities_share_a_place() -> None:
-    places = layout(90)
-    assert len({(round(x), round(y)) for x, y in places}) == 90
+    positions = layout(90)
+    assert len({(round(x), round(y)) for x, y in positions}) == 90
     assert layout(40) == layout(40)

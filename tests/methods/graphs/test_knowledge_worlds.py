@@ -12,11 +12,11 @@ from benchmarks.core.errors import Broke
 from benchmarks.schema import Question
 from benchmarks.worlds.text import Library, document, statements
 from benchmarks.worlds.world import World, generate
-from methods.graphs.augmented_queries import LLMQueries, QueriesChat, TemplateQueries, graph_of, neighbourhoods_of, queries_of
+from methods.graphs.augmented_queries import LLMQueries, QueriesChat, TemplateQueries, graph_of, neighborhoods_of, queries_of
 from methods.graphs.chunking import CHUNKS, Chunk, chunk
 from methods.graphs.extraction import FAILED, ExtractionChat, LLMExtractor
 from methods.graphs.knowledge_graph import KnowledgeGraph, clean_name
-from methods.graphs.neighbourhood import LLMNamer, NamesChat, NeighbourhoodConfig
+from methods.graphs.neighborhood import LLMNamer, NamesChat, NeighborhoodConfig
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models.chat import ChatModel, Reply
 from methods.models.endpoint import ChatConfig
@@ -24,7 +24,7 @@ from ragmeter.scripted import WorldTruth
 
 CONFIG = {"entities": 60, "community": 60, "worlds": 1, "questions": 8}
 WHOLE = CHUNKS["kg"]
-AROUND = NeighbourhoodConfig.model_validate({})
+AROUND = NeighborhoodConfig.model_validate({})
 
 
 class Told:
@@ -67,10 +67,10 @@ def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:
 
 def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(told: Told, endpoint: str) -> None:
     graph = LLMExtractor(model(endpoint, ExtractionChat)).extract("d", told.chunks)
-    found = triples(graph)
-    assert found <= told.triples
+    results = triples(graph)
+    assert results <= told.triples
     # Only a sentence that no chunk holds whole can be missing.
-    assert len(found) / len(told.triples) >= 0.95
+    assert len(results) / len(told.triples) >= 0.95
     assert graph.counts == {}
 
 
@@ -97,9 +97,9 @@ def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alon
     graph = WorldsExtractor().extract("d", chunk(text, WHOLE))
     facts = [world.facts[number] for number in library.where]
     gold = {frozenset((clean_name(fact.head.name), clean_name(fact.text))) for fact in facts}
-    found = {frozenset((edge.source, edge.target)) for edge in graph.edges}
-    assert len(gold & found) / len(gold) > 0.92
-    assert len(gold & found) / len(found) > 0.95
+    results = {frozenset((edge.source, edge.target)) for edge in graph.edges}
+    assert len(gold & results) / len(gold) > 0.92
+    assert len(gold & results) / len(results) > 0.95
     kinds = {clean_name(entity.name): entity.kind.upper() for entity in world.entities}
     known = [node for node in graph.nodes if node.name in kinds]
     assert sum(kinds[node.name] == node.type for node in known) / len(known) > 0.98
@@ -110,16 +110,16 @@ def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str,
     def run(url: str) -> tuple[object, ...]:
         models = [model(url, kind) for kind in (ExtractionChat, NamesChat, QueriesChat)]
         graph = graph_of("some/doc: ument", told.chunks, LLMExtractor(models[0]), tmp_path)
-        around = neighbourhoods_of(graph, told.questions, AROUND, tmp_path, LLMNamer(models[1]))
+        around = neighborhoods_of(graph, told.questions, AROUND, tmp_path, LLMNamer(models[1]))
         queries = queries_of(graph, told.questions, around, LLMQueries(models[2]), tmp_path)
-        return graph, around, queries, [one.ledger.total.calls for one in models]
+        return graph, around, queries, [item.ledger.total.calls for item in models]
 
     *first, calls = run(endpoint)
     *second, again = run(endpoint)
     assert all(calls)
     assert again == [0, 0, 0]
     assert second == first
-    assert sum(1 for one in first[1] if not one.skipped) >= 5  # type: ignore[attr-defined]
+    assert sum(1 for item in first[1] if not item.skipped) >= 5  # type: ignore[attr-defined]
     # Another question of the document is added to what is there.
     (tmp_path / "subgraphs").joinpath(sorted(p.name for p in (tmp_path / "subgraphs").iterdir())[0]).unlink()
     *third, few = run(endpoint)
@@ -128,33 +128,33 @@ def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str,
 
 
 @pytest.mark.slow
-def test_other_options_make_other_artefacts(told: Told, tmp_path: Path) -> None:
+def test_other_options_make_other_artifacts(told: Told, tmp_path: Path) -> None:
     graph = graph_of("d", told.chunks, WorldsExtractor(), tmp_path)
     shorter = graph_of("d", told.chunks[:2], WorldsExtractor(), tmp_path)
     assert len(shorter.nodes) < len(graph.nodes)
-    around = neighbourhoods_of(graph, told.questions, AROUND, tmp_path)
+    around = neighborhoods_of(graph, told.questions, AROUND, tmp_path)
     narrow = AROUND.model_copy(update={"small": AROUND.small.model_copy(update={"max_k": 3})})
-    again = neighbourhoods_of(graph, told.questions, narrow, tmp_path)
-    assert all(len(one.small.entities) <= 3 for one in again)
-    assert any(len(one.small.entities) > 3 for one in around)
+    again = neighborhoods_of(graph, told.questions, narrow, tmp_path)
+    assert all(len(item.small.entities) <= 3 for item in again)
+    assert any(len(item.small.entities) > 3 for item in around)
     queries = queries_of(graph, told.questions, around, TemplateQueries(), tmp_path)
-    assert all(one["large"].queries for one, place in zip(queries, around, strict=True) if not place.skipped)
+    assert all(item["large"].queries for item, position in zip(queries, around, strict=True) if not position.skipped)
     fewer = queries_of(graph, told.questions, around, TemplateQueries(2), tmp_path)
-    assert all(len(one["large"].queries) == 2 for one in fewer if one)
+    assert all(len(item["large"].queries) == 2 for item in fewer if item)
 
 
 @pytest.mark.slow
 def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(told: Told, tmp_path: Path) -> None:
     graph = WorldsExtractor().extract("d", told.chunks)
-    around = neighbourhoods_of(graph, told.questions[:2], AROUND, tmp_path)
+    around = neighborhoods_of(graph, told.questions[:2], AROUND, tmp_path)
     truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=1.0, seed=1)
     truth.handlers.insert(0, lambda *_: "")
     with truth.server().running() as url:
-        asked = model(url, QueriesChat)
-        found = queries_of(graph, told.questions[:2], around, LLMQueries(asked), tmp_path)
-    failed = [one for sizes in found for one in sizes.values() if one.failed]
+        query = model(url, QueriesChat)
+        results = queries_of(graph, told.questions[:2], around, LLMQueries(query), tmp_path)
+    failed = [size for sizes in results for size in sizes.values() if size.failed]
     assert failed
-    assert all(not one.queries for one in failed)
+    assert all(not item.queries for item in failed)
 
 
 class Dead:

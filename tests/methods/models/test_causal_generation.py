@@ -116,12 +116,12 @@ def test_a_deep_tree_of_prefixes_is_grouped_without_recursion() -> None:
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 5)), st.integers(0, 20))
 def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list[int], budget: int, rows: int | None, fixed: int) -> None:
     batches = by_length(lengths, budget, rows, fixed)
-    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
+    assert sorted(position for batch in batches for position in batch) == list(range(len(lengths)))
     for batch in batches:
-        widest = max(lengths[place] for place in batch)
+        widest = max(lengths[position] for position in batch)
         assert len(batch) == 1 or len(batch) * (fixed + widest) <= budget
         assert rows is None or len(batch) <= rows
-    flat = [lengths[place] for batch in batches for place in batch]
+    flat = [lengths[position] for batch in batches for position in batch]
     assert flat == sorted(flat, reverse=True)
 
 
@@ -174,11 +174,11 @@ def test_draws_follow_the_models_distribution(stories: str) -> None:
     drawn = loaded.generate([prompt] * count, sampling=Sampling(temperature, kept), seeds=range(count))
     texts = {loaded.tokenizer.decode([token], skip_special_tokens=True): share for token, share in expected.items()}
     assert len(texts) > 5
-    found = Counter(generation.text for generation in drawn)
-    assert set(found) <= set(texts)
+    results = Counter(generation.text for generation in drawn)
+    assert set(results) <= set(texts)
     for text, share in texts.items():
         # Five standard deviations of a binomial count.
-        assert abs(found[text] - count * share) <= 5 * np.sqrt(count * share * (1 - share)) + 1
+        assert abs(results[text] - count * share) <= 5 * np.sqrt(count * share * (1 - share)) + 1
 
 
 def test_a_low_temperature_draws_what_greedy_decoding_chooses(stories: str) -> None:

@@ -158,7 +158,7 @@ def test_the_reader_estimates_its_prompts(endpoint: Any) -> None:
     reader = Component.of("chat", options).build(Services())
     query, context = Query("q", "Who?"), Context("q", (Passage("p", "", "x" * 400),))
     more = Context("q", (Passage("p", "", "x" * 800),))
-    few, many = (reader.estimate([query], [one]).prompt_tokens for one in (context, more))
+    few, many = (reader.estimate([query], [item]).prompt_tokens for item in (context, more))
     assert many - few == 100
     assert endpoint.starts == []
 

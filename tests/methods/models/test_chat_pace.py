@@ -144,8 +144,8 @@ def test_a_pause_that_is_asked_for_holds_every_call(endpoint: Any, busy: ModuleT
 
 
 def test_a_pause_beyond_patience_fails_the_call_with_the_reason(endpoint: Any, busy: ModuleType) -> None:
-    said = {"error": {"message": "busy"}}
-    endpoint.server.intercept = lambda handler, request: handler.send(429, said, {"retry-after": "3600"}) or True
+    responses = {"error": {"message": "busy"}}
+    endpoint.server.intercept = lambda handler, request: handler.send(429, responses, {"retry-after": "3600"}) or True
     started = time.monotonic()
     reply = endpoint.chat(longest_wait_s=2).complete(busy.prompts(1))[0]
     assert time.monotonic() - started < 60

@@ -131,12 +131,12 @@ model.complete([[{"role": "user", "content": f"say {number}"}] for number in ran
 @pytest.mark.slow
 def test_kill_9_loses_at_most_the_calls_in_flight(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
-    asked: Counter[str] = Counter()
+    queries: Counter[str] = Counter()
     lock = threading.Lock()
 
     def slowly(request: ChatRequest) -> Written:
         with lock:
-            asked[request.prompt] += 1
+            queries[request.prompt] += 1
         time.sleep(0.01)
         return say(request)
 
@@ -144,15 +144,15 @@ def test_kill_9_loses_at_most_the_calls_in_flight(tmp_path: Path) -> None:
         command = [sys.executable, "-c", _CLIENT, url, str(path), str(ROOT)]
         for stop in (150, 350):
             process = subprocess.Popen(command)
-            while sum(asked.values()) < stop and process.poll() is None:
+            while sum(queries.values()) < stop and process.poll() is None:
                 time.sleep(0.002)
             process.send_signal(signal.SIGKILL)
             assert process.wait() == -signal.SIGKILL
         assert subprocess.run(command, check=False, timeout=120).returncode == 0
         rows = content(path, url)
-    assert len(rows) == len(asked) == 600
+    assert len(rows) == len(queries) == 600
     # Each death may cost the eight calls in flight, asked a second time, and nothing else.
-    assert sum(asked.values()) - 600 <= 2 * 8
+    assert sum(queries.values()) - 600 <= 2 * 8
     assert {json.loads(reply)["text"] for _, reply in rows} == {f"Answer: {number}" for number in range(600)}
 
 
@@ -179,14 +179,14 @@ def test_equal_calls_in_flight_are_made_once(tmp_path: Path) -> None:
     server = OpenAIServer("m", slowly)
     with server.running() as url:
         models = [chat(url, cache=tmp_path / "cache.sqlite") for _ in range(3)]
-        found: list[Any] = []
-        threads = [threading.Thread(target=lambda m=m: found.append(m.complete(prompts("say a", "say a", "say b")))) for m in models]
+        results: list[Any] = []
+        threads = [threading.Thread(target=lambda m=m: results.append(m.complete(prompts("say a", "say a", "say b")))) for m in models]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert server.calls == 2
-        assert [[reply.text for reply in replies] for replies in found] == [["Answer: a", "Answer: a", "Answer: b"]] * 3
+        assert [[reply.text for reply in replies] for replies in results] == [["Answer: a", "Answer: a", "Answer: b"]] * 3
         assert sum(model.ledger.of("chat").calls for model in models) == 2
         # Further draws of the same conversation are other calls.
         models[0].complete(prompts("say a"), repetition=1)
@@ -235,14 +235,14 @@ def test_an_interrupted_leader_hands_its_call_to_those_that_wait(tmp_path: Path)
         leader.start()
         while server.calls == 0:
             time.sleep(0.005)
-        found: list[Any] = []
-        follower = threading.Thread(target=lambda: found.extend(second.complete(prompts("say a"))))
+        results: list[Any] = []
+        follower = threading.Thread(target=lambda: results.extend(second.complete(prompts("say a"))))
         follower.start()
         time.sleep(0.1)
         gate.set()
         leader.join()
         follower.join()
-    assert [reply.text for reply in found] == ["Answer: a"]
+    assert [reply.text for reply in results] == ["Answer: a"]
     assert server.calls == 2
 
 

@@ -59,7 +59,7 @@ def test_the_endpoint_says_what_the_model_says(url: str, stories: str) -> None:
     expected = model.generate([model.render("", text) for text in STARTS])
     together = chat(url).complete(asked(*STARTS))
     alone = [chat(url).complete(asked(text))[0] for text in STARTS]
-    assert all(one.text for one in expected)
+    assert all(item.text for item in expected)
     for replies in (together, alone):
         assert [(r.text, r.prompt_tokens, r.completion_tokens, r.failed) for r in replies] == [
             (e.text.strip(), e.prompt_tokens, e.completion_tokens, None) for e in expected

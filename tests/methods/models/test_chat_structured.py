@@ -64,8 +64,8 @@ def ask(model: ChatModel, *texts: str) -> list[Any]:
 
 
 def test_the_schema_is_sent_where_it_is_offered(endpoint: Endpoint) -> None:
-    (one,) = ask(chat(endpoint), "judge a")
-    assert (one.value, one.failed, one.parsed.repaired) == (Verdict(**GOOD), None, False)
+    (item,) = ask(chat(endpoint), "judge a")
+    assert (item.value, item.failed, item.parsed.repaired) == (Verdict(**GOOD), None, False)
     (request,) = endpoint.requests
     form = request["response_format"]["json_schema"]
     assert (form["name"], form["strict"], form["schema"]["additionalProperties"]) == ("Verdict", True, False)
@@ -77,8 +77,8 @@ def test_the_schema_is_sent_where_it_is_offered(endpoint: Endpoint) -> None:
 def test_an_endpoint_that_refuses_is_asked_the_next_way_once(endpoint: Endpoint, offers: set[str]) -> None:
     endpoint.offers = offers
     model = chat(endpoint, concurrency=1)
-    found = ask(model, "judge a", "judge b", "judge c")
-    assert [one.value for one in found] == [Verdict(**GOOD)] * 3
+    results = ask(model, "judge a", "judge b", "judge c")
+    assert [item.value for item in results] == [Verdict(**GOOD)] * 3
     refusals = 2 - len(offers)
     assert len(endpoint.requests) == 3 + refusals
     last = endpoint.requests[-1]
@@ -91,9 +91,9 @@ def test_an_endpoint_that_refuses_is_asked_the_next_way_once(endpoint: Endpoint,
 
 def test_another_complaint_is_no_reason_to_ask_otherwise(endpoint: Endpoint) -> None:
     endpoint.offers, endpoint.complaint = set(), "maximum context length is 10"
-    (one,) = ask(chat(endpoint), "judge a")
-    assert one.value is None
-    assert "maximum context length" in one.failed
+    (item,) = ask(chat(endpoint), "judge a")
+    assert item.value is None
+    assert "maximum context length" in item.failed
     assert len(endpoint.requests) == 1
 
 
@@ -102,7 +102,7 @@ def test_a_second_run_makes_no_call_whatever_way_the_first_had_to_take(endpoint:
     first = ask(chat(endpoint, cache=tmp_path / "cache.sqlite"), "judge a")
     sent = len(endpoint.requests)
     again = ask(chat(endpoint, cache=tmp_path / "cache.sqlite"), "judge a")
-    assert [one.value for one in again] == [one.value for one in first]
+    assert [item.value for item in again] == [item.value for item in first]
     assert len(endpoint.requests) == sent
     # Plain text from the same prompt is another call.
     chat(endpoint, cache=tmp_path / "cache.sqlite").complete([[{"role": "user", "content": "judge a"}]])
@@ -111,9 +111,9 @@ def test_a_second_run_makes_no_call_whatever_way_the_first_had_to_take(endpoint:
 
 def test_a_reply_that_cannot_be_read_is_a_failure_with_its_reply(endpoint: Endpoint) -> None:
     endpoint.says = "I would rather not."
-    (one,) = ask(chat(endpoint), "judge a")
-    assert (one.value, one.reply.failed, one.reply.text) == (None, None, "I would rather not.")
-    assert one.failed == "the reply holds no JSON object"
+    (item,) = ask(chat(endpoint), "judge a")
+    assert (item.value, item.reply.failed, item.reply.text) == (None, None, "I would rather not.")
+    assert item.failed == "the reply holds no JSON object"
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def writer(folder: Path, first: int, step: int, batches: int) -> subprocess.Pope
 
 def check(folder: Path, texts: list[str]) -> int:
     """Whatever is there is right; returns how much that is."""
-    found, vectors = EmbeddingCache(folder, "model", 256).get(texts)
-    kept = [text for text, there in zip(texts, found, strict=True) if there]
+    results, vectors = EmbeddingCache(folder, "model", 256).get(texts)
+    kept = [text for text, there in zip(texts, results, strict=True) if there]
     assert np.array_equal(vectors, np.stack([vector(text) for text in kept]) if kept else np.empty((0, 256)))
     return len(kept)
 
@@ -68,9 +68,9 @@ def test_every_text_gets_its_vector_and_is_encoded_once(requests: list[list[str]
         encoded: list[str] = []
         for texts in requests:
 
-            def encode(places: list[int], texts: list[str] = texts) -> np.ndarray:
-                encoded.extend(texts[place] for place in places)
-                return np.stack([vector(texts[place]) for place in places])
+            def encode(positions: list[int], texts: list[str] = texts) -> np.ndarray:
+                encoded.extend(texts[position] for position in positions)
+                return np.stack([vector(texts[position]) for position in positions])
 
             got = EmbeddingCache(Path(folder), "model", 256).vectors(texts, encode)  # type: ignore[arg-type]
             assert got.shape == (len(texts), 256)
@@ -99,10 +99,10 @@ def test_a_new_cache_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
         for number in range(60):
             together = threading.Barrier(8)
 
-            def opened(place: int, number: int = number, together: threading.Barrier = together) -> int:
+            def opened(position: int, number: int = number, together: threading.Barrier = together) -> int:
                 together.wait(timeout=60)
                 cache = EmbeddingCache(tmp_path, f"model {number}", 256)
-                cache.put(["both", f"own {place}"], np.stack([vector("both"), vector(f"own {place}")]))
+                cache.put(["both", f"own {position}"], np.stack([vector("both"), vector(f"own {position}")]))
                 return len(cache)
 
             assert max(pool.map(opened, range(8))) == 9
@@ -164,7 +164,7 @@ def test_an_encoder_takes_known_passages_from_disk(tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 def test_encoders_that_differ_in_passages_share_nothing_and_others_do() -> None:
     same = [EncoderConfig(), EncoderConfig(batch_size=4), EncoderConfig(query_prompt="query: ")]
-    other = [EncoderConfig(passage_prompt="passage: "), EncoderConfig(max_length=16), EncoderConfig(normalise=False)]
+    other = [EncoderConfig(passage_prompt="passage: "), EncoderConfig(max_length=16), EncoderConfig(normalize=False)]
     fingerprints = [Encoder(config, "cpu").passage_fingerprint for config in (*same, *other)]
     assert len(set(fingerprints[:3])) == 1
     assert len(set(fingerprints)) == 4

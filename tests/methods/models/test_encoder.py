@@ -131,7 +131,7 @@ def test_a_tokenizer_that_drops_the_end_token_is_refused(tiny_models: ModuleType
 
 def test_a_shorter_vector_is_the_front_of_the_long_one_scaled_again(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, "Qwen3", "qwen3")
-    full = Encoder(EncoderConfig(model=str(folder), normalise=False), "cpu").passages(tiny_models.TEXTS)
+    full = Encoder(EncoderConfig(model=str(folder), normalize=False), "cpu").passages(tiny_models.TEXTS)
     cut = Encoder(EncoderConfig(model=str(folder), dimension=8), "cpu")
     expected = full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True)
     assert cut.dimension == 8
@@ -280,7 +280,7 @@ def dpr_by_hand(dpr: dict[str, str], side: str, *segments: str) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_dpr_has_two_towers_reads_titles_and_does_not_normalise(dpr: dict[str, str], tiny_models: ModuleType) -> None:
+def test_dpr_has_two_towers_reads_titles_and_does_not_normalize(dpr: dict[str, str], tiny_models: ModuleType) -> None:
     encoder = Encoder(EncoderConfig.preset("dpr-nq", **dpr, max_length=64), "cpu")
     texts = [*tiny_models.TEXTS, "river " * 100]
     titles = ["moss", "", "the painter", "", "old", "a house", "a bridge"]
@@ -309,8 +309,8 @@ def test_a_long_passage_scores_as_its_best_part(dpr: dict[str, str], tiny_models
     for passage in passages:
         words = passage.text.split() or [""]
         parts = [" ".join(words[start : start + 5]) for start in range(0, len(words), 5)]
-        found = [dpr_by_hand(dpr, "passage", *([passage.title] if passage.title else []), part) for part in parts]
-        expected.append(max(float(row.astype(np.float64) @ vector) for row in found))
+        results = [dpr_by_hand(dpr, "passage", *([passage.title] if passage.title else []), part) for part in parts]
+        expected.append(max(float(row.astype(np.float64) @ vector) for row in results))
     order = np.argsort(-np.array(expected))
     for index in (dense.index(corpus), dense.index(corpus, tmp_path / "i"), dense.index(corpus, tmp_path / "i")):
         for k in (1, 3, 9):
@@ -325,12 +325,12 @@ def test_a_preset_runs_as_dense_retrieval(tiny_models: ModuleType, tmp_path: Pat
     folder = make(tmp_path / "model", tiny_models, "Bert", "bert")
     corpus = Corpus.of(Passage(passage_id("", text), "", text) for text in tiny_models.TEXTS)
     options = {"preset": "bge-large-en-v1.5", "model": str(folder), "max_length": 64}
-    dense = Component.of("dense", options).build(Services(device="cpu", artefacts=tmp_path / "artefacts"))
+    dense = Component.of("dense", options).build(Services(device="cpu", artifacts=tmp_path / "artifacts"))
     ranking = dense.index(corpus).retrieve([Query("q", "moss on the bridge")], 6)[0]
     query = by_hand(folder, [PROMPTS["bge-large-en-v1.5"][0] + "moss on the bridge"], "cls", True)[0]
     scores = by_hand(folder, tiny_models.TEXTS, "cls", True) @ query
     assert ranking.ids == tuple(corpus.ids[row] for row in np.argsort(-scores))
-    assert len(list((tmp_path / "artefacts" / "embeddings").iterdir())) == 1
+    assert len(list((tmp_path / "artifacts" / "embeddings").iterdir())) == 1
 
 
 @pytest.mark.slow

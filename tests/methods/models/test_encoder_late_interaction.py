@@ -51,8 +51,8 @@ def test_vectors_and_scores_are_those_of_a_loop(folder: Path, tiny_models: Modul
     passages, queries = model.passages(texts), model.queries(texts[:3])
     expected_passages = [by_hand(folder, text, False, tiny_models) for text in texts]
     expected_queries = [by_hand(folder, text, True, tiny_models) for text in texts[:3]]
-    for found, expected in zip([*passages, *queries], [*expected_passages, *expected_queries], strict=True):
-        assert found == pytest.approx(expected, abs=2e-5)
+    for result, expected in zip([*passages, *queries], [*expected_passages, *expected_queries], strict=True):
+        assert result == pytest.approx(expected, abs=2e-5)
     for query, by_loop in zip(queries, expected_queries, strict=True):
         loop = [sum(max(float(q @ p) for p in passage) for q in by_loop) for passage in expected_passages]
         assert max_sim(query, passages) == pytest.approx(loop, abs=1e-3)

@@ -53,13 +53,13 @@ def by_hand(encoder: M3Encoder, folder: str, text: str) -> tuple[np.ndarray, dic
 def test_all_three_outputs_and_scores_are_those_of_a_loop(folder: str, tiny_models: ModuleType) -> None:
     texts = [*tiny_models.TEXTS, "river moss " * 60, "", "zzz ☃"]
     encoder = M3Encoder(M3Config(model=folder, max_length=64, batch_size=4), "cpu")
-    found, expected = encoder.encode(texts), [by_hand(encoder, folder, text) for text in texts]
-    for item, (dense, lexical, multi) in zip(found, expected, strict=True):
+    results, expected = encoder.encode(texts), [by_hand(encoder, folder, text) for text in texts]
+    for item, (dense, lexical, multi) in zip(results, expected, strict=True):
         assert item.dense == pytest.approx(dense, abs=2e-5)
         assert item.multi == pytest.approx(multi, abs=2e-5)
         assert dict(zip(item.tokens.tolist(), item.weights.tolist(), strict=True)) == pytest.approx(lexical, abs=2e-5)
     assert sum(len(lexical) for _, lexical, _ in expected) > 10
-    scores = encoder.scores(found[:3], found)
+    scores = encoder.scores(results[:3], results)
     for row in range(3):
         for column in range(len(texts)):
             (q_dense, q_lexical, q_multi), (p_dense, p_lexical, p_multi) = expected[row], expected[column]
@@ -76,7 +76,7 @@ def test_modes_add_up_with_their_weights_and_passages_keep_their_scores_when_mov
     parts = [encoder.scores(items, items, [mode]) for mode in ("dense", "sparse", "multi")]  # type: ignore[list-item]
     assert encoder.scores(items, items) == pytest.approx(sum(parts))
     order = [3, 1, 5, 0, 2, 4]
-    moved = encoder.scores(items, [items[place] for place in order])
+    moved = encoder.scores(items, [items[position] for position in order])
     assert moved == pytest.approx(encoder.scores(items, items)[:, order], abs=1e-6)
     assert encoder.scores([], items).shape == (0, 6)
     assert encoder.scores(items, []).shape == (6, 0)

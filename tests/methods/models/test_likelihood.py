@@ -133,17 +133,17 @@ def pairs(count: int = 4) -> list[ScoredText]:
 
 
 @pytest.mark.parametrize(
-    "family", ["Llama", "GPT2", *(pytest.param(one, marks=pytest.mark.slow) for one in (*FAMILIES[1:4], "Gemma2", "stories260K"))]
+    "family", ["Llama", "GPT2", *(pytest.param(item, marks=pytest.mark.slow) for item in (*FAMILIES[1:4], "Gemma2", "stories260K"))]
 )
 def test_every_mode_equals_a_loop_over_single_tokens(family: str, request: pytest.FixtureRequest) -> None:
     real = family == "stories260K"
     model = request.getfixturevalue("stories") if real else request.getfixturevalue("load")(family)
-    asked = pairs()
-    items = LikelihoodScorer(model).encode(asked)
+    query = pairs()
+    items = LikelihoodScorer(model).encode(query)
     expected = [by_hand(model, list(prompt), list(target)) for prompt, target in items]
     assert np.ptp([value for row in expected for value in row]) > 1
     for mode in MODES:
-        scores = LikelihoodScorer(model, ScoringConfig(**mode)).score(asked)
+        scores = LikelihoodScorer(model, ScoringConfig(**mode)).score(query)
         for score, values, (_, target) in zip(scores, expected, items, strict=True):
             np.testing.assert_allclose(score.logprobs, values, atol=CLOSE, err_msg=f"{family} {mode}")
             assert score.tokens == tuple(target)
@@ -169,18 +169,18 @@ def test_any_set_of_sequences_scores_as_each_alone(
     prompt = st.builds(lambda head, tail: head + tail, st.sampled_from(stock), own)
     items = data.draw(st.lists(st.tuples(prompt, own), min_size=1, max_size=6))
     model = load(family)
-    found = model.logprobs(items, ScoringConfig(**mode))
-    for values, (head, target) in zip(found, items, strict=True):
+    results = model.logprobs(items, ScoringConfig(**mode))
+    for values, (head, target) in zip(results, items, strict=True):
         np.testing.assert_allclose(values, by_hand(model, head, target), atol=CLOSE)
 
 
 def test_order_and_company_change_nothing(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
-    asked = pairs()
-    together = scorer.score(asked)
-    for place in (0, 7, len(asked) - 1):
-        np.testing.assert_allclose(scorer.score([asked[place]])[0].logprobs, together[place].logprobs, atol=CLOSE)
-    for turned, score in zip(scorer.score(asked[::-1])[::-1], together, strict=True):
+    queries = pairs()
+    together = scorer.score(queries)
+    for position in (0, 7, len(queries) - 1):
+        np.testing.assert_allclose(scorer.score([queries[position]])[0].logprobs, together[position].logprobs, atol=CLOSE)
+    for turned, score in zip(scorer.score(queries[::-1])[::-1], together, strict=True):
         np.testing.assert_allclose(turned.logprobs, score.logprobs, atol=CLOSE)
     assert scorer.score([]) == []
 
@@ -197,8 +197,8 @@ def test_one_more_token_adds_one_term_and_changes_no_other(load: Callable[[str],
 def test_a_chunk_that_speaks_of_the_answer_makes_it_likelier(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     chunks = [f"Once upon a time, there was a little {what}. It was happy." for what in ("bird", "dog", "fish")]
-    asked = [Asked({"what": what}, f" {what}") for what in ("bird", "dog", "fish")]
-    grid = np.array([[one.mean for one in row] for row in scorer.grid(chunks, asked, ScoringTemplate("$chunk One day, the little"))])
+    queries = [Asked({"what": what}, f" {what}") for what in ("bird", "dog", "fish")]
+    grid = np.array([[item.mean for item in row] for row in scorer.grid(chunks, queries, ScoringTemplate("$chunk One day, the little"))])
     assert (grid.argmax(axis=0) == np.arange(3)).all()
 
 
@@ -238,9 +238,9 @@ def test_text_that_merges_across_the_border_keeps_its_tokens_apart(load: Callabl
 def test_a_long_prompt_loses_the_end_of_its_chunk_and_nothing_else(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     template = ScoringTemplate("Read.\nContext: $chunk\nQuestion: $q\nAnswer:")
-    asked = [Asked({"q": "Who had a ball?"}, " Lily and Tom"), Asked({"q": "Why?"}, " so")]
+    queries = [Asked({"q": "Who had a ball?"}, " Lily and Tom"), Asked({"q": "Why?"}, " so")]
     for chunk in (STORY * 12, "日本é " * 200, "🙂" * 300):
-        for question in asked:
+        for question in queries:
             prompt, span = template.filled(chunk, question.fields, stories)
             assert prompt[slice(*span)] == chunk
             ((ids, target),) = scorer.encode([ScoredText(prompt, question.target, span)])
@@ -253,7 +253,7 @@ def test_a_long_prompt_loses_the_end_of_its_chunk_and_nothing_else(stories: Caus
             assert len(kept) > 50
             # The model takes 512 inputs, and a target's last token is none.
             assert 508 <= len(ids) + len(target) - 1 <= 512
-        assert len(scorer.grid([chunk], asked, template)[0]) == 2
+        assert len(scorer.grid([chunk], queries, template)[0]) == 2
 
 
 def test_what_cannot_be_scored_is_refused(stories: CausalModel) -> None:
@@ -325,30 +325,30 @@ def watched(model: CausalModel) -> Iterator[dict[str, list[tuple[int, int]]]]:
 
 def test_logits_are_computed_at_targets_only_and_prefixes_once(stories: CausalModel) -> None:
     chunks = [STORY[:200], STORY[40:260], STORY[90:330]]
-    asked = [Asked({"q": question}, " Lily saw a ball") for question in ("Who?", "What?", "Where?", "Why?", "When?")]
+    queries = [Asked({"q": question}, " Lily saw a ball") for question in ("Who?", "What?", "Where?", "Why?", "When?")]
     template = ScoringTemplate("Context: $chunk\nQ: $q\nA:")
     scorer = LikelihoodScorer(stories)
     with watched(stories) as seen:
-        scorer.grid(chunks, asked, template)
+        scorer.grid(chunks, queries, template)
     target = len(stories.text_encoder.target(" Lily saw a ball"))
     prefixes = [len(stories.text_encoder.prompts([f"Context: {chunk}\nQ:"])[0]) for chunk in chunks]
-    assert sum(columns for _, columns in seen["outputs"]) == len(chunks) * len(asked) * target + 1
+    assert sum(columns for _, columns in seen["outputs"]) == len(chunks) * len(queries) * target + 1
     # Each chunk once, padded to the longest, and for each question its own few tokens.
     computed = sum(rows * columns for rows, columns in seen["inputs"])
-    assert computed <= len(chunks) * max(prefixes) + len(chunks) * len(asked) * (target + 12)
+    assert computed <= len(chunks) * max(prefixes) + len(chunks) * len(queries) * (target + 12)
     apart = LikelihoodScorer(stories, ScoringConfig(share_prefixes=False))
     with watched(stories) as seen:
-        apart.grid(chunks, asked, template)
+        apart.grid(chunks, queries, template)
     assert sum(rows * columns for rows, columns in seen["inputs"]) > 2.5 * computed
 
 
 @pytest.mark.parametrize("budget", [64, 200, 1000])
 @pytest.mark.parametrize("share", [True, False])
 def test_a_batch_stays_within_the_budget_of_tokens(stories: CausalModel, budget: int, share: bool) -> None:
-    asked = pairs()
-    longest = max(len(prompt) + len(target) for prompt, target in LikelihoodScorer(stories).encode(asked))
+    query = pairs()
+    longest = max(len(prompt) + len(target) for prompt, target in LikelihoodScorer(stories).encode(query))
     with watched(stories) as seen:
-        LikelihoodScorer(stories, ScoringConfig(token_budget=budget, share_prefixes=share)).score(asked)
+        LikelihoodScorer(stories, ScoringConfig(token_budget=budget, share_prefixes=share)).score(query)
     # Masks are as wide as a row's cache, padding and tokens together.
     sizes = [rows * columns for rows, columns in seen["masks"]]
     assert len(sizes) == len(seen["inputs"])
@@ -359,31 +359,31 @@ def test_a_batch_stays_within_the_budget_of_tokens(stories: CausalModel, budget:
 def test_long_work_is_taken_in_slices(stories: CausalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.models import likelihood
 
-    asked = pairs()
+    queries = pairs()
     scorer = LikelihoodScorer(stories)
-    expected = scorer.score(asked)
+    expected = scorer.score(queries)
     calls: list[int] = []
     compute = stories.logprobs
     monkeypatch.setattr(stories, "logprobs", lambda items, config: (calls.append(len(items)), compute(items, config))[1])
     monkeypatch.setattr(likelihood, "SLICE", 300)
-    for score, other in zip(scorer.score(iter(asked)), expected, strict=True):
+    for score, other in zip(scorer.score(iter(queries)), expected, strict=True):
         np.testing.assert_allclose(score.logprobs, other.logprobs, atol=CLOSE)
     assert len(calls) > 3
-    assert sum(calls) == len(asked)
+    assert sum(calls) == len(queries)
     with pytest.raises(ValueError, match="pair 23: "):
-        scorer.score([*asked, ScoredText(STORY * 20, " Lily")])
-    assert len(asked) == 23
+        scorer.score([*queries, ScoredText(STORY * 20, " Lily")])
+    assert len(queries) == 23
 
 
 # --- labels ---
 
 
-def test_labels_are_normalised_over_the_closed_set(stories: CausalModel) -> None:
+def test_labels_are_normalized_over_the_closed_set(stories: CausalModel) -> None:
     labels = [" ball", " big red ball", " dog", " dog."]
     prompts = ["Once upon a time, Tom had a", "Lily saw a little"]
     for by in ("total", "mean"):
-        found = label_likelihoods(LikelihoodScorer(stories), prompts, labels, by=by)
-        for prompt, scores in zip(prompts, found, strict=True):
+        results = label_likelihoods(LikelihoodScorer(stories), prompts, labels, by=by)
+        for prompt, scores in zip(prompts, results, strict=True):
             ids = stories.text_encoder.prompts([prompt])[0]
             values = [by_hand(stories, ids, stories.text_encoder.target(label)) for label in labels]
             merits = np.array([sum(row) if by == "total" else np.mean(row) for row in values])
@@ -392,7 +392,7 @@ def test_labels_are_normalised_over_the_closed_set(stories: CausalModel) -> None
             assert sum(scores.probabilities) == pytest.approx(1)
             assert scores.best == labels[int(merits.argmax())]
             np.testing.assert_allclose([raw.total for raw in scores.raw], [sum(row) for row in values], atol=1e-3)
-    assert found[0].probabilities != found[1].probabilities
+    assert results[0].probabilities != results[1].probabilities
     for wrong in ([], [" a", " a"]):
         with pytest.raises(ValueError, match="labels"):
             label_likelihoods(LikelihoodScorer(stories), prompts, wrong)

@@ -39,8 +39,8 @@ def test_a_model_of_mistrals_size_scores_five_times_faster_than_the_loop_and_the
             for prompt, target in exact:
                 logits = network(torch.tensor([prompt + target], device="cuda")).logits[0]
                 values = logits.float().log_softmax(dim=-1)
-                places = range(len(prompt) - 1, len(prompt) + len(target) - 1)
-                scores.append([float(values[place, token]) for place, token in zip(places, target, strict=True)])
+                positions = range(len(prompt) - 1, len(prompt) + len(target) - 1)
+                scores.append([float(values[position, token]) for position, token in zip(positions, target, strict=True)])
         return scores
 
     seconds: dict[str, list[float]] = {"ours": [], "loop": []}

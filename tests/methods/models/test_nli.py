@@ -66,10 +66,10 @@ def test_probabilities_go_by_the_names_of_labels(kind: str, names: list[str], ti
             shares = model(**pair).logits[0].softmax(dim=0).tolist()
         expected.append({name.lower(): share for name, share in zip(names, shares, strict=True)})
     for budget in (64, 4096):
-        found = NliModel(NliConfig(model=folder, max_length=60, token_budget=budget), "cpu").infer(premises, hypotheses)
+        result = NliModel(NliConfig(model=folder, max_length=60, token_budget=budget), "cpu").infer(premises, hypotheses)
         for label in LABELS:
-            assert getattr(found, label) == pytest.approx([row[label] for row in expected], abs=1e-4)
-    assert np.ptp(found.entailment) > 1e-3
+            assert getattr(result, label) == pytest.approx([row[label] for row in expected], abs=1e-4)
+    assert np.ptp(result.entailment) > 1e-3
 
 
 def test_no_pairs_have_no_probabilities(tiny_models: ModuleType, tmp_path: Path) -> None:

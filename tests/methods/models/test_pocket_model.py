@@ -96,16 +96,16 @@ def test_the_pocket_reader_answers_offline_in_the_trained_format(monkeypatch: py
     reader = Component.of("pocket").build(Services(device="cpu"))
     name = training_words()[:3]
     text = f"{name[0]} {name[1]} was born in Port {name[2]}."
-    told = Passage("p", f"{name[0]} {name[1]}", text)
+    reported = Passage("p", f"{name[0]} {name[1]}", text)
     question = f"From which spot on the map did {name[0]} {name[1]} come originally?"
-    many = tuple(Passage(f"p{i}", told.title, text) for i in range(60))
+    many = tuple(Passage(f"p{i}", reported.title, text) for i in range(60))
     queries = [Query("1", question), Query("2", question), Query("3", question)]
-    answers = reader.read(queries, [Context("1", (told,)), Context("2"), Context("3", many)])
+    answers = reader.read(queries, [Context("1", (reported,)), Context("2"), Context("3", many)])
     assert answers[0].text == f"Port {name[2]}"
     assert answers[1].text == "unanswerable"
     assert 200 < answers[2].usage.prompt_tokens <= 424, "passages that do not fit are left out"
     tokenizer = load(pocket_path())
-    assert answers[0].usage.prompt_tokens == len(tokenizer(answer_prompt(question, [told]))["input_ids"])
+    assert answers[0].usage.prompt_tokens == len(tokenizer(answer_prompt(question, [reported]))["input_ids"])
 
 
 def test_another_model_is_another_fingerprint(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def test_the_evaluation_that_ships_is_of_the_weights_that_ship_and_meets_the_goa
 @pytest.mark.soak
 def test_it_reads_held_out_worlds_as_well_as_its_card_says() -> None:
     """A small sample of test worlds, with room for its sampling error of about 0.05."""
-    found = {score.task: score for score in measure(pocket_path(), [100_010, 100_011], 40)}
+    results = {score.task: score for score in measure(pocket_path(), [100_010, 100_011], 40)}
     card = json.loads((pocket_path() / "evaluation.json").read_text("utf-8"))
     stated = {row["task"]: row["share"] for row in card["scores"]}
     for task in GOALS:
-        assert found[task].questions == 80
-        assert abs(found[task].share - stated[task]) <= 0.15, task
-    assert found["closed book"].share <= 0.05
+        assert results[task].questions == 80
+        assert abs(results[task].share - stated[task]) <= 0.15, task
+    assert results["closed book"].share <= 0.05

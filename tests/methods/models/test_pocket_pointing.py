@@ -36,24 +36,24 @@ CONTEXT = [marker(1), entry(Passage("p", "Velmar Dosk", TEXT)) + GAP]
 def test_a_pointer_goes_to_every_mention_of_the_answer_in_its_own_context(encode: Encoder) -> None:
     born = Block(asking("Where was Velmar Dosk born?"), "Port Alba", "single")
     batch = batch_of(encode, [Group(CONTEXT, [born])])
-    found = pointers(batch)
+    result = pointers(batch)
     answer = encode(" Port Alba")
-    first = found.places[0]
+    first = result.places[0]
     starts = np.flatnonzero(first)
     assert len(starts) == 2
     for start in starts:
         assert batch.ids[0, start : start + len(answer)].tolist() == answer
-        assert batch.group[0, start] == batch.group[0, found.columns[0]]
+        assert batch.group[0, start] == batch.group[0, result.columns[0]]
         assert batch.block[0, start] == 0
     # It is asked for at the token that predicts the first one of the answer.
-    assert batch.target[0, found.columns[0]] == answer[0]
+    assert batch.target[0, result.columns[0]] == answer[0]
 
 
 def test_where_nothing_answers_the_place_is_the_first_token(encode: Encoder) -> None:
     blocks = [Block(asking("Who wrote it?"), UNANSWERABLE, task) for task in ("missing", "closed")]
-    found = pointers(batch_of(encode, [Group(CONTEXT, blocks)]))
-    assert found.places[:2].sum(axis=1).tolist() == [1, 1]
-    assert np.flatnonzero(found.places[0]).tolist() == np.flatnonzero(found.places[1]).tolist() == [0]
+    result = pointers(batch_of(encode, [Group(CONTEXT, blocks)]))
+    assert result.places[:2].sum(axis=1).tolist() == [1, 1]
+    assert np.flatnonzero(result.places[0]).tolist() == np.flatnonzero(result.places[1]).tolist() == [0]
 
 
 def test_answers_that_stand_nowhere_and_other_tasks_have_no_pointer(encode: Encoder) -> None:
@@ -64,17 +64,17 @@ def test_answers_that_stand_nowhere_and_other_tasks_have_no_pointer(encode: Enco
 def test_pointers_of_real_training_batches_point_at_their_answers(encode: Encoder) -> None:
     groups = list(Maker(5, LEVELS[3]).groups(20))
     batch = next(iter(Packer(encode, 4, 448, Draws("x")).pack(groups)))
-    found = pointers(batch)
-    assert len(found.rows) > 20
-    for row, column, places in zip(found.rows, found.columns, found.places, strict=True):
+    result = pointers(batch)
+    assert len(result.rows) > 20
+    for row, column, positions in zip(result.rows, result.columns, result.places, strict=True):
         task = TASKS[batch.task[row, column]]
-        for place in np.flatnonzero(places):
-            assert batch.block[row, place] == 0
-            assert batch.group[row, place] == batch.group[row, column]
+        for position in np.flatnonzero(positions):
+            assert batch.block[row, position] == 0
+            assert batch.group[row, position] == batch.group[row, column]
             if task in ("missing", "closed"):
-                assert batch.positions[row, place] == 0
+                assert batch.positions[row, position] == 0
             else:
-                assert batch.ids[row, place] == batch.target[row, column]
+                assert batch.ids[row, position] == batch.target[row, column]
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_the_loss_teaches_heads_to_point(encode: Encoder) -> None:
     model = fresh_model(encode.size, 0, encode.bos, encode.eos, seed=4, layers=2)
     batch = next(iter(Packer(encode, 2, 256, Draws("x")).pack(Maker(7, LEVELS[0]).groups(40))))
     wanted, mask = pointers(batch), batch.mask()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     means = []
     for _ in range(25):
         with Watched(model) as watched:
@@ -113,7 +113,7 @@ def test_the_loss_teaches_heads_to_point(encode: Encoder) -> None:
             )
         loss = watched.missed(mask, wanted).mean()
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         means.append(float(loss.detach()))
     assert means[-1] < means[0] / 2

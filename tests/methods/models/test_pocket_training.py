@@ -50,9 +50,9 @@ def test_worlds_held_out_are_never_trained_on(seed: int, encode: Encoder) -> Non
 
 
 def test_data_that_runs_out_of_train_worlds_stops_before_the_held_out_ones(encode: Encoder) -> None:
-    place = Place(chunk=9_999, level=0)
+    position = Place(chunk=9_999, level=0)
     with pytest.raises(UserError, match="seed 10000"):
-        for _ in batches(encode, place, 0, 0.1, lambda: 0.0):
+        for _ in batches(encode, position, 0, 0.1, lambda: 0.0):
             pass
 
 
@@ -89,9 +89,9 @@ def test_answers_are_found_in_the_context_or_unanswerable_or_a_choice() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_batches_have_the_shape_of_their_level_and_equal_arguments_give_equal_batches(level: int, encode: Encoder) -> None:
-    one, two = (chunk(encode, LEVELS[level], 5, 0.1) for _ in range(2))
-    assert len(one) == len(two) > 0
-    for left, right in zip(one, two, strict=True):
+    item, two = (chunk(encode, LEVELS[level], 5, 0.1) for _ in range(2))
+    assert len(item) == len(two) > 0
+    for left, right in zip(item, two, strict=True):
         assert left.ids.shape == (LEVELS[level].rows, LEVELS[level].row)
         for name in ("ids", "positions", "group", "block", "target", "weight", "task"):
             assert np.array_equal(getattr(left, name), getattr(right, name)), name
@@ -120,9 +120,9 @@ def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode:
             for block in range(1, int(batch.block[0][inside].max()) + 1):
                 whole = inside & ((batch.block[0] == 0) | (batch.block[0] == block))
                 alone = model(input_ids=torch.from_numpy(batch.ids[:, whole])).logits[0]
-                places = torch.from_numpy(np.flatnonzero(whole & (batch.block[0] == block)))
-                assert torch.allclose(alone[-len(places) :], packed[places], atol=2e-3)
-                compared += len(places)
+                positions = torch.from_numpy(np.flatnonzero(whole & (batch.block[0] == block)))
+                assert torch.allclose(alone[-len(positions) :], packed[positions], atol=2e-3)
+                compared += len(positions)
                 targets = batch.target[0][whole]
                 assert np.array_equal(targets[:-1][targets[:-1] >= 0][-1:], batch.ids[0, whole][-1:])
     assert compared > 50
@@ -130,7 +130,7 @@ def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode:
 
 @pytest.mark.slow
 def test_prompts_of_blocks_are_the_ids_of_the_whole_prompt(encode: Encoder) -> None:
-    """Training concatenates ids of pieces; inference tokenises one string: both must agree."""
+    """Training concatenates ids of pieces; inference tokenizes one string: both must agree."""
     tokenizer: Any = load(pocket_path())
     packer = Packer(encode, 1, 4096, Draws("test"))
     checked = set()
@@ -145,26 +145,26 @@ def test_prompts_of_blocks_are_the_ids_of_the_whole_prompt(encode: Encoder) -> N
 
 
 def test_the_curriculum_goes_on_when_a_level_is_mastered_or_has_had_its_time() -> None:
-    place = Place(copied=2.0)
-    place.next_level(0.0)
-    assert place.level == -1
-    place.copied = 0.1
-    place.next_level(0.0)
-    assert place.level == 0
-    place.next_level(0.01)
-    assert place.level == 0
-    place.right = 0.95
-    place.next_level(0.01)
-    assert (place.level, place.right) == (1, 0.0)
+    position = Place(copied=2.0)
+    position.next_level(0.0)
+    assert position.level == -1
+    position.copied = 0.1
+    position.next_level(0.0)
+    assert position.level == 0
+    position.next_level(0.01)
+    assert position.level == 0
+    position.right = 0.95
+    position.next_level(0.01)
+    assert (position.level, position.right) == (1, 0.0)
     for _ in range(9):
-        place.right = 0.95
-        place.next_level(0.5)
-    assert place.level == 3, "the levels after it wait for their time"
+        position.right = 0.95
+        position.next_level(0.5)
+    assert position.level == 3, "the levels after it wait for their time"
     for _ in range(9):
-        place.next_level(0.99, last=4)
-    assert place.level == 4, "and the last one is entered where it is asked for"
-    place.next_level(0.99)
-    assert place.level == len(LEVELS) - 1 == 5
+        position.next_level(0.99, last=4)
+    assert position.level == 4, "and the last one is entered where it is asked for"
+    position.next_level(0.99)
+    assert position.level == len(LEVELS) - 1 == 5
 
 
 @pytest.mark.slow
@@ -184,11 +184,11 @@ def test_the_last_level_asks_for_what_only_the_missing_passage_says() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("used", [1, 4, 9])
 def test_batches_after_a_resume_are_those_that_would_have_come(used: int, encode: Encoder) -> None:
-    place, straight = Place(level=2), []
-    source = batches(encode, place, 20, 0.1, lambda: 0.4)
+    position, straight = Place(level=2), []
+    source = batches(encode, position, 20, 0.1, lambda: 0.4)
     for _ in range(used):
         next(source)
-    saved = Place(place.chunk, place.batch, place.level, place.right, place.copied)
+    saved = Place(position.chunk, position.batch, position.level, position.right, position.copied)
     for _ in range(4):
         straight.append(next(source).ids)
     resumed = batches(encode, saved, 20, 0.1, lambda: 0.4)

@@ -80,17 +80,17 @@ def test_the_order_of_fields_is_no_part_of_the_address() -> None:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
-@given(asked=st.text(st.characters(codec=None), max_size=40), said=st.text(st.characters(codec=None), max_size=40))
-def test_any_text_comes_back_as_it_was(cache: ResponseCache, asked: str, said: str) -> None:
+@given(query=st.text(st.characters(codec=None), max_size=40), response=st.text(st.characters(codec=None), max_size=40))
+def test_any_text_comes_back_as_it_was(cache: ResponseCache, query: str, response: str) -> None:
     """Lone surrogates, NULs and line separators included."""
-    one = call(asked)
+    item = call(query)
     cache.add([])  # opening is no part of the property
-    kept = cache.put(one, reply(said))
-    assert cache.get([one.key])[one.key] == kept
-    if kept["text"] == said:
+    kept = cache.put(item, reply(response))
+    assert cache.get([item.key])[item.key] == kept
+    if kept["text"] == response:
         return
     # The same question was asked by an earlier example, whose reply stays.
-    assert kept["text"] != said
+    assert kept["text"] != response
 
 
 def test_the_first_reply_stays(cache: ResponseCache) -> None:
@@ -101,10 +101,10 @@ def test_the_first_reply_stays(cache: ResponseCache) -> None:
 
 def test_many_keys_at_once(cache: ResponseCache) -> None:
     calls = [call(f"q{number}") for number in range(1300)]
-    for number, one in enumerate(calls[::2]):
-        cache.put(one, reply(str(number)))
-    found = cache.get([one.key for one in calls] + ["absent"])
-    assert {key: value["text"] for key, value in found.items()} == {one.key: str(number) for number, one in enumerate(calls[::2])}
+    for number, item in enumerate(calls[::2]):
+        cache.put(item, reply(str(number)))
+    result = cache.get([item.key for item in calls] + ["absent"])
+    assert {key: value["text"] for key, value in result.items()} == {item.key: str(number) for number, item in enumerate(calls[::2])}
 
 
 # --- processes and threads ---
@@ -128,7 +128,7 @@ def test_processes_that_start_and_write_together_lose_nothing(tmp_path: Path) ->
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
     cache = ResponseCache(path)
-    assert {json.loads(r)["messages"][0]["content"]: json.loads(said)["text"] for _, r, said in content(cache)} == {
+    assert {json.loads(r)["messages"][0]["content"]: json.loads(response)["text"] for _, r, response in content(cache)} == {
         f"q{number}": str(number) for number in range(400)
     }
     assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone()[0] == "wal"
@@ -204,8 +204,8 @@ def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
 
 def test_a_tape_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
     calls = [call(f"q{number} \ud800 é\n") for number in range(7)]
-    for number, one in enumerate(calls):
-        cache.put(one, reply(f"{number} \udfff"))
+    for number, item in enumerate(calls):
+        cache.put(item, reply(f"{number} \udfff"))
     tape = tmp_path / "run.jsonl"
     assert export_tape(cache, tape) == 7
     assert len(tape.read_text("utf-8").splitlines()) == 7
@@ -242,10 +242,10 @@ def test_a_line_that_was_changed_is_named(cache: ResponseCache, tmp_path: Path, 
 
 
 def _aged(cache: ResponseCache, name: str, age_s: float, model: str = "m") -> Call:
-    one = call(name, model=model)
+    item = call(name, model=model)
     text = json.dumps(reply(), sort_keys=True)
-    cache.add([Entry(one.key, one.request, text, time.time() - age_s)])
-    return one
+    cache.add([Entry(item.key, item.request, text, time.time() - age_s)])
+    return item
 
 
 def test_pruning_by_age_model_and_size(cache: ResponseCache) -> None:
@@ -253,7 +253,7 @@ def test_pruning_by_age_model_and_size(cache: ResponseCache) -> None:
     kept = lambda: {key for key, _, _ in content(cache)}  # noqa: E731
     assert cache.prune(older_than_s=500, model="m") == 1
     assert kept() == {new.key, other.key}
-    size = max(len(r.encode()) + len(said.encode()) for _, r, said in content(cache))
+    size = max(len(r.encode()) + len(response.encode()) for _, r, response in content(cache))
     assert cache.prune(keep_bytes=size + 5) == 1
     assert kept() == {new.key}
     assert cache.prune(keep_bytes=10**6) == 0

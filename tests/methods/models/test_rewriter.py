@@ -37,14 +37,14 @@ def passage(text: str = PLAIN, sentences: tuple[str, ...] = ()) -> Passage:
 @contextmanager
 def playing(reply: Callable[[ChatRequest, int], str]) -> Iterator[tuple[str, list[ChatRequest]]]:
     """An endpoint that plays a function of the request and its number."""
-    asked: list[ChatRequest] = []
+    queries: list[ChatRequest] = []
 
     def respond(request: ChatRequest) -> Written:
-        asked.append(request)
-        return Written(reply(request, len(asked) - 1), 1, 1)
+        queries.append(request)
+        return Written(reply(request, len(queries) - 1), 1, 1)
 
     with OpenAIServer("m", respond).running() as url:
-        yield url, asked
+        yield url, queries
 
 
 def rewriter(url: str, validators: Sequence[Any] = (), cache: Path | None = None, **options: Any) -> LLMRewriter:
@@ -65,12 +65,12 @@ def judges(url: str, cache: Path | None = None) -> list[Any]:
 
 
 def test_a_good_reply_is_the_passage_in_the_other_style() -> None:
-    with playing(lambda request, number: TOLD) as (url, asked):
+    with playing(lambda request, number: TOLD) as (url, query):
         (outcome,) = rewriter(url).outcomes([passage()], "informal")
     assert outcome.passage == Passage(passage_id("Mill", TOLD), "Mill", TOLD)
     assert (outcome.by, outcome.failed) == ("m", ())
-    assert PLAIN in asked[0].prompt
-    assert "attempt" not in asked[0].prompt
+    assert PLAIN in query[0].prompt
+    assert "attempt" not in query[0].prompt
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -106,22 +106,22 @@ def test_a_passage_cannot_end_its_tags_or_bring_placeholders() -> None:
     ],
 )
 def test_what_is_no_retelling_is_asked_for_again_with_the_reason(reply: str, kind: str) -> None:
-    with playing(lambda request, number: reply if number == 0 else TOLD) as (url, asked):
+    with playing(lambda request, number: reply if number == 0 else TOLD) as (url, query):
         (outcome,) = rewriter(url).outcomes([passage()], "informal")
     assert outcome.passage is not None
     assert outcome.passage.text == TOLD
     assert [reason.partition(":")[0] for reason in outcome.failed] == [kind]
-    assert f"attempt 2: the one before it could not be used ({outcome.failed[0]})" in asked[1].prompt
+    assert f"attempt 2: the one before it could not be used ({outcome.failed[0]})" in query[1].prompt
 
 
 def test_after_so_many_tries_a_passage_is_given_up_and_others_are_not_asked_again() -> None:
     good, bad = passage(), passage("Another text of the mill, that stays as it is, always.")
-    with playing(lambda r, n: TOLD if PLAIN in r.prompt else "I cannot do that.") as (url, asked):
+    with playing(lambda r, n: TOLD if PLAIN in r.prompt else "I cannot do that.") as (url, queries):
         outcomes = rewriter(url, tries=4).outcomes([bad, good], "humor")
-    assert [one.passage is None for one in outcomes] == [True, False]
+    assert [outcome.passage is None for outcome in outcomes] == [True, False]
     assert len(outcomes[0].failed) == 4
     assert outcomes[0].by == ""
-    assert len(asked) == 5
+    assert len(queries) == 5
 
 
 def test_the_wrapping_that_models_put_around_a_text_is_taken_off() -> None:
@@ -147,22 +147,22 @@ def test_words_are_asked_for_in_shares_of_the_source() -> None:
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_sentences_are_kept_apart_where_a_passage_has_them(output: str) -> None:
     halves = ("The mill was built in 1871 by Ada Stone.", "It burned down in 1902.")
-    told = ["So get this: Ada Stone put up the mill in 1871.", "And it burned down in 1902!"]
-    merged = [told[0] + " " + told[1]]
+    reported = ["So get this: Ada Stone put up the mill in 1871.", "And it burned down in 1902!"]
+    merged = [reported[0] + " " + reported[1]]
 
     def reply(request: ChatRequest, number: int) -> str:
-        lines = merged if number == 0 else told
+        lines = merged if number == 0 else reported
         quoted = ", ".join(f'"{line}"' for line in lines)
         return "\n".join(lines) if output == "text" else f'{{"sentences": [{quoted}]}}'
 
-    with playing(reply) as (url, asked):
+    with playing(reply) as (url, query):
         (outcome,) = rewriter(url, output=output).outcomes([passage(PLAIN, halves)], "informal")
         whole = rewriter(url, output="text", keep_sentences=False).outcomes([passage(PLAIN, halves)], "informal")
     assert outcome.passage is not None
-    assert outcome.passage.sentences == tuple(told)
-    assert outcome.passage.text == " ".join(told)
+    assert outcome.passage.sentences == tuple(reported)
+    assert outcome.passage.text == " ".join(reported)
     assert outcome.failed == ("sentences: the text has 2 sentences, the reply 1 lines",)
-    assert "\n".join(halves) in asked[0].prompt
+    assert "\n".join(halves) in query[0].prompt
     assert whole[0].passage is not None
     assert whole[0].passage.sentences == ()
 
@@ -182,9 +182,9 @@ def test_validators_see_what_earlier_ones_let_through_and_their_reasons_are_kept
         def __init__(self, id: str, needs: str) -> None:
             self.id, self.needs = id, needs
 
-        def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
-            seen.append((self.id, len(told)))
-            return [None if self.needs in text else f"{self.id}: no {self.needs}" for text in told]
+        def objections(self, sources: Sequence[str], reported: Sequence[str], style: str) -> list[str | None]:
+            seen.append((self.id, len(reported)))
+            return [None if self.needs in text else f"{self.id}: no {self.needs}" for text in reported]
 
     replies = [TOLD.replace("1871", "18"), TOLD.replace("Ada", "Eda"), TOLD]
     with playing(lambda r, n: replies[n]) as (url, _):
@@ -216,10 +216,10 @@ def test_prompts_of_ones_own_add_styles_and_are_checked(tmp_path: Path) -> None:
     (tmp_path / "pirate.txt").write_text("Talk like a pirate.\n---\n$text\n$again\n$form", "utf-8")
     (tmp_path / "broken.txt").write_text("$text and $more $again $form", "utf-8")
     (tmp_path / "empty.txt").write_text("nothing", "utf-8")
-    with playing(lambda r, n: TOLD) as (url, asked):
+    with playing(lambda r, n: TOLD) as (url, query):
         made = rewriter(url, prompts=str(tmp_path))
         assert made.rewrite([passage()], "pirate")[0] is not None
-        assert asked[0].messages[0]["content"] == "Talk like a pirate."
+        assert query[0].messages[0]["content"] == "Talk like a pirate."
         for style, what in (("broken", "unknown placeholder 'more'"), ("empty", "lacks"), ("informal", "unknown style")):
             with pytest.raises(UserError, match=what):
                 made.rewrite([passage()], style)
@@ -235,12 +235,12 @@ def test_with_a_truthful_model_every_rewriting_passes_validation(tmp_path: Path,
     with truth.server().running() as url:
         made = rewriter(url, judges(url), tmp_path / "cache.sqlite", output=output)
         summary = rewrite_candidates(benchmark, made, STYLES, tmp_path / "pairs.jsonl")
-    assert truth.unrecognised == 0
+    assert truth.unrecognized == 0
     assert (summary.given_up, summary.tries) == (0, {})
     assert summary.pairs == 3 * sum(len(question.candidates or ()) for question in benchmark.questions)
     pairs = load_pairs(tmp_path / "pairs.jsonl")
     assert pairs.by == {NAME: summary.pairs}
-    assert all(len(one.told.sentences) == len(one.formal.sentences) for one in pairs if one.told)
+    assert all(len(pair.told.sentences) == len(pair.formal.sentences) for pair in pairs if pair.told)
     mixed = styled(benchmark, pairs, {"informal": 0.3, "humor": 0.3})
     assert all(q.metadata["styled"]["counts"] == {"formal": 4, "informal": 3, "humor": 3} for q in mixed.questions)
     assert mixed.extra["styled"]["by"] == {NAME: 60}
@@ -262,9 +262,9 @@ def test_with_a_fifth_of_the_replies_corrupted_nothing_crashes_and_every_failure
     assert (len(pairs), sum(pairs.failed.values())) == (summary.pairs, summary.given_up)
     assert {"style not judged", "content not judged", "sentences"} <= set(summary.tries)
     # What got through was judged by the truth: every name and number of the source is there.
-    sources, told = zip(*((one.formal.text, one.told.text) for one in pairs if one.told), strict=True)
+    sources, reported = zip(*((pair.formal.text, pair.told.text) for pair in pairs if pair.told), strict=True)
     with WorldTruth.of(REFERENCE, SIZE).server().running() as url:
-        assert judges(url)[1].objections(sources, told, "informal") == [None] * len(pairs)
+        assert judges(url)[1].objections(sources, reported, "informal") == [None] * len(pairs)
 
 
 @pytest.mark.slow
@@ -272,14 +272,14 @@ def test_a_tape_rewrites_elsewhere_without_a_call(tmp_path: Path) -> None:
     passages = load(REFERENCE, SIZE).corpus[:5]
     with WorldTruth.of(REFERENCE, SIZE).server().running() as url:
         first = rewriter(url, judges(url, tmp_path / "a.sqlite"), tmp_path / "a.sqlite")
-        told = first.rewrite(passages, "humor")
+        reported = first.rewrite(passages, "humor")
     export_tape(shared(tmp_path / "a.sqlite"), tmp_path / "tape.jsonl")
     import_tape(shared(tmp_path / "b.sqlite"), tmp_path / "tape.jsonl")
     again = rewriter(url, judges(url, tmp_path / "b.sqlite"), tmp_path / "b.sqlite")
-    assert again.rewrite(passages, "humor") == told
-    assert None not in told
+    assert again.rewrite(passages, "humor") == reported
+    assert None not in reported
 
 
-def test_rows_of_the_rule_rewriter_and_of_a_script_are_labelled(tmp_path: Path) -> None:
+def test_rows_of_the_rule_rewriter_and_of_a_script_are_labeled(tmp_path: Path) -> None:
     benchmark = load(REFERENCE, {"questions": 3})
     assert styled(benchmark, informal=0.5).extra["styled"]["by"] == {"rule": 30}

@@ -95,11 +95,11 @@ def test_the_decoder_starts_as_told(folder: str) -> None:
 @pytest.mark.slow
 def test_draws_belong_to_their_seeds(folder: str) -> None:
     sampling = Sampling(seed=3)
-    one = [g.text for g in load(folder, batch_size=6, max_new_tokens=8).generate(PROMPTS, sampling=sampling)]
+    item = [g.text for g in load(folder, batch_size=6, max_new_tokens=8).generate(PROMPTS, sampling=sampling)]
     two = [g.text for g in load(folder, batch_size=2, max_new_tokens=8).generate(PROMPTS, sampling=sampling)]
     other = load(folder, max_new_tokens=8).generate(PROMPTS, sampling=sampling, seeds=range(6))
-    assert one == two
-    assert [g.text for g in other] != one
+    assert item == two
+    assert [g.text for g in other] != item
 
 
 @pytest.mark.slow
@@ -107,9 +107,9 @@ def test_draws_belong_to_their_seeds(folder: str) -> None:
 def test_log_likelihoods_equal_a_loop_over_single_tokens(folder: str, mode: dict[str, Any]) -> None:
     loaded = load(folder)
     targets = ["yes", "no", "Lily saw a big red ball", "Passage B: Tom"]
-    asked = [ScoredText(prompt, target) for prompt in PROMPTS for target in targets[: 1 + len(prompt) % 4]]
-    scores = LikelihoodScorer(loaded, ScoringConfig(**mode)).score(asked)
-    for pair, score in zip(asked, scores, strict=True):
+    queries = [ScoredText(prompt, target) for prompt in PROMPTS for target in targets[: 1 + len(prompt) % 4]]
+    scores = LikelihoodScorer(loaded, ScoringConfig(**mode)).score(queries)
+    for pair, score in zip(queries, scores, strict=True):
         target = loaded.tokenizer(pair.target, add_special_tokens=False)["input_ids"]
         assert score.tokens == tuple(target)
         assert loaded.text_encoder.decode(score.tokens) == pair.target
@@ -124,10 +124,10 @@ def test_prompts_are_encoded_once_for_all_their_targets(folder: str) -> None:
     hook = loaded.model.get_encoder().register_forward_pre_hook(
         lambda _, inputs, named: rows.append(len(named["input_ids"])), with_kwargs=True
     )
-    found = label_likelihoods(LikelihoodScorer(loaded), PROMPTS, ["yes", "no", "Passage A"])
+    results = label_likelihoods(LikelihoodScorer(loaded), PROMPTS, ["yes", "no", "Passage A"])
     hook.remove()
     assert sum(rows) == len(PROMPTS)
-    assert all(sum(scores.probabilities) == pytest.approx(1) for scores in found)
+    assert all(sum(scores.probabilities) == pytest.approx(1) for scores in results)
 
 
 def test_a_long_chunk_is_cut_and_what_is_around_it_kept(folder: str) -> None:

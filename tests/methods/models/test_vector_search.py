@@ -50,12 +50,12 @@ def test_near_rows_hold_the_exact_best(seed: int, count: int, k: int, kind: str,
     block, embeddings.BLOCK = embeddings.BLOCK, 7
     batch, embeddings.QUERIES = embeddings.QUERIES, 2
     try:
-        found = ExactSearch(vectors, precision=precision).near(queries, k)  # type: ignore[arg-type]
+        results = ExactSearch(vectors, precision=precision).near(queries, k)  # type: ignore[arg-type]
     finally:
         embeddings.BLOCK, embeddings.QUERIES = block, batch
     exact = queries.astype(np.float64) @ vectors.astype(np.float64).T
-    assert len(found) == len(queries)
-    for rows, scores, query in zip(found, exact, queries, strict=True):
+    assert len(results) == len(queries)
+    for rows, scores, query in zip(results, exact, queries, strict=True):
         cut = np.sort(scores)[::-1][min(k, count) - 1]
         assert set(np.flatnonzero(scores >= cut)) <= set(rows.tolist())
         assert np.array_equal(rows, np.unique(rows))
@@ -105,11 +105,11 @@ def test_without_faiss_the_extra_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "recall"), [("hnsw", 0.95), ("ivfpq", 0.8)])
 def test_an_index_on_disk_finds_most_of_the_best(kind: str, recall: float, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
-    centres = rng.standard_normal((50, 32)).astype(np.float32)
-    vectors = centres[rng.integers(0, 50, 5000)] + 0.3 * rng.standard_normal((5000, 32)).astype(np.float32)
+    centers = rng.standard_normal((50, 32)).astype(np.float32)
+    vectors = centers[rng.integers(0, 50, 5000)] + 0.3 * rng.standard_normal((5000, 32)).astype(np.float32)
     ApproximateSearch.build(vectors, tmp_path / "faiss.index", kind)  # type: ignore[arg-type]
     queries = vectors[:50]
-    found = ApproximateSearch(tmp_path / "faiss.index").near(queries, 10)
+    results = ApproximateSearch(tmp_path / "faiss.index").near(queries, 10)
     exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
-    hits = [len(set(rows.tolist()) & set(wanted.tolist())) / 10 for rows, wanted in zip(found, exact, strict=True)]
+    hits = [len(set(rows.tolist()) & set(wanted.tolist())) / 10 for rows, wanted in zip(results, exact, strict=True)]
     assert np.mean(hits) >= recall

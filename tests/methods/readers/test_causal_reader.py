@@ -76,9 +76,9 @@ def test_a_text_ends_at_its_end_token_while_others_go_on(tiny_llama: str) -> Non
     end = written[0][2]
     loaded._ends = [end]
     for generation, tokens in zip(loaded.generate(PROMPTS), written, strict=True):
-        place = tokens.index(end) if end in tokens else None
-        assert generation.completion_tokens == (16 if place is None else place + 1)
-        assert generation.text == loaded.tokenizer.decode(tokens[:place], skip_special_tokens=True)
+        position = tokens.index(end) if end in tokens else None
+        assert generation.completion_tokens == (16 if position is None else position + 1)
+        assert generation.text == loaded.tokenizer.decode(tokens[:position], skip_special_tokens=True)
 
 
 def test_a_prompt_that_does_not_fit_is_refused(tiny_llama: str) -> None:

@@ -166,7 +166,7 @@ def test_a_passing_fault_is_tried_again(server: Server, fault: Fault) -> None:
     assert [(reply.text, reply.calls, reply.failed) for reply in replies] == [("Answer: a", 3, None), ("Answer: b", 3, None)]
 
 
-def test_retry_after_is_honoured(server: Server) -> None:
+def test_retry_after_is_honored(server: Server) -> None:
     server.faults = lambda prompt, attempt: error(429, **{"retry-after": "0.4"}) if attempt == 1 else None
     reply = ask(server, "say a")[0]
     assert reply.calls == 2
@@ -285,7 +285,7 @@ def test_a_missing_key_is_named_before_anything_is_sent(monkeypatch: pytest.Monk
     [{"key_variable": KEY}, {"base_url": f"https://me:{KEY}@host/v1"}, {"base_url": f"https://host/v1?key={KEY}"}, {"base_url": "host"}],
 )
 def test_a_key_in_the_options_is_refused_and_not_repeated(wrong: dict[str, str]) -> None:
-    for make in (ChatConfig, lambda **given: Component.of("chat", given)):
+    for make in (ChatConfig, lambda **value: Component.of("chat", value)):
         with pytest.raises(ValidationError) as caught:
             make(model="m", **wrong)
         assert KEY not in str(caught.value)

@@ -64,7 +64,7 @@ def test_what_a_choice_offers(question: str, offered: tuple[str, str] | None) ->
 
 
 def test_spans_of_every_kind_are_found() -> None:
-    found = {(s.kind, s.text) for s in spans('On 5 May 1901 The Duke of Arle paid $1,200 for "salt road" in Lisbon.')}
+    results = {(s.kind, s.text) for s in spans('On 5 May 1901 The Duke of Arle paid $1,200 for "salt road" in Lisbon.')}
     assert {
         ("date", "5 May 1901"),
         ("year", "1901"),
@@ -72,7 +72,7 @@ def test_spans_of_every_kind_are_found() -> None:
         ("name", "Duke of Arle"),
         ("name", "salt road"),
         ("name", "Lisbon"),
-    } <= found
+    } <= results
     assert not any(s.text in {"On", "The", "He"} for s in spans("On The He"))
     assert years("from 1890 to 12345 and 2001") == [1890, 2001]
 

@@ -24,7 +24,7 @@ from methods.registry import Component
 
 QUERY = Query("q", "what does jamaican people speak")
 TRIPLES = tuple((f"Jamaica{n}", "location.country.languages_spoken", f"Language {n}") for n in range(40))
-PASSAGES = tuple(Passage(triple_id(one), "", " ".join(one)) for one in TRIPLES)
+PASSAGES = tuple(Passage(triple_id(triple), "", " ".join(triple)) for triple in TRIPLES)
 LINES = [passage.text for passage in PASSAGES]
 
 
@@ -223,18 +223,18 @@ def test_a_template_of_ones_own_is_used_and_checked(tiny_llama: str, tmp_path: P
 
 def written(triples: list[tuple[str, str, str]], **config: Any) -> list[tuple[str, str, str]]:
     corpus = TripleCorpus.of_triples(triples)
-    ids = tuple(triple_id(one) for one in triples)
+    ids = tuple(triple_id(triple) for triple in triples)
     writer = Component.of("triple_text", config).build(Services())
     (context,) = writer.compress([QUERY], [Ranking("q", ids, (1.0,) * len(ids))], corpus, None)
-    return [(one.id, one.title, one.text) for one in context.passages]
+    return [(passage.id, passage.title, passage.text) for passage in context.passages]
 
 
 MIXED = [("Jamaica", "location.country.languages_spoken", "Jamaican English"), ("Ann", "person.parent", "Bea"), ("Jamaica", "near", "Cuba")]
 
 
 def test_each_form_says_each_triple_once_in_rank_order() -> None:
-    ids = [triple_id(one) for one in MIXED]
-    assert written(MIXED, form="line", by_head=False) == [(one, "", " ".join(triple)) for one, triple in zip(ids, MIXED, strict=True)]
+    ids = [triple_id(item) for item in MIXED]
+    assert written(MIXED, form="line", by_head=False) == [(item, "", " ".join(triple)) for item, triple in zip(ids, MIXED, strict=True)]
     words = written(MIXED, form="words", by_head=False)
     assert [text for *_, text in words] == ["Jamaica languages spoken Jamaican English.", "Ann parent Bea.", "Jamaica near Cuba."]
     assert written(MIXED, form="statement", by_head=False)[1][2] == "Ann was a child of Bea."
@@ -279,5 +279,5 @@ def _right(world: Any, form: str) -> int:
         compressor=Component.of("triple_text", {"form": form}),
     )
     method.index(world.corpus)
-    said = {one.question_id: one.answer for one in method.answer(q.gold_query() for q in world.questions)}
-    return sum(said[question.query_id] in question.golds for question in world.questions)
+    responses = {item.question_id: item.answer for item in method.answer(q.gold_query() for q in world.questions)}
+    return sum(responses[question.query_id] in question.golds for question in world.questions)

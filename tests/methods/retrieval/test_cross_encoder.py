@@ -82,7 +82,7 @@ def test_scores_do_not_depend_on_the_order_of_passages_to_the_last_bit(folder: s
     model = CrossEncoderModel(CrossEncoderConfig(model=folder, token_budget=150), "cpu")
     first = model.scores(QUERY, texts)
     order = np.random.default_rng(0).permutation(len(texts))
-    assert np.array_equal(model.scores(QUERY, [texts[place] for place in order]), first[order])
+    assert np.array_equal(model.scores(QUERY, [texts[position] for position in order]), first[order])
     assert np.array_equal(model.scores(QUERY, texts), first)
     twice = model.scores(QUERY, [*texts, *texts])
     assert np.array_equal(twice, np.concatenate([first, first]))
@@ -103,16 +103,16 @@ def test_reranking_sorts_by_score_and_keeps_the_order_of_equals(folder: str, cor
     reranker = Component.of("cross_encoder", {"model": folder}).build(Services(device="cpu"))
     assert isinstance(reranker, Reranker)
     query = Query("q", QUERY)
-    given = ranking("q", corpus)
-    found = reranker.rerank([query], [given], corpus)[0]
+    value = ranking("q", corpus)
+    result = reranker.rerank([query], [value], corpus)[0]
     scores = reranker.model.scores(QUERY, [passage.text for passage in corpus])
     order = sorted(range(len(corpus)), key=lambda row: (-scores[row], row))
-    assert found.ids == tuple(corpus.ids[row] for row in order)
-    assert found.scores == tuple(sorted(scores, reverse=True))
-    backwards = Ranking("q", given.ids[::-1], given.scores)
+    assert result.ids == tuple(corpus.ids[row] for row in order)
+    assert result.scores == tuple(sorted(scores, reverse=True))
+    backwards = Ranking("q", value.ids[::-1], value.scores)
     mirrored = reranker.rerank([query], [backwards], corpus)[0]
-    assert mirrored.scores == found.scores
-    assert [set(mirrored.ids[i : i + 2]) for i in range(0, 18, 2)] == [set(found.ids[i : i + 2]) for i in range(0, 18, 2)]
+    assert mirrored.scores == result.scores
+    assert [set(mirrored.ids[i : i + 2]) for i in range(0, 18, 2)] == [set(result.ids[i : i + 2]) for i in range(0, 18, 2)]
 
 
 def test_a_ranking_does_not_depend_on_the_queries_beside_it(folder: str, corpus: Corpus) -> None:
@@ -121,20 +121,20 @@ def test_a_ranking_does_not_depend_on_the_queries_beside_it(folder: str, corpus:
     rankings = [ranking(query.id, corpus).top(3 + 4 * n) for n, query in enumerate(queries)]
     rankings[3] = Ranking("3", (), ())
     together = reranker.rerank(queries, rankings, corpus)
-    alone = [reranker.rerank([query], [given], corpus)[0] for query, given in zip(queries, rankings, strict=True)]
+    alone = [reranker.rerank([query], [value], corpus)[0] for query, value in zip(queries, rankings, strict=True)]
     assert together == alone
-    assert [set(found.ids) for found in together] == [set(given.ids) for given in rankings]
+    assert [set(result.ids) for result in together] == [set(value.ids) for value in rankings]
 
 
 @pytest.mark.slow
 def test_what_lies_below_the_depth_follows_in_its_order(folder: str, corpus: Corpus) -> None:
     reranker = Component.of("cross_encoder", {"model": folder, "depth": 5}).build(Services(device="cpu"))
-    given = ranking("q", corpus)
-    found = reranker.rerank([Query("q", QUERY)], [given], corpus)[0]
-    assert set(found.ids[:5]) == set(given.ids[:5])
-    assert found.ids[5:] == given.ids[5:]
-    assert list(found.scores) == sorted(found.scores, reverse=True)
-    assert found.top(5) == reranker.rerank([Query("q", QUERY)], [given.top(5)], corpus)[0]
+    value = ranking("q", corpus)
+    result = reranker.rerank([Query("q", QUERY)], [value], corpus)[0]
+    assert set(result.ids[:5]) == set(value.ids[:5])
+    assert result.ids[5:] == value.ids[5:]
+    assert list(result.scores) == sorted(result.scores, reverse=True)
+    assert result.top(5) == reranker.rerank([Query("q", QUERY)], [value.top(5)], corpus)[0]
 
 
 def test_a_pipeline_reranks_with_it(folder: str, ground: Any) -> None:

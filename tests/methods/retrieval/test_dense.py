@@ -34,8 +34,8 @@ def test_ranking_is_that_of_plain_encoding_and_sorting(dense: Any, ground: Any) 
         order = np.argsort(-expected)[:10]
         assert ranking.scores == pytest.approx(expected[order].tolist(), abs=1e-5)
         # Passages of one template differ little: only gaps beyond float noise decide an order.
-        for place, identifier in enumerate(ranking.ids):
-            assert expected[ground.corpus.row(identifier)] == pytest.approx(expected[order[place]], abs=1e-5)
+        for position, identifier in enumerate(ranking.ids):
+            assert expected[ground.corpus.row(identifier)] == pytest.approx(expected[order[position]], abs=1e-5)
 
 
 @pytest.mark.slow

@@ -41,13 +41,13 @@ def row(number: int, label: int | None = None, listed: bool = True) -> SarkRow:
 
 
 ROWS = [row(number) for number in range(8)]
-CONTRARY = [replace(one, label=1 - (one.label or 0)) for one in ROWS]
+CONTRARY = [replace(item, label=1 - (item.label or 0)) for item in ROWS]
 """Labels against the lists: neither task's gradient serves the other, so λ lies between 0 and 1."""
 
 
-def in_one_style(one: SarkRow) -> SarkRow:
+def in_one_style(item: SarkRow) -> SarkRow:
     """The formal text in both styles."""
-    return replace(one, informal=one.formal, list=tuple((formal, formal) for formal, _ in one.list or ()))
+    return replace(item, informal=item.formal, list=tuple((formal, formal) for formal, _ in item.list or ()))
 
 
 def save_base(style: str, tiny_models: ModuleType, folder: Path) -> str:
@@ -63,8 +63,8 @@ def save_base(style: str, tiny_models: ModuleType, folder: Path) -> str:
 def options(base: str, **more: Any) -> SarkTrainingConfig:
     model = {"max_length": 64, "hidden": 16, **more.pop("model", {})}
     train = {"epochs": 2, "learning_rate": 1e-3, "save_every": 2, **more.pop("train", {})}
-    given = {"data": ["worlds/style:train"], "base": base, "seed": 3, "model": model, "train": train, **more}
-    return TRAININGS.get("sark").validate(given)  # type: ignore[return-value]
+    settings = {"data": ["worlds/style:train"], "base": base, "seed": 3, "model": model, "train": train, **more}
+    return TRAININGS.get("sark").validate(settings)  # type: ignore[return-value]
 
 
 def calm(base: str, **more: Any) -> SarkTrainingConfig:
@@ -80,28 +80,28 @@ def trainer(
     return SarkTrainer(objective, rows, config, folder, "same", Silent(), validator(objective, rows, config) if validate else None)
 
 
-def weights(one: SarkTrainer) -> dict[str, Any]:
-    return {name: value.clone() for name, value in one.objective.model.state_dict().items()}
+def weights(item: SarkTrainer) -> dict[str, Any]:
+    return {name: value.clone() for name, value in item.objective.model.state_dict().items()}
 
 
-def lines(one: SarkTrainer) -> list[dict[str, float]]:
-    return [json.loads(line) for line in one.loop.curve.read_text().splitlines()]
+def lines(item: SarkTrainer) -> list[dict[str, float]]:
+    return [json.loads(line) for line in item.loop.curve.read_text().splitlines()]
 
 
 def gradients(model: Any) -> dict[str, Any]:
-    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    return {name: item.grad for name, item in model.named_parameters() if item.grad is not None}
 
 
-def read(one: SarkTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+def read(item: SarkTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Sequences and padded length of every forward pass."""
     seen: list[tuple[int, int]] = []
-    logits = one.objective.logits
+    logits = item.objective.logits
 
     def watched(pairs: Any) -> Any:
         seen.append((len(pairs), max(len(pair["input_ids"]) for pair in pairs)))
         return logits(pairs)
 
-    monkeypatch.setattr(one.objective, "logits", watched)
+    monkeypatch.setattr(item.objective, "logits", watched)
     return seen
 
 
@@ -112,13 +112,13 @@ class Whole:
         self.model = new_reranker(config, "cpu").train()
         self.config, head = config, config.model.head
         passages, lists = [], []
-        labelled = [one for one in rows if one.label is not None]
-        listed = [one for one in rows if one.list is not None]
+        labeled = [item for item in rows if item.label is not None]
+        listed = [item for item in rows if item.list is not None]
         for style in styles:
-            scores = self.logits([(one.query, (one.formal, one.informal)[style]) for one in labelled])
-            labels = torch.tensor([float(one.label or 0) for one in labelled])
+            scores = self.logits([(item.query, (item.formal, item.informal)[style]) for item in labeled])
+            labels = torch.tensor([float(item.label or 0) for item in labeled])
             passages.append(passage_terms(classified(scores, head), labels).mean())
-            scores = self.logits([(one.query, told[style]) for one in listed for told in one.list or ()])
+            scores = self.logits([(item.query, styled[style]) for item in listed for styled in item.list or ()])
             lists.append(list_terms(ranked(scores, head).reshape(-1, 6)).mean())
         self.passage, self.list = torch.stack(passages).mean(), torch.stack(lists).mean()
 
@@ -129,14 +129,14 @@ class Whole:
         return self.model(dict(features))["scores"]
 
     def flat(self, loss: Any, part: Any) -> np.ndarray:
-        found = torch.autograd.grad(loss, list(part.parameters()), retain_graph=True, allow_unused=True)
-        return np.concatenate([one.numpy().ravel() for one in found if one is not None]).astype(np.float64)
+        results = torch.autograd.grad(loss, list(part.parameters()), retain_graph=True, allow_unused=True)
+        return np.concatenate([item.numpy().ravel() for item in results if item is not None]).astype(np.float64)
 
     def weight(self, part: Any = None) -> float:
         """λ by brute force."""
         part = encoder_of(self.model) if part is None else part
-        one, other = self.flat(self.passage, part), self.flat(self.list, part)
+        item, other = self.flat(self.passage, part), self.flat(self.list, part)
         grid = np.linspace(0, 1, 10_001)
-        gram = np.array([[one @ one, one @ other], [one @ other, other @ other]])
+        gram = np.array([[item @ item, item @ other], [item @ other, other @ other]])
         points = np.stack([grid, 1 - grid], axis=1)
         return float(grid[np.argmin(np.einsum("ni,ij,nj->n", points, gram, points))])

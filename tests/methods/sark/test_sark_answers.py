@@ -18,7 +18,7 @@ from methods.models.chat import ChatModel
 from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.sark.answers import EM, JUDGE, Asked, LLMAnswerer, ReaderAnswerer, Verifier
 from methods.sark.config import AnswerChat, LabelsConfig
-from methods.sark.labels import Labeller, Request
+from methods.sark.labels import Labeler, Request
 from methods.sark.prompts import load_prompt
 
 MATCH, MISMATCH = "Match", "Mismatch"
@@ -53,22 +53,22 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
     server = Server(lambda prompt: "<think>Hm.</think>\nAnswer: Ann" if "did it" in prompt else "no idea")
     with server.running() as chat:
 
-        def work(name: str) -> Labeller:
+        def work(name: str) -> Labeler:
             model = ChatModel(AnswerChat.model_validate(chat), cache=tmp_path / "replies.sqlite")
-            return Labeller(LLMAnswerer(model), Verifier(None), LabelsConfig.model_validate({}), 0, tmp_path / f"{name}.jsonl")
+            return Labeler(LLMAnswerer(model), Verifier(None), LabelsConfig.model_validate({}), 0, tmp_path / f"{name}.jsonl")
 
         first = work("first")
-        asked = Request(question("q", "Zoe"), (Passage("p1", "Deeds", "Bea\ndid it."), IDLE))
-        (tried,) = first.tried([asked])
-        assert [one.answer for one in (tried.direct, *tried.attempts)] == ["no idea", "Ann", "no idea"]
+        query = Request(question("q", "Zoe"), (Passage("p1", "Deeds", "Bea\ndid it."), IDLE))
+        (tried,) = first.tried([query])
+        assert [item.answer for item in (tried.direct, *tried.attempts)] == ["no idea", "Ann", "no idea"]
         assert len(server.conversations) == 3
         shown = [conversation[-1]["content"] for conversation in server.conversations]
-        assert sorted("Context" in one for one in shown) == [False, True, True]
-        assert any('<Context> "Deeds" Bea did it.\n' in one for one in shown)
-        assert all("<Question> Who is q?" in one and "Zoe" not in one for one in shown)
+        assert sorted("Context" in item for item in shown) == [False, True, True]
+        assert any('<Context> "Deeds" Bea did it.\n' in item for item in shown)
+        assert all("<Question> Who is q?" in item and "Zoe" not in item for item in shown)
         assert all(conversation[0]["role"] == "system" for conversation in server.conversations)
         # The file of answers is another, the cache of replies is the same.
-        assert work("second").tried([asked]) == [tried]
+        assert work("second").tried([query]) == [tried]
         assert len(server.conversations) == 3
 
 
@@ -78,8 +78,8 @@ def test_a_lent_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(rep
     with server.running() as chat:
         judge = JudgeRef.of("match", chat).build(Services(cache=tmp_path / "replies.sqlite"))
         verifier = Verifier(MatchVerdicts(judge))
-        found = verifier.verdicts([question()] * 2, ["Ann", "Bob"])
-        assert [(one.verdict, one.by) for one in found] == [(MATCH, EM), (MISMATCH, JUDGE)]
+        results = verifier.verdicts([question()] * 2, ["Ann", "Bob"])
+        assert [(item.verdict, item.by) for item in results] == [(MATCH, EM), (MISMATCH, JUDGE)]
         assert len(server.conversations) == 1
 
 
@@ -97,7 +97,9 @@ class Reader:
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         self.batches.append(len(queries))
         return [
-            Answer("", notes={FAILED: "too long"}) if "fail" in query.text else Answer(" ".join(one.text for one in context.passages))
+            Answer("", notes={FAILED: "too long"})
+            if "fail" in query.text
+            else Answer(" ".join(passage.text for passage in context.passages))
             for query, context in zip(queries, contexts, strict=True)
         ]
 
@@ -105,20 +107,20 @@ class Reader:
 def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -> None:
     reader = Reader()
     half = ReaderAnswerer(reader, "r", known=0.5)
-    one = [replace(question(f"q{n}"), evidence=(HELPS.id,)) for n in range(200)]
-    asked = [Asked(each, None, (HELPS,)) for each in one]
-    answers = half.answers(asked)
-    knows = [half.knows(one.question) for one in asked]
+    item = [replace(question(f"q{n}"), evidence=(HELPS.id,)) for n in range(200)]
+    queries = [Asked(each, None, (HELPS,)) for each in item]
+    answers = half.answers(queries)
+    knows = [half.knows(item.question) for item in queries]
     assert [answer == HELPS.text for answer in answers] == knows
     assert 70 <= sum(knows) <= 130
     assert set(answers) == {HELPS.text, ""}
     assert max(reader.batches) == 2
     assert half.answers([Asked(question("q0"), IDLE, (HELPS,))]) == [IDLE.text]
-    assert set(ReaderAnswerer(reader, "r").answers(asked)) == {""}
+    assert set(ReaderAnswerer(reader, "r").answers(queries)) == {""}
     whole = ReaderAnswerer(reader, "r", known=1.0)
-    assert set(whole.answers(asked)) == {HELPS.text}
+    assert set(whole.answers(queries)) == {HELPS.text}
     # What takes two passages nobody knows: its labels would all be 0.
-    assert not whole.knows(replace(one[0], evidence=(HELPS.id, IDLE.id)))
+    assert not whole.knows(replace(item[0], evidence=(HELPS.id, IDLE.id)))
     assert not whole.knows(question("q0"))
     assert half.fingerprint != ReaderAnswerer(reader, "r").fingerprint
 
@@ -131,7 +133,7 @@ def test_what_a_reader_could_not_read_has_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "response"),
     [
         ("answer", "one part", "2"),
         ("answer", "sys\n---\n$question", r"\$context, \$question"),
@@ -140,10 +142,10 @@ def test_what_a_reader_could_not_read_has_no_answer() -> None:
         ("order", "$question $answer\n---\nok\n---\n$number\n---\nok\n---\ngo", r"\$passage"),
     ],
 )
-def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, said: str, tmp_path: Path) -> None:
+def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, response: str, tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text, "utf-8")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=response):
         load_prompt(name, str(path))
 
 

@@ -88,7 +88,7 @@ def test_a_task_with_a_larger_gradient_never_counts_for_more(both: tuple[np.ndar
 @given(VECTORS, st.sampled_from([1e-3, 1e-6, 1e-12, 1e4]))
 def test_the_size_of_both_gradients_changes_nothing(both: tuple[np.ndarray, np.ndarray], scale: float) -> None:
     apart(*both)
-    scaled = products(*(scale * one for one in both))
+    scaled = products(*(scale * item for item in both))
     assert scaled.weight == pytest.approx(products(*both).weight, abs=1e-4)
     assert scaled.cosine == pytest.approx(products(*both).cosine, abs=1e-4)
 
@@ -100,9 +100,9 @@ def test_equal_gradients_share_a_step_equally() -> None:
 
 
 def test_orthogonal_gradients_of_one_length_share_a_step_equally() -> None:
-    found = products([0, 3, 4, 0], [4, 0, 0, 3])
-    assert found.weight == 0.5
-    assert found.cosine == 0
+    result = products([0, 3, 4, 0], [4, 0, 0, 3])
+    assert result.weight == 0.5
+    assert result.cosine == 0
 
 
 @pytest.mark.parametrize(
@@ -133,27 +133,27 @@ def test_nearly_equal_gradients_are_told_apart() -> None:
 
 def test_norms_and_cosine_are_those_of_numpy() -> None:
     passage, listwise = np.random.default_rng(1).standard_normal((2, 50))
-    found = products(passage, listwise)
-    assert found.passage**0.5 == pytest.approx(np.linalg.norm(passage), rel=1e-6)
-    assert found.listwise**0.5 == pytest.approx(np.linalg.norm(listwise), rel=1e-6)
+    result = products(passage, listwise)
+    assert result.passage**0.5 == pytest.approx(np.linalg.norm(passage), rel=1e-6)
+    assert result.listwise**0.5 == pytest.approx(np.linalg.norm(listwise), rel=1e-6)
     cosine = passage @ listwise / np.linalg.norm(passage) / np.linalg.norm(listwise)
-    assert found.cosine == pytest.approx(cosine, abs=1e-6)
+    assert result.cosine == pytest.approx(cosine, abs=1e-6)
 
 
 def test_a_parameter_that_one_loss_does_not_reach_counts_as_zero() -> None:
-    one, other = torch.tensor([3.0]), torch.tensor([1.0])
-    found = Products.of([one, None, None], [None, other, None])
-    assert found.weight == pytest.approx(0.1)
-    step = combined([one, None, None], [None, other, None], 0.1)
+    item, other = torch.tensor([3.0]), torch.tensor([1.0])
+    result = Products.of([item, None, None], [None, other, None])
+    assert result.weight == pytest.approx(0.1)
+    step = combined([item, None, None], [None, other, None], 0.1)
     assert [None if part is None else part.item() for part in step] == [pytest.approx(0.3), pytest.approx(0.9), None]
 
 
 @settings(deadline=None)
 @given(VECTORS, st.floats(0, 1))
 def test_the_combination_is_the_weighted_sum(both: tuple[np.ndarray, np.ndarray], weight: float) -> None:
-    passage, listwise = (torch.tensor(one) for one in both)
-    (found,) = combined([passage], [listwise], weight)
-    assert torch.allclose(found, weight * passage + (1 - weight) * listwise)
+    passage, listwise = (torch.tensor(item) for item in both)
+    (result,) = combined([passage], [listwise], weight)
+    assert torch.allclose(result, weight * passage + (1 - weight) * listwise)
     assert torch.equal(combined([passage], [listwise], 1.0)[0], passage)
     assert torch.equal(combined([passage], [listwise], 0.0)[0], listwise)
 

@@ -45,9 +45,9 @@ def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, s
     mined, pairs = [], {}
     for q in range(questions):
         own = [passage(f"Text {n}.") for n in range(passages)]
-        for one in own:
-            pairs[f"q{q}", one.id] = (one, told_as(one, f"{one.text} So q{q}!"))
-        ids = [one.id for one in own]
+        for item in own:
+            pairs[f"q{q}", item.id] = (item, told_as(item, f"{item.text} So q{q}!"))
+        ids = [item.id for item in own]
         mined.append(Mined(f"q{q}", f"Question {q}?", {ids[0]: q % 2, ids[3]: q % 2}, tuple(ids[:6])))
     return mined, pairs
 
@@ -68,7 +68,7 @@ def test_pairs_never_cross_questions_however_they_are_shuffled(questions: int, p
         assert row.list
         for formal, informal in [(row.formal, row.informal), *row.list]:
             assert informal == f"{formal} So q{number}!"
-        assert [pairs[row.question_id, one][0].full_text for one in row.list_ids] == [formal for formal, _ in row.list]
+        assert [pairs[row.question_id, identifier][0].full_text for identifier in row.list_ids] == [formal for formal, _ in row.list]
         assert pairs[row.question_id, row.passage_id][0].full_text == row.formal
 
 
@@ -76,14 +76,14 @@ def test_a_missing_rewrite_removes_the_passage_from_both_styles() -> None:
     (mined,), pairs = world(1, 6)
     first, fourth = mined.labels
     counts = Counter[str]()
-    labelled = {key: both for key, both in pairs.items() if key[1] != fourth}
-    (row,) = rows_of([mined], labelled, counts)
+    labeled = {key: both for key, both in pairs.items() if key[1] != fourth}
+    (row,) = rows_of([mined], labeled, counts)
     # The passage is also in the list, which is compared as a whole.
     assert (row.passage_id, row.list) == (first, None)
     assert counts["labels_without_rewrite"] == counts["lists_without_rewrite"] == 1
     listed = {key: both for key, both in pairs.items() if key[1] != mined.order[5]}
     rows = rows_of([mined], listed)
-    assert [(one.passage_id, one.list) for one in rows] == [(first, None), (fourth, None)]
+    assert [(row.passage_id, row.list) for row in rows] == [(first, None), (fourth, None)]
     assert rows_of([mined], {}) == []
 
 
@@ -101,12 +101,12 @@ def test_a_list_without_a_label_is_a_row_of_its_own() -> None:
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(0, 3))
 def test_an_epoch_has_every_row_once(rows: int, size: int, epoch: int) -> None:
     made = [SarkRow(f"q{n}", "p", "f", "i", n % 2, None, f"q{n}") for n in range(rows)]
-    found = batches(made, size, seed=1, epoch=epoch)
-    assert sorted(row.query for batch in found for row in batch) == sorted(row.query for row in made)
-    assert all(len(batch) == size for batch in found[:-1])
-    assert found == batches(made, size, seed=1, epoch=epoch)
+    results = batches(made, size, seed=1, epoch=epoch)
+    assert sorted(row.query for batch in results for row in batch) == sorted(row.query for row in made)
+    assert all(len(batch) == size for batch in results[:-1])
+    assert results == batches(made, size, seed=1, epoch=epoch)
     if rows > 20:
-        assert found != batches(made, size, seed=1, epoch=epoch + 1)
+        assert results != batches(made, size, seed=1, epoch=epoch + 1)
 
 
 def test_rows_survive_their_file(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ class Everyone:
         if "<Question>" in text:
             known = re.search(r"Who is K", text)
             context = text.partition("<Context>")[2]
-            said = "Bob" if "Bob" in context else "Ann" if known or "Ann" in context else "Lady Ann"
-            return self._say("answer" if context else "direct", said)
+            response = "Bob" if "Bob" in context else "Ann" if known or "Ann" in context else "Lady Ann"
+            return self._say("answer" if context else "direct", response)
         if "<gold>" in text:
             return self._say("judge", "Mismatch.")
         source = re.search(r"<passage>\s*(.*?)\s*</passage>", f"{first}\n{text}", re.DOTALL)
@@ -174,16 +174,16 @@ class Everyone:
 def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
     """Questions over candidates of which the first says the answer and the second a wrong one."""
     base = registry.load("worlds/multihop:train", {"questions": 1})
-    asked, passages = [], []
+    query, passages = [], []
     for name in questions:
         own = [passage(f"{name} is called Ann by all who know her well.", name)]
         own.append(passage(f"{name} is called Bob by those who do not.", name))
         own += [passage(f"{name} has seen town number {n} and liked it.", name) for n in range(candidates - 2)]
         passages += own
-        ids = tuple(one.id for one in own)
-        asked.append(Question(name, f"Who is {name}?", ("Ann",), evidence=ids[:1], candidates=ids))
+        ids = tuple(item.id for item in own)
+        query.append(Question(name, f"Who is {name}?", ("Ann",), evidence=ids[:1], candidates=ids))
     reference = replace(base.reference, name="nq", subset=None)
-    return replace(base, reference=reference, questions=asked, corpus=Corpus.of(passages), extra={})
+    return replace(base, reference=reference, questions=query, corpus=Corpus.of(passages), extra={})
 
 
 def made(config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], work: Path, cache: Path | None) -> SarkData:
@@ -198,10 +198,10 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
     cache = tmp_path / "replies.sqlite"
     with server.running() as (config, chat):
         config.check_data()
-        found = made(config, benchmark, chat, tmp_path / "work", cache)
-        kim, lou = ([p.id for p in benchmark.corpus.get(one.candidates or ())] for one in benchmark.questions)
-        assert {(row.question_id, row.passage_id): row.label for row in found.rows} == {("Kim", kim[1]): 0, ("Lou", lou[0]): 1}
-        for row, ids in zip(found.rows, (kim, lou), strict=True):
+        result = made(config, benchmark, chat, tmp_path / "work", cache)
+        kim, lou = ([p.id for p in benchmark.corpus.get(question.candidates or ())] for question in benchmark.questions)
+        assert {(row.question_id, row.passage_id): row.label for row in result.rows} == {("Kim", kim[1]): 0, ("Lou", lou[0]): 1}
+        for row, ids in zip(result.rows, (kim, lou), strict=True):
             ranks = [ids[n] for n in (0, 1, 2, 4, 5, 6)]
             assert row.list_ids == (ranks[1], ranks[0], *ranks[2:])
             assert row.list
@@ -211,17 +211,17 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
         # One answer without context and seven with one passage; of Lou's wrong ones the judge sees each wording once.
         expected = {"direct": 2, "answer": 14, "judge": 3, "order": 2, "rewrite": 12}
         assert server.asked == expected
-        assert found.counts["verdicts by judge"] == 8
-        assert found.counts["verdicts by em"] == 8
+        assert result.counts["verdicts by judge"] == 8
+        assert result.counts["verdicts by em"] == 8
 
-        assert made(config, benchmark, chat, tmp_path / "work", cache) == found
+        assert made(config, benchmark, chat, tmp_path / "work", cache) == result
         assert server.asked == expected
         # Without the folder of work the cache of replies is enough …
-        assert made(config, benchmark, chat, tmp_path / "elsewhere", cache) == found
+        assert made(config, benchmark, chat, tmp_path / "elsewhere", cache) == result
         assert server.asked == expected
         # … and without the cache what lies in the folder; the rows are put together anew.
         (tmp_path / "work" / "rows.jsonl").unlink()
-        assert made(config, benchmark, chat, tmp_path / "work", None) == found
+        assert made(config, benchmark, chat, tmp_path / "work", None) == result
         assert server.asked == expected
 
 
@@ -233,10 +233,10 @@ def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
         # Nothing is rewritten, so there is no row; answers and orders are kept.
         with pytest.raises(UserError, match="no training row"):
             made(config, benchmark, chat, tmp_path / "work", None)
-        asked = Counter(server.asked)
+        queries = Counter(server.asked)
         server.refuses = set()
         resumed = made(config, benchmark, chat, tmp_path / "work", None)
-        assert server.asked["order"] == asked["order"]
+        assert server.asked["order"] == queries["order"]
         whole = made(config, benchmark, chat, tmp_path / "other", None)
         assert resumed == whole
         assert len(whole.rows) == 2
@@ -250,21 +250,21 @@ def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> Non
         whole = made(config, benchmark, chat, tmp_path / "whole", None)
         assert all(row.list is not None for row in whole.rows)
     kim = benchmark.corpus.get(benchmark.questions[0].candidates or ())[1]
-    told = RuleRewriter("train").rewrite(list(benchmark.corpus), "informal")
+    styled = RuleRewriter("train").rewrite(list(benchmark.corpus), "informal")
     rewritings = [
         Rewriting(question.id, formal, "informal", None if formal.id == kim.id else new)
         for question in benchmark.questions
-        for formal, new in zip(benchmark.corpus, told, strict=True)
+        for formal, new in zip(benchmark.corpus, styled, strict=True)
         if formal.id in (question.candidates or ())
     ]
     write_pairs(tmp_path / "pairs.jsonl", rewritings, rewriter="r", made_from="x")
     file = {"by": "file", "file": str(tmp_path / "pairs.jsonl"), "llm": None}
     with server.running(styles=file) as (config, chat):
-        found = made(config, benchmark, chat, tmp_path / "part", None)
-    assert [row.question_id for row in found.rows] == ["Lou"]
-    assert found.rows == [row for row in whole.rows if row.question_id == "Lou"]
-    assert found.counts["labels_without_rewrite"] == found.counts["lists_without_rewrite"] == 1
-    assert found.counts["passages_without_rewrite"] == 1
+        result = made(config, benchmark, chat, tmp_path / "part", None)
+    assert [row.question_id for row in result.rows] == ["Lou"]
+    assert result.rows == [row for row in whole.rows if row.question_id == "Lou"]
+    assert result.counts["labels_without_rewrite"] == result.counts["lists_without_rewrite"] == 1
+    assert result.counts["passages_without_rewrite"] == 1
 
 
 @pytest.mark.slow
@@ -273,30 +273,30 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     few = people(["Kim", "Lou"], candidates=9)
     kim, lou = few.questions
     # The misleading passage is no candidate; BM25 finds it by the name.
-    questions = [replace(one, candidates=tuple((one.candidates or ())[n] for n in (0, *range(2, 9)))) for one in (kim, lou)]
+    questions = [replace(item, candidates=tuple((item.candidates or ())[n] for n in (0, *range(2, 9)))) for item in (kim, lou)]
     benchmark = replace(few, questions=questions)
     with server.running() as (config, chat):
         plain = made(config, benchmark, chat, tmp_path / "plain", None)
     with server.running(labels={"extra": {"n": 100, "most": 1}}) as (config, chat):
         server.asked.clear()
-        found = made(config, benchmark, chat, tmp_path / "extra", None)
+        result = made(config, benchmark, chat, tmp_path / "extra", None)
     # The answer without context is had once, and whoever does not know the answer cannot be misled.
     assert server.asked["direct"] == 2
-    assert server.asked["answer"] == 2 * 8 + found.counts["further_passages"]
+    assert server.asked["answer"] == 2 * 8 + result.counts["further_passages"]
     misleading = (kim.candidates or ())[1]
     assert {(row.question_id, row.label) for row in plain.rows} == {("Kim", None), ("Lou", 1)}
-    assert {(row.question_id, row.passage_id, row.label) for row in found.rows} == {
+    assert {(row.question_id, row.passage_id, row.label) for row in result.rows} == {
         ("Kim", misleading, 0),
         ("Lou", (lou.candidates or ())[0], 1),
     }
-    assert found.counts["further_negatives"] == 1
+    assert result.counts["further_negatives"] == 1
     # The answer without context is counted once.
-    assert sum(n for name, n in found.counts.items() if name.startswith("direct: ")) == 2
-    assert found.counts["further: questions_tried"] == 1
+    assert sum(n for name, n in result.counts.items() if name.startswith("direct: ")) == 2
+    assert result.counts["further: questions_tried"] == 1
     # Of two that mislead, one is kept.
-    assert found.counts["further: Match, then Mismatch"] == found.counts["further: verdicts by judge"] == 2
-    assert found.counts["further: verdicts by em"] == found.counts["further_passages"] - 2
-    assert not [name for name in found.counts if name.startswith("further: direct")]
+    assert result.counts["further: Match, then Mismatch"] == result.counts["further: verdicts by judge"] == 2
+    assert result.counts["further: verdicts by em"] == result.counts["further_passages"] - 2
+    assert not [name for name in result.counts if name.startswith("further: direct")]
 
 
 @pytest.mark.slow
@@ -305,16 +305,16 @@ def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
     (kim,) = few.questions
     more = [passage(f"Kim is called Bob in town {n}.", "Kim") for n in range(4)]
     benchmark = replace(few, corpus=Corpus.of([*few.corpus, *more]))
-    found = {}
+    results = {}
     for most in (None, 2):
         with server.running(labels={"extra": {"n": 100}, "most_negatives": most}) as (config, chat):
-            found[most] = made(config, benchmark, chat, tmp_path / str(most), None)
-    every = {row.passage_id for row in found[None].rows}
-    assert every == {(kim.candidates or ())[1], *(one.id for one in more)}
-    assert len(found[2].rows) == 2
-    assert {row.passage_id for row in found[2].rows} < every
-    assert found[2].counts["negatives_left_out"] == 3
-    assert found[None].counts["further_negatives"] == found[2].counts["further_negatives"] == 4
+            results[most] = made(config, benchmark, chat, tmp_path / str(most), None)
+    every = {row.passage_id for row in results[None].rows}
+    assert every == {(kim.candidates or ())[1], *(item.id for item in more)}
+    assert len(results[2].rows) == 2
+    assert {row.passage_id for row in results[2].rows} < every
+    assert results[2].counts["negatives_left_out"] == 3
+    assert results[None].counts["further_negatives"] == results[2].counts["further_negatives"] == 4
 
 
 @pytest.mark.slow
@@ -344,25 +344,25 @@ def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: 
         assert len(whole.rows) == 40
         server.asked.clear()
         cut = config.model_copy(update={"rows": 10})
-        found = made(cut, benchmark, chat, tmp_path / "work", None)
+        result = made(cut, benchmark, chat, tmp_path / "work", None)
         # One row a question: of ten nobody else was asked for.
         assert server.asked["direct"] == server.asked["order"] == 10
         assert server.asked["rewrite"] == 10 * 6
-        assert (found.counts["rows"], found.counts["questions_not_needed"]) == (10, 30)
-        asked = Counter(server.asked)
+        assert (result.counts["rows"], result.counts["questions_not_needed"]) == (10, 30)
+        queries = Counter(server.asked)
         (tmp_path / "work" / "rows.jsonl").unlink()
-        assert made(cut, benchmark, chat, tmp_path / "work", None) == found
-        assert server.asked == asked
+        assert made(cut, benchmark, chat, tmp_path / "work", None) == result
+        assert server.asked == queries
         # More rows are the same ones and others, and what is kept is not asked for again.
         more = made(config.model_copy(update={"rows": 13}), benchmark, chat, tmp_path / "work", None)
-        assert server.asked["direct"] == asked["direct"] + 3
-        assert [row for row in more.rows if row in found.rows] == found.rows
+        assert server.asked["direct"] == queries["direct"] + 3
+        assert [row for row in more.rows if row in result.rows] == result.rows
         assert len(more.rows) == 13
         other = made(config.model_copy(update={"rows": 10, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)
     # All are rows of the whole, in the order of the questions; another seed takes others.
-    assert [row for row in whole.rows if row in found.rows] == found.rows
-    assert other.rows != found.rows
-    assert {row.question_id for row in found.rows} != {row.question_id for row in whole.rows[:10]}
+    assert [row for row in whole.rows if row in result.rows] == result.rows
+    assert other.rows != result.rows
+    assert {row.question_id for row in result.rows} != {row.question_id for row in whole.rows[:10]}
 
 
 @pytest.mark.slow
@@ -371,16 +371,16 @@ def test_a_limit_is_met_within_a_question_and_after_questions_that_give_nothing(
     few = people(names)
     more = {name: passage(f"{name} is called Bob in town.", name) for name in names}
     questions = [
-        replace(one, candidates=((*(one.candidates or ()), more[one.id].id) if n % 2 else None)) for n, one in enumerate(few.questions)
+        replace(item, candidates=((*(item.candidates or ()), more[item.id].id) if n % 2 else None)) for n, item in enumerate(few.questions)
     ]
     benchmark = replace(few, questions=questions, corpus=Corpus.of([*few.corpus, *more.values()]))
     server = Everyone()
     with server.running() as (config, chat):
         whole = made(config, benchmark, chat, tmp_path / "whole", None)
-        found = made(config.model_copy(update={"rows": 3}), benchmark, chat, tmp_path / "some", None)
+        result = made(config.model_copy(update={"rows": 3}), benchmark, chat, tmp_path / "some", None)
     # Six questions have two misleading passages each, six have no candidates.
     assert len(whole.rows) == 12
-    assert len(found.rows) == found.counts["rows"] == found.counts["negatives"] == 3
-    assert found.counts["lists"] == 2
-    assert found.counts["rows_not_needed"] > 0
-    assert all(row in whole.rows for row in found.rows)
+    assert len(result.rows) == result.counts["rows"] == result.counts["negatives"] == 3
+    assert result.counts["lists"] == 2
+    assert result.counts["rows_not_needed"] > 0
+    assert all(row in whole.rows for row in result.rows)

@@ -55,25 +55,25 @@ class FakeClock:
 @given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=30))
 def test_ms_per_query_times_queries_per_second_is_a_thousand(seconds: list[float]) -> None:
     clock = FakeClock(seconds)
-    found = measure(clock.work, len(seconds), warm_up=0, clock=clock)
-    assert found.ms_per_query * found.queries_per_second == pytest.approx(1000)
-    assert found.ms_per_query == pytest.approx(1000 * np.mean(seconds), rel=1e-3)
-    assert found.percentile(50) == pytest.approx(1000 * np.median(seconds), rel=1e-3)
-    assert found.percentile(50) <= found.percentile(95) <= 1000 * max(found.seconds) * (1 + 1e-9)
+    result = measure(clock.work, len(seconds), warm_up=0, clock=clock)
+    assert result.ms_per_query * result.queries_per_second == pytest.approx(1000)
+    assert result.ms_per_query == pytest.approx(1000 * np.mean(seconds), rel=1e-3)
+    assert result.percentile(50) == pytest.approx(1000 * np.median(seconds), rel=1e-3)
+    assert result.percentile(50) <= result.percentile(95) <= 1000 * max(result.seconds) * (1 + 1e-9)
 
 
 def test_percentiles_are_of_queries_and_a_slow_one_shows_there() -> None:
-    found = Timing((0.1,) * 98 + (5.0,) * 2)
-    assert (found.percentile(50), found.percentile(95)) == pytest.approx((100, 100))
-    assert found.percentile(99) == pytest.approx(5000)
+    result = Timing((0.1,) * 98 + (5.0,) * 2)
+    assert (result.percentile(50), result.percentile(95)) == pytest.approx((100, 100))
+    assert result.percentile(99) == pytest.approx(5000)
 
 
 def test_the_device_is_waited_for_on_both_sides_and_warming_up_does_not_count() -> None:
     clock = FakeClock([1.0, 2.0])
-    found = measure(clock.work, 2, warm_up=3, clock=clock, synchronise=lambda: clock.events.append("wait"))
+    result = measure(clock.work, 2, warm_up=3, clock=clock, synchronize=lambda: clock.events.append("wait"))
     timed = [["wait", "clock", f"work {number}", "wait", "clock"] for number in (0, 1)]
     assert clock.events == ["work 0", "work 1", "work 0", *timed[0], *timed[1]]
-    assert found.seconds == (1.0, 2.0)
+    assert result.seconds == (1.0, 2.0)
 
 
 @pytest.mark.slow
@@ -147,14 +147,14 @@ def test_a_longer_pair_than_a_model_reads_is_cut(monkeypatch: pytest.MonkeyPatch
 
 @given(st.integers(0, 200))
 def test_windows_cover_the_whole_list_from_its_tail(candidates: int) -> None:
-    found = windows(candidates)
-    assert sorted({place for start, end in found for place in range(start, end)}) == list(range(candidates))
-    assert all(end - start <= 20 for start, end in found)
+    results = windows(candidates)
+    assert sorted({position for start, end in results for position in range(start, end)}) == list(range(candidates))
+    assert all(end - start <= 20 for start, end in results)
     if candidates > 20:
-        assert len(found) == math.ceil((candidates - 20) / 10) + 1
-        assert (found[0][1], found[-1][0]) == (candidates, 0)
+        assert len(results) == math.ceil((candidates - 20) / 10) + 1
+        assert (results[0][1], results[-1][0]) == (candidates, 0)
         # What one window puts first, the next one sees again.
-        assert all(later[1] > earlier[0] for earlier, later in pairwise(found))
+        assert all(later[1] > earlier[0] for earlier, later in pairwise(results))
 
 
 def test_windows_of_fifty_are_the_papers_four_calls() -> None:
@@ -167,18 +167,18 @@ def test_a_reranker_is_timed_as_a_pipeline_calls_it() -> None:
     queries = [question.query() for question in benchmark.questions]
     rankings = [Ranking(q.id, tuple(q.candidates or ()), (0.0,) * len(q.candidates or ())) for q in queries]
     reranker = Component.of("bm25_reranker").build(Services())
-    asked: list[int] = []
+    requests: list[int] = []
     rerank = reranker.rerank
-    reranker.rerank = lambda *given: asked.append(len(given[0])) or rerank(*given)
+    reranker.rerank = lambda *given: requests.append(len(given[0])) or rerank(*given)
     timing = measure_reranker(reranker, queries, rankings, benchmark.corpus, "cpu")
     # One query at a time, and one more to warm up.
-    assert asked == [1] * 5
+    assert requests == [1] * 5
     assert len(timing.seconds) == 4
 
 
-def rows_of(said: str) -> list[list[str]]:
+def rows_of(response: str) -> list[list[str]]:
     """The rows below the head of the figure, word by word."""
-    lines = said.splitlines()
+    lines = response.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("reranker"))
     return [line.split() for line in lines[start + 1 :]]
 
@@ -212,13 +212,13 @@ def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
     arguments = ["--reranker", f"cross_encoder={given}", "--reranker", "bm25_reranker", "--device", "cpu"]
     sizes = ["--queries", "3", "--candidates", "12", "--dtypes", "float32,bfloat16", "--batches", "4,8"]
     assert reranking.main([*arguments, *sizes]) == 0
-    said = capsys.readouterr().out
-    assert "3 queries of worlds/multihop:test, 12 candidates of " in said
+    response = capsys.readouterr().out
+    assert "3 queries of worlds/multihop:test, 12 candidates of " in response
     assert [(config.dtype, config.token_budget) for config in built] == [
         (dtype, batch * 64) for dtype in ("float32", "bfloat16") for batch in (4, 8)
     ]
     assert shapes == [(3, 3, 12)] * 5
-    rows = rows_of(said)
+    rows = rows_of(response)
     assert [row[:3] for row in rows] == [
         *(["cross_encoder[hash/reranker]", dtype, batch] for dtype in ("float32", "bfloat16") for batch in "48"),
         ["bm25_reranker", "–", "–"],
@@ -268,20 +268,20 @@ def test_sark_is_ten_times_faster_than_a_llama_of_seven_billion_and_than_rankgpt
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    work, found = Workload(), {}
+    work, result = Workload(), {}
     for name in ("minilm-l6", "sark-base", "bge-base", "bge-large", "rankllama-7b", "rankgpt-7b"):
         model = stand_in(name, "bfloat16", "cuda")
-        found[name] = measure_stand_in(model, 3 if name == "rankgpt-7b" else 10, work)
+        result[name] = measure_stand_in(model, 3 if name == "rankgpt-7b" else 10, work)
         del model
         torch.cuda.empty_cache()
     with capsys.disabled():
         print(f"\n{torch.cuda.get_device_name()}, bfloat16, {work}")
-        for name, timing in found.items():
+        for name, timing in result.items():
             print(
                 f"{name:<14}{timing.ms_per_query:9.2f} ms/query {timing.queries_per_second:8.2f} queries/s   "
                 f"p50 {timing.percentile(50):.2f}, p95 {timing.percentile(95):.2f} ms"
             )
-    ms = {name: timing.percentile(50) for name, timing in found.items()}
+    ms = {name: timing.percentile(50) for name, timing in result.items()}
     assert ms["rankllama-7b"] >= 10 * ms["sark-base"]
     assert ms["rankgpt-7b"] >= 10 * ms["sark-base"]
     # The head of two layers costs what the original one does.

@@ -14,7 +14,7 @@ from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage, Question, passage_id
 from methods.sark.answers import BLANK, EM, JUDGE, Asked, Verifier, exact_match, verifier_of
 from methods.sark.config import LabelsConfig
-from methods.sark.labels import Attempt, Labeller, Request, Tried, label_of
+from methods.sark.labels import Attempt, Labeler, Request, Tried, label_of
 from methods.training.journal import Journal
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
@@ -38,7 +38,7 @@ class CountingJudge:
         self.asked: list[tuple[str, str]] = []
 
     def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
-        self.asked += [(one.id, answer) for one, answer in zip(questions, answers, strict=True)]
+        self.asked += [(item.id, answer) for item, answer in zip(questions, answers, strict=True)]
         return [self.verdicts_of.get(answer, MISMATCH) for answer in answers]
 
 
@@ -50,8 +50,8 @@ class Scripted:
         self.fingerprint = fingerprint
         self.asked: Counter[tuple[str, str]] = Counter()
 
-    def answers(self, asked: Sequence[Asked]) -> list[str | None]:
-        keys = [(one.question.id, one.passage.text if one.passage else "") for one in asked]
+    def answers(self, queries: Sequence[Asked]) -> list[str | None]:
+        keys = [(item.question.id, item.passage.text if item.passage else "") for item in queries]
         self.asked.update(keys)
         return [self._answer(*key) for key in keys]
 
@@ -77,10 +77,10 @@ def test_partial_is_wrong_or_left_out(verdict: str) -> None:
 
 @given(st.sampled_from([MATCH, PARTIAL, MISMATCH, None]), st.sampled_from([MATCH, PARTIAL, MISMATCH, None]))
 def test_swapping_the_two_answers_swaps_the_labels(direct: str | None, augmented: str | None) -> None:
-    one, other = label_of(direct, augmented), label_of(augmented, direct)
-    assert (one is None) == (other is None)
-    assert one is None or one == 1 - (other or 0)
-    assert not (None in (direct, augmented) and one is not None)
+    item, other = label_of(direct, augmented), label_of(augmented, direct)
+    assert (item is None) == (other is None)
+    assert item is None or item == 1 - (other or 0)
+    assert not (None in (direct, augmented) and item is not None)
 
 
 # --- is an answer right ---------------------------------------------------------------------------------------
@@ -88,25 +88,25 @@ def test_swapping_the_two_answers_swaps_the_labels(direct: str | None, augmented
 
 def test_an_exact_match_is_not_shown_to_the_judge() -> None:
     judge = CountingJudge(annie=MATCH, half=PARTIAL, odd=None)
-    asked = question("q", "Ann", aliases={"Ann": ("A. Lee",)})
+    query = question("q", "Ann", aliases={"Ann": ("A. Lee",)})
     answers = ["The ann.", "A. Lee", "annie", "half", "odd", "Bob", " "]
-    found = Verifier(judge).verdicts([asked] * len(answers), answers)
+    results = Verifier(judge).verdicts([query] * len(answers), answers)
     assert [answer for _, answer in judge.asked] == ["annie", "half", "odd", "Bob"]
-    assert [one.verdict for one in found] == [MATCH, MATCH, MATCH, PARTIAL, None, MISMATCH, MISMATCH]
-    assert [one.by for one in found] == [EM, EM, JUDGE, JUDGE, JUDGE, JUDGE, BLANK]
+    assert [item.verdict for item in results] == [MATCH, MATCH, MATCH, PARTIAL, None, MISMATCH, MISMATCH]
+    assert [item.by for item in results] == [EM, EM, JUDGE, JUDGE, JUDGE, JUDGE, BLANK]
 
 
 def test_the_judge_sees_an_answer_to_a_question_once() -> None:
     judge = CountingJudge(annie=MATCH)
-    one, other = question("q"), question("r")
-    found = Verifier(judge).verdicts([one, one, other, one], ["annie", "Bob", "annie", "annie"])
+    item, other = question("q"), question("r")
+    results = Verifier(judge).verdicts([item, item, other, item], ["annie", "Bob", "annie", "annie"])
     assert judge.asked == [("q", "annie"), ("q", "Bob"), ("r", "annie")]
-    assert [verdict.verdict for verdict in found] == [MATCH, MISMATCH, MATCH, MATCH]
+    assert [verdict.verdict for verdict in results] == [MATCH, MISMATCH, MATCH, MATCH]
 
 
 def test_without_a_judge_what_is_no_exact_match_is_wrong() -> None:
-    (found,) = Verifier(None).verdicts([question()], ["annie"])
-    assert found.verdict == MISMATCH
+    (result,) = Verifier(None).verdicts([question()], ["annie"])
+    assert result.verdict == MISMATCH
 
 
 def test_a_verdict_of_the_judges_own_making_is_an_error() -> None:
@@ -127,10 +127,10 @@ def test_a_judge_that_is_wanted_must_be_lent() -> None:
 
 
 def test_the_released_rule_wants_the_first_gold_as_it_is_written() -> None:
-    asked = question("q", "Ann", "Bea")
-    assert exact_match(asked, "ann.")
-    assert exact_match(asked, "bea")
-    assert [exact_match(asked, one, "strict") for one in ("Ann", "ann", "Ann.", "Bea")] == [True, False, False, False]
+    query = question("q", "Ann", "Bea")
+    assert exact_match(query, "ann.")
+    assert exact_match(query, "bea")
+    assert [exact_match(query, item, "strict") for item in ("Ann", "ann", "Ann.", "Bea")] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_the_released_rule_wants_the_first_gold_as_it_is_written() -> None:
     ],
 )
 def test_a_set_of_answers_must_be_named_wholly(answer: str, right: bool) -> None:
-    asked = question("q", "Ann", "Bea", "New York", answer_set=True, aliases={"Bea": ("B.",)})
-    assert exact_match(asked, answer) is right
+    query = question("q", "Ann", "Bea", "New York", answer_set=True, aliases={"Bea": ("B.",)})
+    assert exact_match(query, answer) is right
 
 
 def test_a_gold_that_is_nothing_but_punctuation_matches_no_answer() -> None:
@@ -165,9 +165,9 @@ def reads(question_id: str, text: str) -> str | None:
     return READS.get(text) or ("Ann" if question_id.startswith("k") else "no idea")
 
 
-def labeller(answerer: Scripted, path: Path | None = None, judge: CountingJudge | None = None, **options: object) -> Labeller:
+def labeler(answerer: Scripted, path: Path | None = None, judge: CountingJudge | None = None, **options: object) -> Labeler:
     config = LabelsConfig.model_validate(options)
-    return Labeller(answerer, Verifier(judge), config, 0, path)
+    return Labeler(answerer, Verifier(judge), config, 0, path)
 
 
 def request(identifier: str) -> Request:
@@ -175,7 +175,7 @@ def request(identifier: str) -> Request:
 
 
 def test_who_knows_finds_what_misleads_and_who_does_not_what_helps() -> None:
-    work = labeller(Scripted(reads))
+    work = labeler(Scripted(reads))
     known, unknown = work.tried([request("known"), request("unknown")])
     assert work.labels(known) == {MISLEADS.id: 0}
     assert work.labels(unknown) == {HELPS.id: 1}
@@ -195,13 +195,13 @@ def test_who_knows_finds_what_misleads_and_who_does_not_what_helps() -> None:
 
 def test_a_question_is_answered_without_context_once() -> None:
     answerer = Scripted(reads)
-    labeller(answerer).tried([request("a"), request("b")])
-    assert answerer.asked == Counter({(one, text): 1 for one in "ab" for text in ("", HELPS.text, MISLEADS.text, IDLE.text)})
+    labeler(answerer).tried([request("a"), request("b")])
+    assert answerer.asked == Counter({(item, text): 1 for item in "ab" for text in ("", HELPS.text, MISLEADS.text, IDLE.text)})
 
 
 def test_what_is_known_without_context_is_not_asked_again() -> None:
     answerer = Scripted(reads)
-    (tried,) = labeller(answerer).tried([request("a")], direct={"a": Attempt("", "Ann", MATCH, EM)})
+    (tried,) = labeler(answerer).tried([request("a")], direct={"a": Attempt("", "Ann", MATCH, EM)})
     assert ("a", "") not in answerer.asked
     assert tried.direct.answer == "Ann"
 
@@ -209,34 +209,34 @@ def test_what_is_known_without_context_is_not_asked_again() -> None:
 def test_partial_can_leave_a_whole_question_out() -> None:
     judge = CountingJudge(**{"no idea": PARTIAL})
     answerer = Scripted(reads)
-    work = labeller(answerer, judge=judge, partial="drop")
+    work = labeler(answerer, judge=judge, partial="drop")
     (tried,) = work.tried([request("unknown")])
     assert work.labels(tried) == {}
     # No label can come of it, so no passage is tried.
     assert set(answerer.asked) == {("unknown", "")}
-    lenient = labeller(Scripted(reads), judge=judge)
+    lenient = labeler(Scripted(reads), judge=judge)
     assert lenient.labels(*lenient.tried([request("unknown")])) == {HELPS.id: 1}
 
 
 def test_the_number_of_negatives_can_be_bounded() -> None:
     many = tuple(passage(f"Bob {n}") for n in range(20))
-    asked = Request(question("known"), (*many, HELPS))
+    query = Request(question("known"), (*many, HELPS))
     wrong = Scripted(lambda _, text: "Bob" if text.startswith("Bob") else "Ann")
-    work = labeller(wrong, most_negatives=3)
-    every = work.labels(*work.tried([asked]))
+    work = labeler(wrong, most_negatives=3)
+    every = work.labels(*work.tried([query]))
     assert len(every) == 20
-    found = work.few_negatives("known", every)
-    assert len(found) == 3
-    assert set(found) <= {one.id for one in many}
+    results = work.few_negatives("known", every)
+    assert len(results) == 3
+    assert set(results) <= {item.id for item in many}
     assert work.counts["negatives_left_out"] == 17
-    again = labeller(wrong, most_negatives=3)
-    assert again.few_negatives("known", again.labels(*again.tried([asked]))) == found
+    again = labeler(wrong, most_negatives=3)
+    assert again.few_negatives("known", again.labels(*again.tried([query]))) == results
     # A label 1 is never left out.
     assert work.few_negatives("known", {**every, HELPS.id: 1})[HELPS.id] == 1
 
 
 def test_an_answer_that_was_counted_is_not_counted_again() -> None:
-    work = labeller(Scripted(reads))
+    work = labeler(Scripted(reads))
     (tried,) = work.tried([request("known")])
     work.labels(tried, direct=False)
     assert not [name for name in work.counts if name.startswith("direct")]
@@ -258,11 +258,11 @@ def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None
         return "Ann" if (texts[identifier, text] if text else direct[identifier]) else "Bob"
 
     requests = [Request(question(f"q{n}"), tuple(passage(f"p{n}.{m}") for m in range(len(some)))) for n, (_, some) in enumerate(world)]
-    work = labeller(Scripted(answer))
-    for one, tried in zip(requests, work.tried(requests), strict=True):
+    work = labeler(Scripted(answer))
+    for item, tried in zip(requests, work.tried(requests), strict=True):
         expected = {}
-        for each in one.passages:
-            before, after = direct[one.question.id], texts[one.question.id, each.text]
+        for each in item.passages:
+            before, after = direct[item.question.id], texts[item.question.id, each.text]
             if before != after:
                 expected[each.id] = 1 if after else 0
         assert work.labels(tried) == expected
@@ -273,67 +273,67 @@ def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None
 
 def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
-    first = labeller(Scripted(reads), path, judge := CountingJudge())
+    first = labeler(Scripted(reads), path, judge := CountingJudge())
     tried = first.tried([request("known"), request("unknown")])
-    asked = len(judge.asked)
-    assert asked
+    query = len(judge.asked)
+    assert query
     answerer = Scripted(reads)
-    second = labeller(answerer, path, judge)
+    second = labeler(answerer, path, judge)
     assert second.tried([request("known"), request("unknown")]) == tried
     assert not answerer.asked
-    assert len(judge.asked) == asked
+    assert len(judge.asked) == query
 
 
 def test_other_passages_or_another_answerer_are_asked_again(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
-    labeller(Scripted(reads), path).tried([request("known")])
+    labeler(Scripted(reads), path).tried([request("known")])
     answerer = Scripted(reads)
-    labeller(answerer, path).tried([Request(question("known"), (HELPS,))])
+    labeler(answerer, path).tried([Request(question("known"), (HELPS,))])
     assert answerer.asked
     other = Scripted(reads, "another")
-    labeller(other, path).tried([request("known")])
+    labeler(other, path).tried([request("known")])
     assert other.asked
 
 
 def test_another_judge_sees_what_an_earlier_one_saw(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
-    labeller(Scripted(reads), path, CountingJudge()).tried([request("known"), request("unknown")])
+    labeler(Scripted(reads), path, CountingJudge()).tried([request("known"), request("unknown")])
     other = CountingJudge()
     other.fingerprint = "with another prompt"
-    labeller(Scripted(reads), path, other).tried([request("known"), request("unknown")])
+    labeler(Scripted(reads), path, other).tried([request("known"), request("unknown")])
     assert other.asked
     assert len({Verifier(judge).fingerprint for judge in (None, CountingJudge(), other)}) == 3
 
 
 def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
-    broken = Scripted(lambda one, text: None if text == HELPS.text else reads(one, text))
-    work = labeller(broken, path)
+    broken = Scripted(lambda item, text: None if text == HELPS.text else reads(item, text))
+    work = labeler(broken, path)
     _, unknown = work.tried([request("known"), request("unknown")])
     assert work.labels(unknown) == {}
     assert work.counts["Mismatch, then no answer"] == 1
     assert not unknown.complete
     mended = Scripted(reads)
-    again = labeller(mended, path)
-    assert [again.labels(one) for one in again.tried([request("known"), request("unknown")])] == [{MISLEADS.id: 0}, {HELPS.id: 1}]
+    again = labeler(mended, path)
+    assert [again.labels(item) for item in again.tried([request("known"), request("unknown")])] == [{MISLEADS.id: 0}, {HELPS.id: 1}]
     assert mended.asked
 
 
 def test_a_verdict_that_could_not_be_read_is_asked_for_again(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     judge = CountingJudge(Bob=None)
-    work = labeller(Scripted(reads), path, judge)
+    work = labeler(Scripted(reads), path, judge)
     (tried,) = work.tried([request("known")])
     assert work.labels(tried) == {}
     assert work.counts["Match, then unscored"] == 1
     judge.verdicts_of["Bob"] = MISMATCH
-    again = labeller(Scripted(reads), path, judge)
+    again = labeler(Scripted(reads), path, judge)
     assert again.labels(*again.tried([request("known")])) == {MISLEADS.id: 0}
 
 
 def test_where_no_call_is_answered_the_work_stops() -> None:
     with pytest.raises(Broke, match="not one of"):
-        labeller(Scripted(lambda one, text: None)).tried([request("known")])
+        labeler(Scripted(lambda item, text: None)).tried([request("known")])
 
 
 def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def test_of_fewer_candidates_six_as_even_ones_from_first_to_last(candidates: int
 
 def test_the_list_can_be_made_to_hold_evidence() -> None:
     names = [f"p{n}" for n in range(50)]
-    asked = Question("q", "?", ("a",), evidence=("p44", "p31"))
-    assert sampled(asked, names, keep_evidence=False) == ("p0", "p9", "p19", "p29", "p39", "p49")
-    assert sampled(asked, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p31", "p44")
+    query = Question("q", "?", ("a",), evidence=("p44", "p31"))
+    assert sampled(query, names, keep_evidence=False) == ("p0", "p9", "p19", "p29", "p39", "p49")
+    assert sampled(query, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p31", "p44")
     there = Question("q", "?", ("a",), evidence=("p29", "p31"))
     assert sampled(there, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p31", "p39")
     last = Question("q", "?", ("a",), evidence=("p49", "p31"))
@@ -60,7 +60,7 @@ def test_the_list_can_be_made_to_hold_evidence() -> None:
     assert sampled(many, names, keep_evidence=True) == tuple(names[20:26])
     beyond = Question("q", "?", ("a",), evidence=("p44",))
     assert "p44" not in sampled(beyond, names, keep_evidence=True, depth=20)
-    assert sampled(asked, names[:5], keep_evidence=True) == ()
+    assert sampled(query, names[:5], keep_evidence=True) == ()
 
 
 # --- reading a reply ------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_whatever_is_written_the_order_is_a_permutation_or_none(reply: str, size
 
 @given(st.permutations(range(6)))
 def test_every_order_that_is_written_out_is_read_back(order: list[int]) -> None:
-    assert parse_order(" > ".join(f"[{place + 1}]" for place in order), 6).order == tuple(order)
+    assert parse_order(" > ".join(f"[{position + 1}]" for position in order), 6).order == tuple(order)
 
 
 # --- asking a model -------------------------------------------------------------------------------------------
@@ -136,12 +136,12 @@ class Ranker:
         self.conversations.append(request.messages)
         question = re.search(r"Question: (.*)", request.messages[0]["content"])
         assert question
-        said = self._says(question[1])
-        if said == "refuse":
+        response = self._says(question[1])
+        if response == "refuse":
             raise Refused(400, "no")
-        if said is not None:
-            return Written(said)
-        shown = [(int(m[1]), int(m[2])) for one in request.messages if (m := re.match(r"\[(\d+)\].*has (\d+) p", one["content"]))]
+        if response is not None:
+            return Written(response)
+        shown = [(int(m[1]), int(m[2])) for message in request.messages if (m := re.match(r"\[(\d+)\].*has (\d+) p", message["content"]))]
         return Written(" > ".join(f"[{number}]" for number, _ in sorted(shown, key=lambda pair: -pair[1])))
 
     @contextmanager
@@ -156,23 +156,23 @@ def lister(chat: OrderChat, folder: Path, name: str) -> Lister:
 
 def test_each_passage_has_a_turn_of_its_own_and_the_gold_is_told(tmp_path: Path) -> None:
     ranker = Ranker()
-    asked = Question("q", "Which is best?", ("F", "the sixth"), evidence=(SIX[5].id,))
+    query = Question("q", "Which is best?", ("F", "the sixth"), evidence=(SIX[5].id,))
     with ranker.running() as chat:
-        (order,) = lister(chat, tmp_path, "one").orders([ListRequest(asked, SIX)])
-    assert order.ids == tuple(one.id for one in reversed(SIX))
+        (order,) = lister(chat, tmp_path, "one").orders([ListRequest(query, SIX)])
+    assert order.ids == tuple(item.id for item in reversed(SIX))
     (turns,) = ranker.conversations
     assert [turn["role"] for turn in turns] == ["user", "assistant"] * 7 + ["user"]
     assert "Which is best?" in turns[0]["content"]
     assert "F | the sixth" in turns[0]["content"]
-    for number, one in enumerate(SIX, 1):
-        assert turns[2 * number]["content"] == f'[{number}] "{one.title}" {one.text}'
+    for number, item in enumerate(SIX, 1):
+        assert turns[2 * number]["content"] == f'[{number}] "{item.title}" {item.text}'
         assert f"[{number}]" in turns[2 * number + 1]["content"]
     assert "[X] > [Y]" in turns[-1]["content"]
 
 
 def test_rejected_lists_are_counted_and_nothing_is_asked_twice(tmp_path: Path) -> None:
     ranker = Ranker({"Bad?": "[1] > [2]", "Talk?": "I would not."}.get)
-    requests = [ListRequest(Question(one, one, ("x",)), SIX) for one in ("Good?", "Bad?", "Talk?")]
+    requests = [ListRequest(Question(item, item, ("x",)), SIX) for item in ("Good?", "Bad?", "Talk?")]
     with ranker.running() as chat:
         first = lister(chat, tmp_path, "one")
         good, bad, talk = first.orders(requests)
@@ -192,11 +192,11 @@ def test_rejected_lists_are_counted_and_nothing_is_asked_twice(tmp_path: Path) -
 def test_a_list_that_no_reply_came_for_is_asked_for_again(tmp_path: Path) -> None:
     answers = {"Broken?": "refuse"}
     ranker = Ranker(answers.get)
-    requests = [ListRequest(Question(one, one, ("x",)), SIX) for one in ("Good?", "Broken?")]
+    requests = [ListRequest(Question(item, item, ("x",)), SIX) for item in ("Good?", "Broken?")]
     with ranker.running() as chat:
-        assert [one.rejected for one in lister(chat, tmp_path, "one").orders(requests)] == [None, "no reply"]
+        assert [order.rejected for order in lister(chat, tmp_path, "one").orders(requests)] == [None, "no reply"]
         answers.clear()
-        assert [one.rejected for one in lister(chat, tmp_path, "one").orders(requests)] == [None, None]
+        assert [order.rejected for order in lister(chat, tmp_path, "one").orders(requests)] == [None, None]
         assert len(ranker.conversations) == 3
 
 
@@ -211,33 +211,33 @@ def test_where_no_list_gets_a_reply_the_work_stops(tmp_path: Path) -> None:
 def test_evidence_comes_first_then_facts_entities_words_and_spelling_then_the_old_order() -> None:
     facts = (("Ann Lee", "wrote", "The Pond"), ("The Pond", "set in", "Bresk"))
     idle, other = passage("It rained."), passage("It snowed.")
-    spelt = passage("Otherwise.")
+    spelled = passage("Otherwise.")
     words = passage("Someone wrote something else.")
     entity = passage("Bresk is a town.")
     two = passage("Ann Lee visited Bresk.")
     fact = passage("The Pond is set in Bresk.")
     gold = passage("It is known.")
-    asked = Question("q", "Who wrote what is set otherwhere?", ("Ann Lee",), evidence=(gold.id,), triples=facts)
-    mixed = (idle, entity, words, other, spelt, two, fact, gold)
-    (order,) = EvidenceOrderer().orders([ListRequest(asked, mixed)])
-    assert order.ids == tuple(one.id for one in (gold, fact, two, entity, words, spelt, idle, other))
-    assert worth(asked, gold)[0] == 1
-    assert [worth(asked, one)[1] for one in mixed] == [0, 0, 0, 0, 0, 0, 1, 0]
+    query = Question("q", "Who wrote what is set otherwhere?", ("Ann Lee",), evidence=(gold.id,), triples=facts)
+    mixed = (idle, entity, words, other, spelled, two, fact, gold)
+    (order,) = EvidenceOrderer().orders([ListRequest(query, mixed)])
+    assert order.ids == tuple(item.id for item in (gold, fact, two, entity, words, spelled, idle, other))
+    assert worth(query, gold)[0] == 1
+    assert [worth(query, item)[1] for item in mixed] == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_a_name_within_a_longer_word_is_not_named() -> None:
-    asked = Question("q", "?", ("Ann",))
-    assert worth(asked, passage("Anna and Joann went."))[2] == 0
-    assert worth(asked, passage("Nobody but ANN went."))[2] == 1
+    query = Question("q", "?", ("Ann",))
+    assert worth(query, passage("Anna and Joann went."))[2] == 0
+    assert worth(query, passage("Nobody but ANN went."))[2] == 1
 
 
 def test_worlds_are_ordered_with_all_evidence_before_all_else() -> None:
     benchmark = registry.load("worlds/multihop:train", {"questions": 40})
-    requests = [ListRequest(one, tuple(benchmark.corpus.get(one.candidates))) for one in benchmark.questions]
-    for one, order in zip(requests, EvidenceOrderer().orders(requests), strict=True):
-        evidence = set(one.question.evidence)
-        assert sorted(order.ids) == sorted(p.id for p in one.passages)
+    requests = [ListRequest(question, tuple(benchmark.corpus.get(question.candidates))) for question in benchmark.questions]
+    for item, order in zip(requests, EvidenceOrderer().orders(requests), strict=True):
+        evidence = set(item.question.evidence)
+        assert sorted(order.ids) == sorted(p.id for p in item.passages)
         assert set(order.ids[: len(evidence)]) == evidence
-        texts = {p.id: p for p in one.passages}
-        values = [worth(one.question, texts[name]) for name in order.ids]
+        texts = {p.id: p for p in item.passages}
+        values = [worth(item.question, texts[name]) for name in order.ids]
         assert values == sorted(values, reverse=True)

@@ -22,9 +22,9 @@ torch = pytest.importorskip("torch")
 def test_training_learns_labels_and_orders_in_both_styles(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 25, "learning_rate": 3e-3, "save_every": 1000, "keep": "f1"}
     config = toy.calm(base, train=train, validation=["worlds/style:validation"])
-    one = toy.trainer(config, tmp_path, validate=True)
-    one.loop.run()
-    curve = toy.lines(one)
+    item = toy.trainer(config, tmp_path, validate=True)
+    item.loop.run()
+    curve = toy.lines(item)
     steps = [line for line in curve if "loss" in line]
     assert steps[0]["list_loss"] == pytest.approx(0.7, abs=0.1)
     assert steps[-1]["list_loss"] < 0.35
@@ -36,18 +36,18 @@ def test_training_learns_labels_and_orders_in_both_styles(toy: ModuleType, base:
     assert all(0 <= step["lambda"] <= 1 and -1 <= step["cosine"] <= 1 for step in steps)
 
 
-def cut(one: SarkTrainer, last: int) -> None:
+def cut(item: SarkTrainer, last: int) -> None:
     """Run until a step, and be interrupted."""
-    step = one.loop.step
+    step = item.loop.step
 
     def until(number: int) -> Any:
         if number == last:
             raise KeyboardInterrupt
         return step(number)
 
-    one.loop.step = until
+    item.loop.step = until
     with pytest.raises(KeyboardInterrupt):
-        one.loop.run()
+        item.loop.run()
 
 
 @pytest.mark.slow
@@ -72,19 +72,19 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = toy.options(base, train={"epochs": 9, "keep": "f1", "patience": 2}, validation=["worlds/style:validation"])
-    one = toy.trainer(config, tmp_path, validate=True)
+    item = toy.trainer(config, tmp_path, validate=True)
     scripted = iter([0.1, 0.7, 0.7, 0.4])
     kept: list[dict[str, Any]] = []
 
     def validate() -> dict[str, float]:
-        kept.append(toy.weights(one))
+        kept.append(toy.weights(item))
         return {"validation_f1": next(scripted)}
 
-    one.loop.validate = validate
-    figures = one.loop.run()
+    item.loop.validate = validate
+    figures = item.loop.run()
     assert figures["steps"] == 4
     assert figures["validation_f1"] == 0.7
-    assert all(torch.equal(weight, kept[1][name]) for name, weight in toy.weights(one).items())
+    assert all(torch.equal(weight, kept[1][name]) for name, weight in toy.weights(item).items())
 
 
 @pytest.mark.slow
@@ -92,9 +92,9 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
     curves = []
     for precision in ("no", "bf16"):
         config = toy.calm(base, train={"precision": precision, "epochs": 3})
-        one = toy.trainer(config, tmp_path / precision, process=accelerator(precision, "cpu"))
-        one.loop.run()
-        curves.append([(line["loss"], line["lambda"]) for line in toy.lines(one)])
+        item = toy.trainer(config, tmp_path / precision, process=accelerator(precision, "cpu"))
+        item.loop.run()
+        curves.append([(line["loss"], line["lambda"]) for line in toy.lines(item)])
     assert np.array(curves[1]) == pytest.approx(np.array(curves[0]), abs=0.05)
     assert curves[0] != curves[1]
 
@@ -118,8 +118,8 @@ def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(t
 
             return nullcontext()
 
-        def prepare(self, one: Any) -> Any:
-            return one
+        def prepare(self, item: Any) -> Any:
+            return item
 
     plain = toy.trainer(toy.calm(base), tmp_path / "a")._step(0)
     assert toy.trainer(toy.calm(base), tmp_path / "b", process=Scaling())._step(0) == pytest.approx(plain, rel=1e-3)
@@ -129,17 +129,17 @@ def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(t
 def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = toy.trainer(toy.calm(base), tmp_path)
-    backward = one.objective.backward
+    item = toy.trainer(toy.calm(base), tmp_path)
+    backward = item.objective.backward
 
     def overflowing(groups: Any, seed: Any) -> float:
         loss = backward(groups, seed)
         if seed[-1] == "list":
-            next(encoder_of(one.objective.model).parameters()).grad.fill_(float("inf"))
+            next(encoder_of(item.objective.model).parameters()).grad.fill_(float("inf"))
         return loss
 
-    monkeypatch.setattr(one.objective, "backward", overflowing)
-    figures = one._step(0)
+    monkeypatch.setattr(item.objective, "backward", overflowing)
+    figures = item._step(0)
     assert figures["lambda"] == 0.5
     assert not {"passage_gradient", "list_gradient", "cosine"} & set(figures)
     assert np.isfinite(figures["loss"])
@@ -162,15 +162,15 @@ one.loop.run()
 if one.objective.accelerator.is_main_process:
     torch.save((one.objective.accelerator.num_processes, here.weights(one)), sys.argv[1] + ".pt")
 """
-    found, curves = [], []
+    result, curves = [], []
     for count, folder in enumerate(in_two(program), 1):
         processes, weights = torch.load(f"{folder}.pt", weights_only=True)
         assert processes == count
-        found.append(weights)
+        result.append(weights)
         text = (folder / "curve.jsonl").read_text()
         steps = [json.loads(line) for line in text.splitlines()]
         curves.append([[step[name] for name in ("loss", "lambda", "cosine")] for step in steps])
     assert np.array(curves[0]) == pytest.approx(np.array(curves[1]), abs=1e-4)
-    for name, weight in found[0].items():
+    for name, weight in result[0].items():
         # AdamW divides by the gradient's size, so that rounding of tiny gradients shows.
-        assert torch.allclose(weight, found[1][name], atol=5e-4), name
+        assert torch.allclose(weight, result[1][name], atol=5e-4), name

@@ -39,7 +39,7 @@ def test_equal_scores_give_the_logarithm_of_2() -> None:
 
 def test_a_list_whose_best_scores_highest_has_the_smaller_loss() -> None:
     best_first = tensor([[5, 4, 3, 2, 1, 0]])
-    right, wrong = (float(list_terms(one).mean()) for one in (best_first, best_first.flip(1)))
+    right, wrong = (float(list_terms(item).mean()) for item in (best_first, best_first.flip(1)))
     assert right < wrong
     # As measured on the released code, which has the two the wrong way round.
     assert (right, wrong) == pytest.approx((0.151, 2.484), abs=5e-4)
@@ -55,7 +55,7 @@ def test_the_gradient_raises_the_best_and_lowers_the_worst() -> None:
 
 
 def test_a_perfect_order_with_growing_gaps_tends_to_no_loss() -> None:
-    losses = [float(list_terms(tensor([[gap * place for place in range(6, 0, -1)]])).mean()) for gap in (0, 1, 5, 50)]
+    losses = [float(list_terms(tensor([[gap * position for position in range(6, 0, -1)]])).mean()) for gap in (0, 1, 5, 50)]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 1e-12
 
@@ -71,7 +71,7 @@ def test_the_list_loss_knows_differences_alone(scores: list[float], shift: float
 @given(SCORES)
 def test_reversing_a_list_flips_every_difference(scores: list[float]) -> None:
     # softplus(−d) − softplus(d) = −d
-    forwards, backwards = (list_terms(tensor([one])).sum() for one in (scores, scores[::-1]))
+    forwards, backwards = (list_terms(tensor([item])).sum() for item in (scores, scores[::-1]))
     gaps = sum(scores[i] - scores[j] for i in range(len(scores)) for j in range(i + 1, len(scores)))
     assert float(forwards - backwards) == pytest.approx(-gaps, abs=1e-6)
 
@@ -89,8 +89,8 @@ def test_lists_have_terms_of_their_own() -> None:
 def test_the_passage_loss_is_the_binary_cross_entropy(rows: list[tuple[float, int]]) -> None:
     scores, labels = map(list, zip(*rows, strict=True))
     expected = [math.log1p(math.exp(-score)) + (1 - label) * score for score, label in rows]
-    found = passage_terms(tensor(scores), tensor([float(label) for label in labels]))
-    assert found.numpy() == pytest.approx(expected, abs=1e-8)
+    result = passage_terms(tensor(scores), tensor([float(label) for label in labels]))
+    assert result.numpy() == pytest.approx(expected, abs=1e-8)
 
 
 def test_the_official_head_learns_by_a_cross_entropy_on_two_logits_and_ranks_by_the_second() -> None:

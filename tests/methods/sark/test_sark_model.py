@@ -61,9 +61,9 @@ def test_the_score_is_equation_4(base: str) -> None:
     assert hidden.shape == (2, 256)
     expected = hidden @ weights["4.linear.weight"].T + weights["4.linear.bias"]
     with torch.no_grad():
-        found = model(features(model))["scores"]
-    assert found.shape == (2, 1)
-    assert torch.allclose(found.double(), expected, atol=1e-5)
+        result = model(features(model))["scores"]
+    assert result.shape == (2, 1)
+    assert torch.allclose(result.double(), expected, atol=1e-5)
 
 
 def test_the_encoder_keeps_the_weights_of_its_base_and_loses_its_head(xlmr: str) -> None:
@@ -107,7 +107,7 @@ def test_weights_of_xlmr_are_read_by_the_class_of_xlmr_with_its_offset_of_positi
     encoder = encoder_of(model)
     assert isinstance(encoder, transformers.XLMRobertaModel)
     seen: list[Any] = []
-    handle = encoder.embeddings.position_embeddings.register_forward_hook(lambda _, given, __: seen.append(given[0]))
+    handle = encoder.embeddings.position_embeddings.register_forward_hook(lambda _, value, __: seen.append(value[0]))
     right = states(encoder, model)
     handle.remove()
     padding = model.tokenizer.pad_token_id
@@ -137,17 +137,17 @@ def test_a_saved_model_loads_in_plain_cross_encoder_with_one_score(base: str, he
     with torch.no_grad():
         # Of two logits the released code ranks by the second.
         expected = model(features(model))["scores"][:, -1].numpy()
-    found = loaded.predict(PAIRS, activation_fn=torch.nn.Identity())
-    assert found == pytest.approx(expected, abs=1e-5)
+    result = loaded.predict(PAIRS, activation_fn=torch.nn.Identity())
+    assert result == pytest.approx(expected, abs=1e-5)
     assert loaded.predict(PAIRS) == pytest.approx(1 / (1 + torch.exp(-torch.tensor(expected)).numpy()), abs=1e-5)
 
 
 def test_a_saved_folder_is_made_of_the_modules_of_the_contract(base: str, tmp_path: Path) -> None:
     save(new_reranker(config(base), "cpu"), tmp_path)
     listed = json.loads((tmp_path / "modules.json").read_text())
-    kinds = [one["type"].rpartition(".")[2] for one in listed]
+    kinds = [item["type"].rpartition(".")[2] for item in listed]
     assert kinds == ["Transformer", "Pooling", "Dense", "Dropout", "Dense"]
-    settings = [json.loads((tmp_path / one["path"] / "config.json").read_text()) for one in listed[1:]]
+    settings = [json.loads((tmp_path / item["path"] / "config.json").read_text()) for item in listed[1:]]
     assert settings[0]["pooling_mode"] == "cls"
     assert (settings[1]["in_features"], settings[1]["out_features"]) == (32, 256)
     assert settings[1]["activation_function"].endswith("ReLU")
@@ -167,7 +167,7 @@ def test_saving_leaves_the_model_in_training_as_it_is(base: str) -> None:
 
 def test_dropout_is_that_of_the_options_or_of_the_base(base: str) -> None:
     def rates(model: Any) -> set[float]:
-        return {one.p for one in encoder_of(model).modules() if isinstance(one, torch.nn.Dropout)}
+        return {item.p for item in encoder_of(model).modules() if isinstance(item, torch.nn.Dropout)}
 
     assert rates(new_reranker(config(base), "cpu")) == {0.3}
     assert rates(new_reranker(config(base, model={"backbone_dropout": None}), "cpu")) == {0.1}

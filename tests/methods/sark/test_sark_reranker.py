@@ -53,7 +53,7 @@ def folder(base: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 def corpus(tiny_models: ModuleType) -> Corpus:
     texts = [*tiny_models.TEXTS, "river " * 100, " ".join(tiny_models.TEXTS)]
     titled = [("stone", "the old bridge was built by the river"), ("", "moss")]
-    return Corpus.of(Passage(passage_id(t, text), t, text) for t, text in [*titled, *(("", one) for one in texts)])
+    return Corpus.of(Passage(passage_id(t, text), t, text) for t, text in [*titled, *(("", text) for text in texts)])
 
 
 def ranking(corpus: Corpus, ids: tuple[str, ...] | None = None) -> Ranking:
@@ -66,31 +66,31 @@ def test_it_orders_by_what_plain_cross_encoder_gives_for_titled_passages(folder:
 
     reranker = Component.of("sark", {"model": folder}).build(Services(device="cpu"))
     assert isinstance(reranker, Reranker)
-    found = reranker.rerank([QUERY], [ranking(corpus)], corpus)[0]
+    result = reranker.rerank([QUERY], [ranking(corpus)], corpus)[0]
     plain = CrossEncoder(folder, device="cpu")
     texts = [passage.full_text for passage in corpus.get(corpus.ids)]
     scores = plain.predict([(QUERY.text, text) for text in texts], activation_fn=torch.nn.Identity())
     assert np.ptp(scores) > 1e-3
     by_id = dict(zip(corpus.ids, scores.tolist(), strict=True))
-    assert found.scores == pytest.approx([by_id[one] for one in found.ids], abs=1e-4)
-    assert list(found.scores) == sorted(found.scores, reverse=True)
+    assert result.scores == pytest.approx([by_id[identifier] for identifier in result.ids], abs=1e-4)
+    assert list(result.scores) == sorted(result.scores, reverse=True)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_it_gives_a_permutation_of_any_number_of_candidates(folder: str, corpus: Corpus, count: int) -> None:
     reranker = Component.of("sark", {"model": folder}).build(Services(device="cpu"))
-    found = reranker.rerank([QUERY], [ranking(corpus, corpus.ids[:count])], corpus)[0]
-    assert sorted(found.ids) == sorted(corpus.ids[:count])
+    result = reranker.rerank([QUERY], [ranking(corpus, corpus.ids[:count])], corpus)[0]
+    assert sorted(result.ids) == sorted(corpus.ids[:count])
 
 
 def test_scores_depend_neither_on_the_order_of_candidates_nor_on_the_budget(folder: str, corpus: Corpus) -> None:
-    found = []
+    results = []
     for budget, ids in ((16384, corpus.ids), (64, corpus.ids), (16384, corpus.ids[::-1])):
         reranker = Component.of("sark", {"model": folder, "token_budget": budget}).build(Services(device="cpu"))
         ranked = reranker.rerank([QUERY], [ranking(corpus, ids)], corpus)[0]
-        found.append(dict(zip(ranked.ids, ranked.scores, strict=True)))
-    assert found[0] == found[2]
-    assert found[0] == pytest.approx(found[1], abs=1e-5)
+        results.append(dict(zip(ranked.ids, ranked.scores, strict=True)))
+    assert results[0] == results[2]
+    assert results[0] == pytest.approx(results[1], abs=1e-5)
 
 
 def test_a_model_trained_with_the_official_head_ranks_too(base: str, corpus: Corpus, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_model_trained_with_the_official_head_ranks_too(base: str, corpus: Cor
 def test_another_checkpoint_makes_another_fingerprint(folder: str, base: str, tmp_path: Path) -> None:
     entry = METHODS.get("sark")
     other = checkpoint(tmp_path / "other", base, seed=2)
-    first, second = (Component.of("sark", {"model": one}) for one in (folder, other))
+    first, second = (Component.of("sark", {"model": item}) for item in (folder, other))
     assert first.fingerprint != second.fingerprint
     assert entry.checkpoint_hash is not None
     card = json.loads((Path(folder) / CHECKPOINT_CARD).read_text())

@@ -23,8 +23,8 @@ torch = pytest.importorskip("torch")
 @pytest.mark.parametrize(("budget", "head"), [(32, "paper"), (300, "official"), pytest.param(10_000, "official", marks=pytest.mark.slow)])
 def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str) -> None:
     config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
-    one = toy.trainer(config, tmp_path, toy.CONTRARY)
-    figures = one._step(0)
+    item = toy.trainer(config, tmp_path, toy.CONTRARY)
+    figures = item._step(0)
     whole = toy.Whole(config, toy.CONTRARY)
     weight = whole.weight()
     assert 0 < weight < 1
@@ -41,19 +41,19 @@ def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, ba
     total = figures["lambda"] * whole.passage + figures["1-lambda"] * whole.list
     total.backward()
     assert figures["loss"] == pytest.approx(total.item(), abs=1e-6)
-    expected, found = toy.gradients(whole.model), toy.gradients(one.objective.model)
-    assert set(found) == set(expected)
-    assert {"2.linear.weight", "4.linear.weight"} <= set(found)
+    expected, result = toy.gradients(whole.model), toy.gradients(item.objective.model)
+    assert set(result) == set(expected)
+    assert {"2.linear.weight", "4.linear.weight"} <= set(result)
     for name, gradient in expected.items():
-        assert torch.allclose(found[name], gradient, atol=1e-5, rtol=1e-3), name
+        assert torch.allclose(result[name], gradient, atol=1e-5, rtol=1e-3), name
 
 
 def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = toy.trainer(toy.options(base, train={"token_budget": 320}), tmp_path)
-    seen = toy.read(one, monkeypatch)
-    one._step(0)
+    item = toy.trainer(toy.options(base, train={"token_budget": 320}), tmp_path)
+    seen = toy.read(item, monkeypatch)
+    item._step(0)
     assert sum(count for count, _ in seen) == 112
     assert len(seen) > 4
     for count, length in seen:
@@ -63,17 +63,17 @@ def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
 
 @pytest.mark.slow
 def test_lists_of_different_lengths_are_read_apart(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = [SarkRow(one.query, "", "", "", None, (one.list or ())[:3], one.question_id) for one in toy.ROWS[:2]]
+    short = [SarkRow(row.query, "", "", "", None, (row.list or ())[:3], row.question_id) for row in toy.ROWS[:2]]
     config = toy.calm(base)
-    one = toy.trainer(config, tmp_path, [*toy.ROWS[2:4], *short])
-    seen = toy.read(one, monkeypatch)
-    figures = one._step(0)
+    item = toy.trainer(config, tmp_path, [*toy.ROWS[2:4], *short])
+    seen = toy.read(item, monkeypatch)
+    figures = item._step(0)
     assert sum(count for count, _ in seen) == 2 * (2 + 12 + 6)
     terms = []
     plain = toy.Whole(config, toy.ROWS[2:4])
     for each in (*toy.ROWS[2:4], *short):
         for style in (0, 1):
-            scores = plain.logits([(each.query, told[style]) for told in each.list or ()])
+            scores = plain.logits([(each.query, styled[style]) for styled in each.list or ()])
             terms.append(list_terms(scores.reshape(1, -1))[0])
     # Every pair counts the same.
     assert figures["list_loss"] == pytest.approx(torch.cat(terms).mean().item(), abs=1e-6)
@@ -81,8 +81,8 @@ def test_lists_of_different_lengths_are_read_apart(toy: ModuleType, base: str, t
 
 def test_both_styles_of_a_row_stand_together_and_no_group_holds_two_questions(toy: ModuleType) -> None:
     for chosen in batches(toy.ROWS * 3, 8, seed=1, epoch=2):
-        labelled, lists = groups_of("passage", chosen, (FORMAL, INFORMAL)), groups_of("list", chosen, (0, 1))
-        for groups in (labelled, lists):
+        labeled, lists = groups_of("passage", chosen, (FORMAL, INFORMAL)), groups_of("list", chosen, (0, 1))
+        for groups in (labeled, lists):
             half = len(groups) // 2
             assert half == len(chosen)
             for each, formal, informal in zip(chosen, groups[:half], groups[half:], strict=True):
@@ -96,7 +96,7 @@ def test_both_styles_of_a_row_stand_together_and_no_group_holds_two_questions(to
 
 @pytest.mark.slow
 def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    same = [toy.in_one_style(one) for one in toy.ROWS]
+    same = [toy.in_one_style(row) for row in toy.ROWS]
     both = toy.trainer(toy.calm(base), tmp_path / "both", same)._step(0)
     alone = toy.trainer(toy.calm(base, loss={"styles": False}), tmp_path / "alone", same)._step(0)
     assert both == pytest.approx(alone, abs=1e-5)
@@ -107,9 +107,9 @@ def test_without_style_augmented_training_the_formal_text_alone_is_read(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = toy.calm(base, loss={"styles": False})
-    one = toy.trainer(config, tmp_path)
-    seen = toy.read(one, monkeypatch)
-    figures = one._step(0)
+    item = toy.trainer(config, tmp_path)
+    seen = toy.read(item, monkeypatch)
+    figures = item._step(0)
     assert sum(count for count, _ in seen) == 56
     whole = toy.Whole(config, toy.ROWS, styles=(0,))
     assert figures["passage_loss"] == pytest.approx(whole.passage.item(), abs=1e-6)
@@ -139,9 +139,9 @@ def test_an_ablation_reads_and_learns_the_other_task_alone(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, task: str, count: int, weight: float
 ) -> None:
     config = toy.calm(base, loss={left_out: False})
-    one = toy.trainer(config, tmp_path)
-    seen = toy.read(one, monkeypatch)
-    figures = one._step(0)
+    item = toy.trainer(config, tmp_path)
+    seen = toy.read(item, monkeypatch)
+    figures = item._step(0)
     assert sum(each for each, _ in seen) == count
     assert figures["lambda"] == weight
     assert figures["loss"] == figures[f"{task}_loss"]
@@ -149,52 +149,52 @@ def test_an_ablation_reads_and_learns_the_other_task_alone(
     whole = toy.Whole(config, toy.ROWS)
     getattr(whole, task).backward()
     for name, gradient in toy.gradients(whole.model).items():
-        assert torch.allclose(toy.gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
+        assert torch.allclose(toy.gradients(item.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
 
 
 def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    lists = [SarkRow(one.query, "", "", "", None, one.list, one.question_id) for one in toy.ROWS[:2]]
+    lists = [SarkRow(row.query, "", "", "", None, row.list, row.question_id) for row in toy.ROWS[:2]]
     assert toy.trainer(toy.calm(base), tmp_path / "l", lists)._step(0)["lambda"] == 0.0
     labels = [toy.row(number, listed=False) for number in range(3)]
     assert toy.trainer(toy.calm(base), tmp_path / "p", labels)._step(0)["lambda"] == 1.0
 
 
-@pytest.mark.parametrize("value", [0.3, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.0, 1.0))])
+@pytest.mark.parametrize("value", [0.3, *(pytest.param(item, marks=pytest.mark.slow) for item in (0.0, 1.0))])
 def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(toy: ModuleType, base: str, tmp_path: Path, value: float) -> None:
     config = toy.calm(base, loss={"lambda_mode": "fixed", "lambda_value": value})
-    one = toy.trainer(config, tmp_path)
-    figures = one._step(0)
+    item = toy.trainer(config, tmp_path)
+    figures = item._step(0)
     assert figures["lambda"] == value
     assert {"passage_gradient", "list_gradient", "cosine"} <= set(figures)
     whole = toy.Whole(config, toy.ROWS)
     (value * whole.passage + (1 - value) * whole.list).backward()
     for name, gradient in toy.gradients(whole.model).items():
-        assert torch.allclose(toy.gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
+        assert torch.allclose(toy.gradients(item.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
 
 
 @pytest.mark.slow
 def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.calm(base, loss={"lambda_params": "last_layer"})
-    one = toy.trainer(config, tmp_path, toy.CONTRARY)
-    figures = one._step(0)
+    item = toy.trainer(config, tmp_path, toy.CONTRARY)
+    figures = item._step(0)
     whole = toy.Whole(config, toy.CONTRARY)
     expected = whole.weight(last_layer(whole.model))
     assert figures["lambda"] == pytest.approx(expected, abs=2e-4)
     assert figures["lambda"] != pytest.approx(whole.weight(), abs=1e-3)
     (figures["lambda"] * whole.passage + figures["1-lambda"] * whole.list).backward()
     name = "0.model.embeddings.word_embeddings.weight"
-    assert torch.allclose(toy.gradients(one.objective.model)[name], toy.gradients(whole.model)[name], atol=1e-5)
+    assert torch.allclose(toy.gradients(item.objective.model)[name], toy.gradients(whole.model)[name], atol=1e-5)
 
 
 @pytest.mark.slow
 def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy: ModuleType, base: str, tmp_path: Path) -> None:
     rows = [toy.row(number) for number in range(7)]
     config = toy.calm(base, train={"batch_size": 2, "accumulation": 3})
-    one = toy.trainer(config, tmp_path, rows)
+    item = toy.trainer(config, tmp_path, rows)
     # Four batches make a step of three and a step of one.
-    assert one.loop.options.epoch == 2
-    assert one.loop.options.steps == 4
-    figures = one._step(0)
+    assert item.loop.options.epoch == 2
+    assert item.loop.options.steps == 4
+    figures = item._step(0)
     shares = []
     for number, chosen in enumerate(batches(rows, 2, seed=config.seed, epoch=0)[:3]):
         part = toy.trainer(toy.calm(base, train={"batch_size": 2}), tmp_path / str(number), chosen)
@@ -202,22 +202,22 @@ def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy
     assert len({share["lambda"] for share, _ in shares}) == 3
     for name in figures:
         assert figures[name] == pytest.approx(np.mean([share[name] for share, _ in shares]), abs=1e-5), name
-    found = toy.gradients(one.objective.model)
-    assert set(found) == set(shares[0][1])
-    for name, gradient in found.items():
+    result = toy.gradients(item.objective.model)
+    assert set(result) == set(shares[0][1])
+    for name, gradient in result.items():
         expected = sum(share[name] for _, share in shares) / 3
         assert torch.allclose(gradient, expected, atol=1e-5), name
 
 
 def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    found = {}
+    results = {}
     for over in ("steps", "batches"):
         train = {"accumulation": 4, "epochs": 25, "batch_size": 2, "schedule_over": over}
-        one = toy.trainer(toy.options(base, train=train), tmp_path / over)
-        steps = one.loop.options.steps
-        found[over] = [one.loop.options.schedule.rate(step, steps) for step in (0, steps)]
-    assert found["steps"] == pytest.approx([1e-3, 0.0])
-    assert found["batches"] == pytest.approx([1e-3, 0.75e-3])
+        item = toy.trainer(toy.options(base, train=train), tmp_path / over)
+        steps = item.loop.options.steps
+        results[over] = [item.loop.options.schedule.rate(step, steps) for step in (0, steps)]
+    assert results["steps"] == pytest.approx([1e-3, 0.0])
+    assert results["batches"] == pytest.approx([1e-3, 0.75e-3])
 
 
 # -- validation ----------------------------------------------------------------------------------------------------
@@ -238,45 +238,45 @@ def test_validation_scores_each_text_once_and_says_what_a_plain_reading_says(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
     config = toy.options(base, model={"head": head}, validation=["worlds/style:validation"], train={"keep": "last"})
-    one = toy.trainer(config, tmp_path)
-    one.objective.model.eval()
-    seen = toy.read(one, monkeypatch)
+    item = toy.trainer(config, tmp_path)
+    item.objective.model.eval()
+    seen = toy.read(item, monkeypatch)
     repeated = [*toy.ROWS, *toy.ROWS]
-    figures = validator(one.objective, repeated, config)()
+    figures = validator(item.objective, repeated, config)()
     assert sum(count for count, _ in seen) == len(
-        {(each.query, text) for each in toy.ROWS for told in [(each.formal, each.informal), *(each.list or ())] for text in told}
+        {(each.query, text) for each in toy.ROWS for styled in [(each.formal, each.informal), *(each.list or ())] for text in styled}
     )
     whole = toy.Whole(config, toy.ROWS)
     whole.model.eval()
-    said, true, orders = [], [], []
+    responses, true, orders = [], [], []
     with torch.no_grad():
         for style in (0, 1):
             logits = whole.logits([(each.query, (each.formal, each.informal)[style]) for each in toy.ROWS])
-            said += (logits.softmax(1)[:, 1] > 0.5 if head == "official" else logits[:, 0] > 0).tolist()
+            responses += (logits.softmax(1)[:, 1] > 0.5 if head == "official" else logits[:, 0] > 0).tolist()
             true += [each.label == 1 for each in toy.ROWS]
             for each in toy.ROWS:
-                scores = whole.logits([(each.query, told[style]) for told in each.list or ()])[:, -1].tolist()
+                scores = whole.logits([(each.query, styled[style]) for styled in each.list or ()])[:, -1].tolist()
                 orders += [scores[i] > scores[j] for i in range(6) for j in range(i + 1, 6)]
-    hits = sum(a and b for a, b in zip(said, true, strict=True))
-    expected = 2 * hits / (sum(said) + sum(true))
+    hits = sum(a and b for a, b in zip(responses, true, strict=True))
+    expected = 2 * hits / (sum(responses) + sum(true))
     assert figures["validation_f1"] == pytest.approx(expected)
     assert figures["validation_order"] == pytest.approx(np.mean(orders), abs=1e-9)
     assert figures["validation_style_gap"] > 0
 
 
 def test_style_makes_no_gap_where_both_texts_are_equal(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    same = [toy.in_one_style(one) for one in toy.ROWS]
+    same = [toy.in_one_style(row) for row in toy.ROWS]
     config = toy.options(base)
-    one = toy.trainer(config, tmp_path)
-    one.objective.model.eval()
-    assert validator(one.objective, same, config)()["validation_style_gap"] == 0
+    item = toy.trainer(config, tmp_path)
+    item.objective.model.eval()
+    assert validator(item.objective, same, config)()["validation_style_gap"] == 0
 
 
 def test_validation_data_that_cannot_choose_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
     held = ["worlds/style:validation"]
     negatives = [toy.row(number, label=0, listed=False) for number in range(4)]
     objective = toy.trainer(toy.options(base), tmp_path).objective
-    with pytest.raises(UserError, match="labelled 1"):
+    with pytest.raises(UserError, match="labeled 1"):
         validator(objective, negatives, toy.options(base, validation=held))
     with pytest.raises(UserError, match="a list"):
         validator(objective, negatives, toy.options(base, validation=held, train={"keep": "order"}))

@@ -45,9 +45,9 @@ def test_presets_hold_what_paper_and_released_code_say() -> None:
     assert (paper.rows, paper.validation_rows, paper.held_out.rows) == (16_094, 1_788, 1_788)
     assert (released.rows, released.validation_rows) == (16_094, 1_788)
     # Neither the labels' own rule nor the judge's takes for equal what the released code does not.
-    for found, rule in ((paper, "squad"), (released, "strict")):
-        judge = JUDGES.get("match").config.model_validate(found.labels.judge_options)
-        assert found.labels.exact == judge.model_dump()["exact"] == rule
+    for result, rule in ((paper, "squad"), (released, "strict")):
+        judge = JUDGES.get("match").config.model_validate(result.labels.judge_options)
+        assert result.labels.exact == judge.model_dump()["exact"] == rule
     assert released.labels.model_dump(exclude={"exact", "judge_options"}) == paper.labels.model_dump(exclude={"exact", "judge_options"})
 
 
@@ -83,7 +83,7 @@ def test_every_file_that_decides_the_training_is_part_of_its_identity(toy: Modul
     assert training_module._files(unread) == []
 
 
-def test_which_epoch_is_kept_follows_from_what_is_learnt_and_validated(toy: ModuleType, base: str) -> None:
+def test_which_epoch_is_kept_follows_from_what_is_learned_and_validated(toy: ModuleType, base: str) -> None:
     held = ["worlds/style:validation"]
     assert toy.options(base).keep == "last"
     assert toy.options(base, validation=held).keep == "f1"
@@ -113,7 +113,7 @@ def test_the_command_line_takes_data_and_options_and_refuses_test_splits(base: s
     from ragmeter.cli import app
 
     listed = CliRunner().invoke(app, ["list", "trainings", "sark", "--json"])
-    described = {one["name"]: one["default"] for one in json.loads(listed.output)}
+    described = {load["name"]: load["default"] for load in json.loads(listed.output)}
     assert described["loss.lambda_params"] == "backbone"
     assert described["train.learning_rate"] == 1e-6
     command = ["train", "sark", "--preset", "worlds", "--base", base, "--store", str(tmp_path), "--data"]
@@ -160,7 +160,7 @@ def material(monkeypatch: pytest.MonkeyPatch, ground: Any) -> None:
 
 
 def train(config: SarkTrainingConfig, folder: Path, source: Source) -> TrainedStage:
-    workshop = Workshop(folder / "work", folder / "checkpoints", Services(artefacts=folder / "art", device="cpu"))
+    workshop = Workshop(folder / "work", folder / "checkpoints", Services(artifacts=folder / "art", device="cpu"))
     (stage,) = SarkTraining(config, source).run(workshop)
     return stage
 
@@ -213,7 +213,7 @@ def test_the_card_says_what_was_left_out(toy: ModuleType, base: str, tmp_path: P
 
 @pytest.mark.usefixtures("material")
 @pytest.mark.parametrize(("loss", "needed"), [({"listwise": False}, "a label"), ({"passage": False}, "a list")])
-def test_rows_without_what_is_to_be_learnt_are_refused(
+def test_rows_without_what_is_to_be_learned_are_refused(
     toy: ModuleType, base: str, tmp_path: Path, loss: dict[str, bool], needed: str
 ) -> None:
     rows = [toy.row(0, listed=False)] if "passage" in loss else [SarkRow(toy.ROWS[0].query, "", "", "", None, toy.ROWS[0].list, "q")]

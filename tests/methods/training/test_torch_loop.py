@@ -29,8 +29,8 @@ def step_of(parts: Mapping[str, Any]) -> Callable[[int], dict[str, float]]:
 
     def step(number: int) -> dict[str, float]:
         torch.manual_seed(number)
-        given = torch.randn(8, 3)
-        loss = (parts["right"](parts["left"](given)) - given.sum(1, keepdim=True)).pow(2).mean()
+        value = torch.randn(8, 3)
+        loss = (parts["right"](parts["left"](value)) - value.sum(1, keepdim=True)).pow(2).mean()
         loss.backward()
         return {"loss": float(loss.detach()), "size": 8.0}
 
@@ -42,12 +42,12 @@ def loop(folder: Path, options: LoopOptions = OPTIONS, identity: str = "same", *
     return Loop(parts, options, step_of(parts), folder, identity, Silent(), "this", **more)
 
 
-def weights(one: Loop) -> Any:
-    return torch.cat([parameter.detach().flatten() for parameter in one.parameters()])
+def weights(item: Loop) -> Any:
+    return torch.cat([parameter.detach().flatten() for parameter in item.parameters()])
 
 
-def lines(one: Loop) -> list[dict[str, float]]:
-    return [json.loads(line) for line in one.curve.read_text().splitlines()]
+def lines(item: Loop) -> list[dict[str, float]]:
+    return [json.loads(line) for line in item.curve.read_text().splitlines()]
 
 
 def scripted(figures: list[float]) -> Callable[[], dict[str, float]]:
@@ -59,19 +59,19 @@ def refuse(number: int) -> dict[str, float]:
     raise RuntimeError(f"step {number} is done")
 
 
-def cut(one: Loop, after: int) -> Loop:
+def cut(item: Loop, after: int) -> Loop:
     """Runs it until a step that is not reached."""
-    step = one.step
+    step = item.step
 
     def until(number: int) -> Any:
         if number == after:
             raise KeyboardInterrupt
         return step(number)
 
-    one.step = until
+    item.step = until
     with pytest.raises(KeyboardInterrupt):
-        one.run()
-    return one
+        item.run()
+    return item
 
 
 @pytest.mark.parametrize("after", [1, 3, 5, 11])
@@ -80,9 +80,9 @@ def test_training_cut_off_at_any_step_ends_with_the_same_weights_and_curve(after
     options = replace(OPTIONS, keep_best=keep)
 
     def made(name: str) -> Loop:
-        one = loop(tmp_path / name, options, validate=dict)
-        one.validate = lambda: {"f1": -abs(float(weights(one).sum()) - 2.0)}
-        return one
+        item = loop(tmp_path / name, options, validate=dict)
+        item.validate = lambda: {"f1": -abs(float(weights(item).sum()) - 2.0)}
+        return item
 
     whole = made("whole")
     whole.run()
@@ -95,32 +95,32 @@ def test_training_cut_off_at_any_step_ends_with_the_same_weights_and_curve(after
 
 @pytest.mark.slow
 def test_all_modules_learn_and_the_curve_holds_every_step(tmp_path: Path) -> None:
-    one = loop(tmp_path, replace(OPTIONS, steps=200, epoch=100))
-    before = [parameter.detach().clone() for parameter in one.parameters()]
-    figures = one.run()
-    assert all(not torch.equal(old, new) for old, new in zip(before, one.parameters(), strict=True))
-    found = lines(one)
-    assert [line["step"] for line in found] == list(range(200))
-    assert set(found[0]) == {"step", "loss", "size", "learning_rate", "gradient_norm"}
-    assert figures["loss"] == pytest.approx(sum(line["loss"] for line in found[100:]) / 100)
-    assert figures["loss"] < 0.7 * found[0]["loss"]
+    item = loop(tmp_path, replace(OPTIONS, steps=200, epoch=100))
+    before = [parameter.detach().clone() for parameter in item.parameters()]
+    figures = item.run()
+    assert all(not torch.equal(old, new) for old, new in zip(before, item.parameters(), strict=True))
+    results = lines(item)
+    assert [line["step"] for line in results] == list(range(200))
+    assert set(results[0]) == {"step", "loss", "size", "learning_rate", "gradient_norm"}
+    assert figures["loss"] == pytest.approx(sum(line["loss"] for line in results[100:]) / 100)
+    assert figures["loss"] < 0.7 * results[0]["loss"]
 
 
 def test_the_same_steps_by_hand_give_the_same_weights(tmp_path: Path) -> None:
     """Against a bare loop: rate, clipping and AdamW in the order in which they are used anywhere."""
-    one = loop(tmp_path, replace(OPTIONS, decayed="all", max_grad_norm=0.5))
-    one.run()
+    item = loop(tmp_path, replace(OPTIONS, decayed="all", max_grad_norm=0.5))
+    item.run()
     parts = modules()
     parameters = [p for part in parts.values() for p in part.parameters()]
-    optimiser = torch.optim.AdamW(parameters, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(parameters, weight_decay=0.01)
     step = step_of(parts)
     for number in range(12):
-        optimiser.param_groups[0]["lr"] = 0.05 * ((number + 1) / 3 if number < 3 else 1 - (number - 3) / 9)
-        optimiser.zero_grad()
+        optimizer.param_groups[0]["lr"] = 0.05 * ((number + 1) / 3 if number < 3 else 1 - (number - 3) / 9)
+        optimizer.zero_grad()
         step(number)
         torch.nn.utils.clip_grad_norm_(parameters, 0.5)
-        optimiser.step()
-    assert torch.allclose(weights(one), torch.cat([p.detach().flatten() for p in parameters]), atol=1e-6)
+        optimizer.step()
+    assert torch.allclose(weights(item), torch.cat([p.detach().flatten() for p in parameters]), atol=1e-6)
 
 
 def test_accelerate_changes_nothing_in_one_process_without_mixed_precision(tmp_path: Path) -> None:
@@ -151,47 +151,47 @@ def test_a_finished_training_is_not_repeated_and_forgets_its_points(tmp_path: Pa
 
 
 def test_the_result_is_what_the_best_validation_saw(tmp_path: Path) -> None:
-    for lowest, place in ((False, 1), (True, 2)):
+    for lowest, position in ((False, 1), (True, 2)):
         seen: list[Any] = []
-        one = loop(tmp_path / str(lowest), replace(OPTIONS, keep_best=KeepBest("f1", lowest)), validate=dict)
+        item = loop(tmp_path / str(lowest), replace(OPTIONS, keep_best=KeepBest("f1", lowest)), validate=dict)
         script = iter([0.5, 0.9, 0.1])
 
-        def validate(one: Loop = one, seen: list[Any] = seen, script: Any = script) -> dict[str, float]:
-            seen.append(weights(one).clone())
+        def validate(item: Loop = item, seen: list[Any] = seen, script: Any = script) -> dict[str, float]:
+            seen.append(weights(item).clone())
             return {"f1": next(script)}
 
-        one.validate = validate
-        figures = one.run()
-        assert torch.equal(weights(one), seen[place])
-        assert not torch.equal(seen[place], seen[0])
+        item.validate = validate
+        figures = item.run()
+        assert torch.equal(weights(item), seen[position])
+        assert not torch.equal(seen[position], seen[0])
         assert figures["f1"] == (0.1 if lowest else 0.9)
         assert len(list((tmp_path / str(lowest)).glob("best-*.pt"))) == 1
 
 
 def test_of_equal_validations_the_first_is_kept(tmp_path: Path) -> None:
-    one = loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")), validate=scripted([0.5, 0.5, 0.5]))
-    one.run()
+    item = loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")), validate=scripted([0.5, 0.5, 0.5]))
+    item.run()
     assert [path.name for path in tmp_path.glob("best-*.pt")] == ["best-3.pt"]
 
 
 def test_training_stops_when_patience_is_over(tmp_path: Path) -> None:
     options = replace(OPTIONS, steps=40, keep_best=KeepBest("f1", patience=2))
-    one = loop(tmp_path, options, validate=scripted([0.1, 0.7, 0.6, 0.7]))
-    figures = one.run()
+    item = loop(tmp_path, options, validate=scripted([0.1, 0.7, 0.6, 0.7]))
+    figures = item.run()
     assert figures["steps"] == 16
     assert figures["f1"] == 0.7
-    assert [line["step"] for line in lines(one) if "f1" in line] == [3, 7, 11, 15]
+    assert [line["step"] for line in lines(item) if "f1" in line] == [3, 7, 11, 15]
     again = loop(tmp_path, options, validate=scripted([]))
     assert again.run() == figures
 
 
 def test_validation_sees_modules_without_dropout_and_steps_with_it(tmp_path: Path) -> None:
-    one = loop(tmp_path)
-    step, right = one.step, one.modules["right"]
-    one.step = lambda number: {**step(number), "dropout": float(right.training)}
-    one.validate = lambda: {"f1": 0.0, "dropout": float(right.training)}
-    one.run()
-    assert {("f1" in line, line["dropout"]) for line in lines(one)} == {(False, 1.0), (True, 0.0)}
+    item = loop(tmp_path)
+    step, right = item.step, item.modules["right"]
+    item.step = lambda number: {**step(number), "dropout": float(right.training)}
+    item.validate = lambda: {"f1": 0.0, "dropout": float(right.training)}
+    item.run()
+    assert {("f1" in line, line["dropout"]) for line in lines(item)} == {(False, 1.0), (True, 0.0)}
 
 
 def test_points_of_adapters_hold_only_what_is_trained(tmp_path: Path) -> None:
@@ -213,16 +213,16 @@ def test_only_matrices_decay_unless_all_are_asked_for() -> None:
     parameters = [torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))]
     some = replace(OPTIONS, weight_decay=0.3)
     for options, expected in ((some, {2: 0.3, 1: 0.0}), (replace(some, decayed="all"), {2: 0.3, 1: 0.3})):
-        optimiser = adamw(parameters, options)
-        found = {p.dim(): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
-        assert found == expected
+        optimizer = adamw(parameters, options)
+        results = {p.dim(): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+        assert results == expected
 
 
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
-    one = loop(tmp_path)
-    one.step = lambda number: {"loss": float("nan")}
+    item = loop(tmp_path)
+    item.step = lambda number: {"loss": float("nan")}
     with pytest.raises(Broke, match="step 0 of this is nan"):
-        one.run()
+        item.run()
 
 
 def test_the_rate_rises_to_its_peak_and_falls_along_a_cosine() -> None:

@@ -21,7 +21,7 @@ WORDS = st.text("abcdefgh ±", min_size=1, max_size=18).map(str.strip).filter(bo
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
     count = draw(st.integers(2, 9))
-    heads = [f"{place}{draw(WORDS)}" for place in range(count)]
+    heads = [f"{position}{draw(WORDS)}" for position in range(count)]
     return heads, draw(st.lists(st.lists(WORDS, min_size=count, max_size=count), min_size=1, max_size=4))
 
 

@@ -38,7 +38,7 @@ def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
     (size,) = [finding for finding in red["findings"] if finding["status"] == "red"]
     assert f"{QUESTIONS}, the card says 7,405" in size["detail"]
     assert "--partial" in size["detail"]
-    assert command.shown("check", "hotpotqa:dev", "--set", f"path={native}", "--partial")["colour"] == "green"
+    assert command.shown("check", "hotpotqa:dev", "--set", f"path={native}", "--partial")["color"] == "green"
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_files_that_changed_since_they_were_recorded_are_red(command, native, tm
     copy.write_bytes(native.read_bytes())
     check = ("check", "hotpotqa:dev", "--set", f"path={copy}", "--partial")
     command.shown(*check, "-o", records)
-    assert command.shown(*check, "--against", records)["colour"] == "green"
+    assert command.shown(*check, "--against", records)["color"] == "green"
     copy.write_bytes(native.read_bytes() + b"\n")
     result = command.data(*check, "--against", records)
     assert result.exit_code == 1
@@ -62,16 +62,16 @@ def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native
     assert result.exit_code == 1
     assert "field 'question' is missing" in " ".join(result.stdout.split())
     (split,) = command.shown("check", "hotpotqa:dev", "--partial", "--set", f"path={bad}", "--set", "skip_bad=true")["splits"]
-    assert split["colour"] == "yellow"
+    assert split["color"] == "yellow"
 
 
 @pytest.mark.slow
 def test_all_checks_what_is_here_and_says_what_it_skips(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
-    found = command.shown("check", "--all", "--partial")
-    assert [split["reference"] for split in found["splits"]] == ["hotpotqa/distractor:dev"]
-    assert any("not on this machine" in reason for reason in found["skipped"])
-    assert any("worlds: made here" in reason for reason in found["skipped"])
+    result = command.shown("check", "--all", "--partial")
+    assert [split["reference"] for split in result["splits"]] == ["hotpotqa/distractor:dev"]
+    assert any("not on this machine" in reason for reason in result["skipped"])
+    assert any("worlds: made here" in reason for reason in result["skipped"])
 
 
 @pytest.mark.slow
@@ -85,9 +85,9 @@ def test_questions_of_one_split_that_are_nearly_in_another_are_found(command, na
         row["question"] = row["question"] + " Tell" if number < 2 else f"Something other {number} altogether?"
     (folder / "hotpot_train_v1.1.json").write_text(json.dumps(rows))
     monkeypatch.setenv("RAGMETER_DATA", str(folder.parent))
-    for asked in (("--all",), ("hotpotqa:dev", "hotpotqa:train"), ("hotpotqa:dev+train",)):
-        found = command.shown("check", *asked, "--partial", "--alike", "0.6")
-        (pairs,) = [f for split in found["splits"] for f in split["findings"] if "nearly" in f["name"]]
+    for query in (("--all",), ("hotpotqa:dev", "hotpotqa:train"), ("hotpotqa:dev+train",)):
+        result = command.shown("check", *query, "--partial", "--alike", "0.6")
+        (pairs,) = [f for split in result["splits"] for f in split["findings"] if "nearly" in f["name"]]
         assert pairs["detail"] == f"2 of {QUESTIONS} are"
         assert pairs["status"] == "yellow"
 
@@ -101,22 +101,22 @@ def test_check_wants_references_or_all_and_not_both(command):
 
 def test_generated_worlds_are_green(command):
     (world,) = command.shown("check", "worlds/multihop:test", "--set", "questions=12")["splits"]
-    assert world["colour"] == "green"
+    assert world["color"] == "green"
 
 
 def test_a_setting_that_generated_data_declare_must_apply(command, monkeypatch):
     checks = [Check("setting a applies", True), Check("setting b applies", False, "it lacks something")]
     monkeypatch.setattr(conformance, "check_settings", lambda benchmark: checks)
     (world,) = command.shown("check", "worlds/multihop:test", "--set", "questions=12", code=1)["splits"]
-    assert [one["name"] for one in world["findings"] if one["status"] == "red"] == ["setting b applies"]
+    assert [item["name"] for item in world["findings"] if item["status"] == "red"] == ["setting b applies"]
 
 
 @pytest.mark.slow
 def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
-    found = command.shown("check", "--all", "--partial")
-    assert {split["reference"]: split["colour"] for split in found["splits"] if split["colour"] != "green"} == {}
-    families = {split["reference"].partition(":")[0].partition("/")[0] for split in found["splits"]}
+    result = command.shown("check", "--all", "--partial")
+    assert {split["reference"]: split["color"] for split in result["splits"] if split["color"] != "green"} == {}
+    families = {split["reference"].partition(":")[0].partition("/")[0] for split in result["splits"]}
     assert families >= {"hotpotqa", "2wikimultihopqa", "musique", "nq", "longbench", "ultradomain", "webqsp", "cwq"}
 
 
@@ -125,13 +125,13 @@ def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatc
 
 @pytest.mark.slow
 def test_stats_count_and_measure(command, native):
-    found = command.shown("stats", "hotpotqa:dev", "--set", f"path={native}")
+    result = command.shown("stats", "hotpotqa:dev", "--set", f"path={native}")
     benchmark = load("hotpotqa:dev", {"path": str(native)})
-    assert found["counts"]["questions"] == QUESTIONS
-    assert found["counts"]["passages"] == len(benchmark.corpus)
-    assert found["words"]["questions"]["n"] == QUESTIONS
-    assert found["per_question"]["candidates"]["quantiles"]["1"] == 10
-    assert sum(found["types"].values()) == QUESTIONS
+    assert result["counts"]["questions"] == QUESTIONS
+    assert result["counts"]["passages"] == len(benchmark.corpus)
+    assert result["words"]["questions"]["n"] == QUESTIONS
+    assert result["per_question"]["candidates"]["quantiles"]["1"] == 10
+    assert sum(result["types"].values()) == QUESTIONS
     text = command.data("stats", "hotpotqa:dev", "--set", f"path={native}").stdout
     assert "passages" in text
     assert "█" not in text
@@ -176,19 +176,19 @@ def test_a_plot_that_cannot_be_drawn_says_what_can(command, native, tmp_path, mo
 
 
 def test_sample_prints_records_with_their_gold_marked(command, native):
-    found = command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
-    assert found == command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
-    assert len(found) == 2
-    assert found != command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 4)
+    results = command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
+    assert results == command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
+    assert len(results) == 2
+    assert results != command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 4)
     text = " ".join(command.data("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3).stdout.split())
-    for record in found:
+    for record in results:
         assert record["question"] in text
         assert record["answers"][0] in text
         gold = [passage for passage in record["passages"] if passage["gold"]]
         assert {passage["id"] for passage in gold} == set(record["evidence"])
         for passage in gold:
             assert f"gold {passage['title']}:" in text
-    assert text.count("gold ") >= sum(len(record["evidence"]) for record in found)
+    assert text.count("gold ") >= sum(len(record["evidence"]) for record in results)
     assert f"2 of {QUESTIONS}" in text
 
 
@@ -205,9 +205,9 @@ def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path
     again = command.shown("build-corpus", dump, "-o", target)
     assert again["was_there"]
     assert again["fingerprint"] == built["fingerprint"]
-    told = command.data("build-corpus", dump, "-o", tmp_path / "other")
-    assert "30 passages" in told.stdout
-    assert "built" in told.stdout
+    reported = command.data("build-corpus", dump, "-o", tmp_path / "other")
+    assert "30 passages" in reported.stdout
+    assert "built" in reported.stdout
 
 
 @pytest.mark.slow
@@ -237,26 +237,26 @@ def test_overlap_reports_every_question_and_where_it_was_found(command, native, 
     train.write_text("".join(json.dumps({"prompt": row["question"]}) + "\n" for row in rows[:3]))
     query = ("overlap", "--train", train, "--eval", "hotpotqa:dev", "--set", f"path={native}")
     output = tmp_path / "overlaps.csv"
-    found = command.shown(*query, "--output", output)
-    (summary,) = found["summary"]["sets"]
+    result = command.shown(*query, "--output", output)
+    (summary,) = result["summary"]["sets"]
     assert (summary["questions"], summary["question_all"]) == (QUESTIONS, 3)
-    assert [one["first"] for one in found["questions"][:3]] == [f"{train}:{line}" for line in (1, 2, 3)]
+    assert [item["first"] for item in result["questions"][:3]] == [f"{train}:{line}" for line in (1, 2, 3)]
     lines = output.read_text().splitlines()
     assert lines[0].startswith("reference,question_id,question,words,whole,share,first,question_found")
     assert len(lines) == QUESTIONS + 1
     for name in ("o.json", "o.jsonl"):
         command.shown(*query, "--output", tmp_path / name)
     as_lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert as_lines == json.loads((tmp_path / "o.json").read_text()) == found["questions"]
-    told = command.data(*query).stdout
-    assert "fewer than 13 words" in " ".join(told.split())
-    assert told.count("100%") == 3
+    assert as_lines == json.loads((tmp_path / "o.json").read_text()) == result["questions"]
+    reported = command.data(*query).stdout
+    assert "fewer than 13 words" in " ".join(reported.split())
+    assert reported.count("100%") == 3
 
 
 @pytest.mark.slow
 def test_overlap_refuses_what_it_cannot_read_or_write(command, native, tmp_path):
-    asked = ("--eval", "hotpotqa:dev", "--set", f"path={native}")
-    assert "no such training file" in command.refused("overlap", "--train", tmp_path / "no", *asked).what
+    queries = ("--eval", "hotpotqa:dev", "--set", f"path={native}")
+    assert "no such training file" in command.refused("overlap", "--train", tmp_path / "no", *queries).what
     train = tmp_path / "t.txt"
     train.write_text("x")
-    assert ".csv" in command.refused("overlap", "--train", train, *asked, "--output", tmp_path / "o.xml").what
+    assert ".csv" in command.refused("overlap", "--train", train, *queries, "--output", tmp_path / "o.xml").what

@@ -37,7 +37,7 @@ def native(command, tmp_path_factory) -> Path:
 @pytest.fixture
 def rows(native) -> bytes:
     """The same in the hub's rows."""
-    found = []
+    results = []
     for record in records(native):
         fields = dict(record.fields)
         facts, context = fields["supporting_facts"], fields["context"]
@@ -46,8 +46,8 @@ def rows(native) -> bytes:
             "supporting_facts": {"title": [title for title, _ in facts], "sent_id": [number for _, number in facts]},
             "context": {"title": [title for title, _ in context], "sentences": [texts for _, texts in context]},
         }
-        found.append(json.dumps(fields))
-    return "\n".join(found).encode() + b"\n"
+        results.append(json.dumps(fields))
+    return "\n".join(results).encode() + b"\n"
 
 
 @pytest.fixture
@@ -62,20 +62,20 @@ def server(rows):
 def test_the_bare_noun_lists_every_dataset_with_license_sizes_and_availability(command):
     listed = command.shown()
     assert listed == command.shown("list")
-    assert [one["id"] for one in listed] == [entry.id for entry in DATASETS]
-    by_id = {one["id"]: one for one in listed}
-    assert {place["state"] for place in by_id["worlds"]["here"]} == {"made here"}
-    assert {place["state"] for place in by_id["hotpotqa"]["here"]} == {"absent"}
+    assert [item["id"] for item in listed] == [entry.id for entry in DATASETS]
+    by_id = {item["id"]: item for item in listed}
+    assert {position["state"] for position in by_id["worlds"]["here"]} == {"made here"}
+    assert {position["state"] for position in by_id["hotpotqa"]["here"]} == {"absent"}
     shown = command.data().stdout
     for entry in DATASETS:
         assert entry.id in shown
-        assert entry.card.licence.split()[0] in shown
+        assert entry.card.license.split()[0] in shown
 
 
 @pytest.mark.slow
 def test_show_says_where_each_split_would_be_read_from_now(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
-    here = {place["reference"]: place for place in command.shown("list", "hotpotqa")["here"]}
+    here = {position["reference"]: position for position in command.shown("list", "hotpotqa")["here"]}
     assert here["hotpotqa/distractor:dev"]["state"] == "local"
     assert here["hotpotqa/distractor:dev"]["paths"] == [str(native)]
     assert here["hotpotqa/distractor:dev"]["questions"] == 7405
@@ -95,9 +95,9 @@ def test_a_name_alone_shows_the_dataset(command):
 
 def test_a_subset_is_shown_with_its_own_splits_and_settings(command):
     shown = command.shown("worlds/long:test")
-    assert [place["reference"] for place in shown["here"]] == [f"worlds/long:{split}" for split in ("train", "validation", "test")]
+    assert [position["reference"] for position in shown["here"]] == [f"worlds/long:{split}" for split in ("train", "validation", "test")]
     assert (shown["subsets"], shown["settings"][0], shown["subset_settings"]) == (["long"], "document", {})
-    assert len({place["reference"].partition(":")[0] for place in command.shown("worlds")["here"]}) > 1
+    assert len({position["reference"].partition(":")[0] for position in command.shown("worlds")["here"]}) > 1
     assert "multihop" in command.refused("worlds/multhop").try_this
 
 
@@ -114,11 +114,11 @@ def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, m
     for name in ("hotpot_dev_distractor_a.json", "hotpot_dev_distractor_b.json"):
         (folder / name).write_bytes(native.read_bytes())
     monkeypatch.setenv("RAGMETER_DATA", str(folder.parent))
-    (dev,) = [one for one in command.shown("list", "hotpotqa")["here"] if one["reference"] == "hotpotqa/distractor:dev"]
+    (dev,) = [item for item in command.shown("list", "hotpotqa")["here"] if item["reference"] == "hotpotqa/distractor:dev"]
     assert dev["state"] == "unclear"
     assert "several files" in dev["said"]
     result = command.shown("check", "hotpotqa:dev", code=1)
-    assert result["splits"][0]["colour"] == "red"
+    assert result["splits"][0]["color"] == "red"
 
 
 # --- download -------------------------------------------------------------------------------------------------------
@@ -127,17 +127,17 @@ def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, m
 @pytest.mark.slow
 def test_fetch_names_files_sizes_hashes_and_the_commit_and_then_they_are_cached(command, server, rows, tmp_path):
     with server.as_hub(tmp_path):
-        (one,) = command.shown("download", "hotpotqa:dev", "--revision", "main")
-        (file,) = one["files"]
+        (item,) = command.shown("download", "hotpotqa:dev", "--revision", "main")
+        (file,) = item["files"]
         assert file["bytes"] == len(rows)
         assert file["sha256"] == file_sha256(Path(file["path"]))
-        assert one["revision"] == server.repositories["datasets"][hotpotqa.CARD.hub_id].branches["main"]
-        assert not one["pinned"]
-        (again,) = command.shown("download", "hotpotqa:dev", "--revision", one["revision"])
+        assert item["revision"] == server.repositories["datasets"][hotpotqa.CARD.hub_id].branches["main"]
+        assert not item["pinned"]
+        (again,) = command.shown("download", "hotpotqa:dev", "--revision", item["revision"])
         assert again["pinned"]
-        told = command.data("download", "hotpotqa:dev", "--revision", "main", "-q")
-        assert f"{file['sha256']}  {file['name']}" in told.stdout
-        assert f"--revision {one['revision']}" in " ".join(told.stderr.split())
+        reported = command.data("download", "hotpotqa:dev", "--revision", "main", "-q")
+        assert f"{file['sha256']}  {file['name']}" in reported.stdout
+        assert f"--revision {item['revision']}" in " ".join(reported.stderr.split())
 
 
 @pytest.mark.slow
@@ -146,13 +146,13 @@ def test_show_knows_what_the_cache_holds_of_the_pinned_commit(command, server, t
     repository = server.repositories["datasets"][card.hub_id]
     repository.commits[card.revision] = repository.commits[repository.branches["main"]]
     with server.as_hub(tmp_path):
-        assert {place["state"] for place in command.shown("list", "hotpotqa")["here"]} == {"absent"}
+        assert {position["state"] for position in command.shown("list", "hotpotqa")["here"]} == {"absent"}
         command.shown("download", "hotpotqa:dev")
-        states = {place["reference"]: place["state"] for place in command.shown("list", "hotpotqa")["here"]}
+        states = {position["reference"]: position["state"] for position in command.shown("list", "hotpotqa")["here"]}
         assert states.pop("hotpotqa/distractor:dev") == "cached"
         assert set(states.values()) == {"absent"}
         (verified,) = command.shown("check", "hotpotqa:dev", "--partial")["splits"]
-        assert (verified["state"], verified["colour"], verified["questions"]) == ("cached", "green", QUESTIONS)
+        assert (verified["state"], verified["color"], verified["questions"]) == ("cached", "green", QUESTIONS)
 
 
 @pytest.mark.slow
@@ -196,9 +196,9 @@ def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path)
 
         constants.HF_HUB_OFFLINE = False
         (online,) = command.shown("download", "hotpotqa:dev", "--revision", "main")
-        asked = server.requests.total()
+        query = server.requests.total()
         assert command.shown("download", "hotpotqa:dev", "--revision", "main", "--offline") == [online]
-        assert server.requests.total() == asked
+        assert server.requests.total() == query
 
 
 def test_offline_is_an_option_of_running_too(server, tmp_path, call):
@@ -245,19 +245,19 @@ def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told
     with HubServer({hotpotqa.CARD.hub_id: Repository(files)}).as_hub(tmp_path / "home"):
         (split,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--set", MAIN).stdout)["splits"]
         (partial,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--partial", "--set", MAIN).stdout)["splits"]
-    (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
-    assert found["status"] == status
-    assert found["detail"].startswith(says)
-    (found,) = [one for one in partial["findings"] if one["name"] == "as many records as the repository states"]
-    assert found["status"] == ("note" if stated > QUESTIONS else status)
+    (result,) = [item for item in split["findings"] if item["name"] == "as many records as the repository states"]
+    assert result["status"] == status
+    assert result["detail"].startswith(says)
+    (result,) = [item for item in partial["findings"] if item["name"] == "as many records as the repository states"]
+    assert result["status"] == ("note" if stated > QUESTIONS else status)
 
 
 @pytest.mark.slow
 def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server, tmp_path):
     with server.as_hub(tmp_path / "home"):
         (split,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--set", MAIN).stdout)["splits"]
-    (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
-    assert (found["status"], found["detail"][:12]) == ("note", "not checked:")
+    (result,) = [item for item in split["findings"] if item["name"] == "as many records as the repository states"]
+    assert (result["status"], result["detail"][:12]) == ("note", "not checked:")
 
 
 # --- as a command -------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_errors_are_shown_as_of_all_commands(tmp_path, call, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     done = call("data", "check", "hotpotqa:dev", "--offline", "--json")
     assert done.code == 1
-    assert json.loads(done.out)["colour"] == "red"
+    assert json.loads(done.out)["color"] == "red"
 
 
 def test_help_lists_the_commands(call):

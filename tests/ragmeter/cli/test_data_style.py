@@ -49,8 +49,8 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with WorldTruth.of(REF).server().running() as found:
-        yield found
+    with WorldTruth.of(REF).server().running() as result:
+        yield result
 
 
 def at(url: str, *roles: str) -> list[str]:
@@ -75,18 +75,18 @@ def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command,
                *at(url, "style", "content"), "--validate", "style", "--validate", "content=content"]  # fmt: skip
     done = ragmeter(*command, "--json")
     assert done.code == 0, done.err
-    said = json.loads(done.out)
+    response = json.loads(done.out)
     candidates = {c for question in load(REF).limited(ASKED).questions for c in question.candidates or ()}
-    assert said["asked"] == 2 * len(candidates)
-    for row in said["styles"]:
+    assert response["asked"] == 2 * len(candidates)
+    for row in response["styles"]:
         assert row["at_first_try"] + row["after_more_tries"] + row["given_up"] == len(candidates)
-    estimate = said["estimate"]
+    estimate = response["estimate"]
     assert estimate["calls"] == 2 * len(candidates)
     # A judge of style is shown the informal texts alone, the judge of content all.
     assert estimate["judging_calls"] == 3 * len(candidates)
     pairs = load_pairs(file)
     assert pairs.styles == ("informal", "humor")
-    assert len(pairs) == said["pairs"]
+    assert len(pairs) == response["pairs"]
 
 
 @pytest.mark.slow
@@ -112,9 +112,9 @@ def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp
         options = [*at(url), "--set", "tries=2", "--validate", "entities=1"]
         done = ragmeter("data", "restyle", REF, "-o", str(file), "--style", "informal", *SIZE, *options)
     assert done.code == 0, done.err
-    rows = {one.key[1:]: one for one in read_pairs(file)}.values()
-    given_up = sum(one.told is None for one in rows)
-    tries = sum(len(one.failed) for one in rows)
+    rows = {pair.key[1:]: pair for pair in read_pairs(file)}.values()
+    given_up = sum(row.told is None for row in rows)
+    tries = sum(len(row.failed) for row in rows)
     assert given_up
     shown = next(line.split() for line in done.out.splitlines() if line.startswith("informal"))
     assert int(shown[-1]) == given_up
@@ -135,8 +135,8 @@ def test_what_was_given_up_is_asked_for_again_on_request(ragmeter: Command, url:
     file.write_text("\n".join(lines) + "\n", "utf-8")
     left = json.loads(ragmeter(*command, "--json").out)
     assert (left["asked"], left["styles"][0]["given_up"]) == (0, 1)
-    told = json.loads(ragmeter(*command, "--retry-failed", "--json").out)
-    assert (told["asked"], told["styles"][0]["given_up"]) == (1, 0)
+    rendering = json.loads(ragmeter(*command, "--retry-failed", "--json").out)
+    assert (rendering["asked"], rendering["styles"][0]["given_up"]) == (1, 0)
 
 
 def test_candidates_may_come_from_a_retriever(ragmeter: Command, tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_candidates_may_come_from_a_retriever(ragmeter: Command, tmp_path: Path)
     setting = ("--setting", "corpus(retriever=bm25,n=4)")
     by_rule(ragmeter, file, *setting)
     per_question = {}
-    for one in read_pairs(file):
-        per_question.setdefault(one.question, set()).add(one.formal.id)
-    assert [len(found) for found in per_question.values()] == [4] * ASKED
+    for pair in read_pairs(file):
+        per_question.setdefault(pair.question, set()).add(pair.formal.id)
+    assert [len(result) for result in per_question.values()] == [4] * ASKED
     command = ["data", "mix", REF, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(mixed)]
     done = ragmeter(*command, *setting, "--json")
     assert done.code == 0, done.err
@@ -180,16 +180,16 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path) ->
         while time.monotonic() < deadline and not (stopped.exists() and stopped.read_bytes().count(b"\n") > lines):
             time.sleep(0.05)
         os.kill(process.pid, how)
-        _, said = process.communicate(timeout=60)
-        return process.returncode, said
+        _, response = process.communicate(timeout=60)
+        return process.returncode, response
 
     with OpenAIServer("m", slowly).running() as url:
         stop(url, signal.SIGKILL, 1)
         killed = stopped.read_bytes().count(b"\n")
-        code, said = stop(url, signal.SIGINT, killed)
+        code, response = stop(url, signal.SIGINT, killed)
         kept = stopped.read_bytes().count(b"\n")
         assert code == 130
-        assert "interrupted; everything finished is kept: the same command goes on" in said
+        assert "interrupted; everything finished is kept: the same command goes on" in response
         assert subprocess.run(_slow(url, calm, tmp_path / "two"), check=False).returncode == 0
         whole = calm.read_bytes()
         assert 1 < killed < kept < whole.count(b"\n"), "it was not stopped in the middle"
@@ -207,10 +207,10 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
     assert done.code == 0, done.err
     rows = {row["measure"]: row for row in json.loads(done.out)["measures"]}
     pairs = list(load_pairs(file))
-    kept = entity_preservation_of_pairs([one.formal.text for one in pairs], [one.told.text for one in pairs])
+    kept = entity_preservation_of_pairs([pair.formal.text for pair in pairs], [pair.told.text for pair in pairs])
     assert rows["entities"]["n"] == len(pairs)
     assert rows["entities"]["value"] == pytest.approx(float(np.mean(kept)))
-    assert rows["entities"]["passages"] == len({one.formal.id for one in pairs})
+    assert rows["entities"]["passages"] == len({pair.formal.id for pair in pairs})
     assert rows["answer_kept"]["n"] + rows["answer_kept"]["missing"] == len(pairs)
     for row in rows.values():
         assert row["low"] <= row["value"] <= row["high"]
@@ -230,9 +230,9 @@ def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_p
     assert ragmeter(*command).code == 0
     expected = styled(load(REF).limited(ASKED), load_pairs(file), {"informal": 0.3}, seed=5)
     read = load("sark", {"path": str(mixed)})
-    for one, other in zip(read.questions, expected.questions, strict=True):
-        assert one.text == other.text
-        mine, theirs = read.corpus.get(one.candidates or ()), expected.corpus.get(other.candidates or ())
+    for item, other in zip(read.questions, expected.questions, strict=True):
+        assert item.text == other.text
+        mine, theirs = read.corpus.get(item.candidates or ()), expected.corpus.get(other.candidates or ())
         assert [passage.text for passage in mine] == [passage.text for passage in theirs]
     assert ragmeter(*command).code == 2
     assert ragmeter(*command, "--overwrite").code == 0
@@ -246,22 +246,22 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
     more = [*(["--setting", setting] if setting else []), *(["--passages", str(passages)] if passages else [])]
     done = ragmeter("data", "style-export", REF, "-o", str(file), *SIZE, *more, "--json")
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert (said["records"], said["candidates"], said["notes"]) == (ASKED, ASKED * size, [])
+    response = json.loads(done.out)
+    assert (response["records"], response["candidates"], response["notes"]) == (ASKED, ASKED * size, [])
     base = load(REF).limited(ASKED)
     if setting:
-        base = in_setting(Setting.parse(setting), base, Services(artefacts=tmp_path / "artefacts"))
+        base = in_setting(Setting.parse(setting), base, Services(artifacts=tmp_path / "artifacts"))
     again = load("sark:test", {"path": str(file)})
     for before, after in zip(base.questions, again.questions, strict=True):
         assert (after.text, after.answers) == (before.text, before.golds)
-        expected = [(one.title, one.text) for one in base.corpus.get((before.candidates or ())[:passages])]
-        assert [(one.title, one.text) for one in again.corpus.get(after.candidates or ())] == expected
+        expected = [(item.title, item.text) for item in base.corpus.get((before.candidates or ())[:passages])]
+        assert [(item.title, item.text) for item in again.corpus.get(after.candidates or ())] == expected
     # What was exported is what `rewrite` and `styled` begin with.
     pairs = tmp_path / "pairs.jsonl"
-    told = ragmeter(
+    rendering = ragmeter(
         "data", "restyle", "sark:test", "-o", str(pairs), "--set", f"data.path={file}", "--style", "informal", "--rewriter", "rule", "-q"
     )
-    assert told.code == 0, told.err
+    assert rendering.code == 0, rendering.err
     mixed = styled(again, load_pairs(pairs), informal=1.0)
     assert {q.metadata["styled"]["counts"]["informal"] for q in mixed.questions} == {size}
     in_the_way = ragmeter("data", "style-export", REF, "-o", str(file), *SIZE)
@@ -285,10 +285,10 @@ def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp
     done = ragmeter(*command)
     assert done.code == 0, done.err
     assert "2 records of nq" in done.out
-    for said in ("earlier one: 1 question", "without a candidate: 1 question", "fewer than 2 candidates: 1 question"):
-        assert said in done.err
+    for response in ("earlier one: 1 question", "without a candidate: 1 question", "fewer than 2 candidates: 1 question"):
+        assert response in done.err
     again = load("sark:test", {"path": str(file)})
-    assert [(one.text, len(one.candidates or ())) for one in again.questions] == [("a?", 2), ("c?", 1)]
+    assert [(question.text, len(question.candidates or ())) for question in again.questions] == [("a?", 2), ("c?", 1)]
     none = ragmeter(*command[:-2], "--overwrite", "--limit", "1", "--setting", "corpus")
     assert none.code == 2
     assert "no list of candidates" in none.err
@@ -301,8 +301,8 @@ def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Comm
     command = ["data", "style-pairs", str(texts), "-o", str(file), "--field", "formal=v.KJV", "--field", "bbe=v.BBE"]
     done = ragmeter(*command, "--question", "q", "--by", "translators", "--json")
     assert (done.code, json.loads(done.out)["styles"]) == (0, {"bbe": 1})
-    (one,) = load_pairs(file)
-    assert (one.question, one.formal.text, one.told.text, one.by) == ("a", "Let there be light.", "Light!", "translators")
+    (item,) = load_pairs(file)
+    assert (item.question, item.formal.text, item.told.text, item.by) == ("a", "Let there be light.", "Light!", "translators")
 
 
 def test_all_fields_that_a_record_lacks_are_named_at_once(ragmeter: Command, tmp_path: Path) -> None:
@@ -321,8 +321,8 @@ def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Pat
     files = [str(tmp_path / f"{name}.jsonl") for name in ("formal", "told")]
     done = ragmeter("data", "style-pairs", *files, "--style", "humor", "-o", str(tmp_path / "pairs.jsonl"))
     assert done.code == 0, done.err
-    (one,) = load_pairs(tmp_path / "pairs.jsonl")
-    assert (one.style, one.formal.text, one.told.text) == ("humor", "The mill burned.", "Wow, the mill burned!")
+    (item,) = load_pairs(tmp_path / "pairs.jsonl")
+    assert (item.style, item.formal.text, item.told.text) == ("humor", "The mill burned.", "Wow, the mill burned!")
 
 
 # -- names --
@@ -397,10 +397,10 @@ def test_what_is_not_right_is_said_with_its_place_and_a_remedy(
     (tmp_path / "other.jsonl").write_text('{"some": "thing"}\n', "utf-8")
     done = ragmeter(*arguments.replace("{tmp}", str(tmp_path)).split(), "--json")
     assert done.code == 2, done.err
-    said = json.loads(done.err.splitlines()[-1])["error"]
-    assert what in said["what"] + str(said["where"])
-    assert where.replace("{tmp}", str(tmp_path)) in str(said["where"])
-    assert remedy in str(said["try"])
+    response = json.loads(done.err.splitlines()[-1])["error"]
+    assert what in response["what"] + str(response["where"])
+    assert where.replace("{tmp}", str(tmp_path)) in str(response["where"])
+    assert remedy in str(response["try"])
     assert not (tmp_path / "p.jsonl").exists(), "nothing is begun by a command that is refused"
 
 

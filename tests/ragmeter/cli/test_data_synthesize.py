@@ -51,8 +51,8 @@ def synthesize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             main()
-        said = capsys.readouterr()
-        return Done(int(caught.value.code or 0), said.out, said.err)
+        response = capsys.readouterr()
+        return Done(int(caught.value.code or 0), response.out, response.err)
 
     return call
 
@@ -64,8 +64,8 @@ def truth() -> WorldTruth:
 
 @pytest.fixture
 def url(truth: WorldTruth) -> Iterator[str]:
-    with truth.server().running() as found:
-        yield found
+    with truth.server().running() as result:
+        yield result
 
 
 def at(url: str) -> list[str]:
@@ -85,8 +85,8 @@ def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_show
     rows = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
     assert len({row.document for row in rows}) == 4
     kept = json.loads((tmp_path / "rows.statistics.json").read_text("utf-8"))
-    assert sum(one["documents"] for one in kept["types"].values()) == len(rows)
-    pairs = sum(one["pairs"] for one in kept["types"].values())
+    assert sum(item["documents"] for item in kept["types"].values()) == len(rows)
+    pairs = sum(item["pairs"] for item in kept["types"].values())
     assert pairs == sum(len(row.answers) for row in rows)
 
     again = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--json")
@@ -114,10 +114,10 @@ def test_worlds_need_no_model(synthesize: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(REF, "-o", str(file), *SMALL, "--by", "worlds", "--json")
     assert done.code == 0, done.err
-    found = json.loads(done.out)["types"]
-    assert found["simple"]["documents"] == found["paraphrase"]["documents"] == 4
+    result = json.loads(done.out)["types"]
+    assert result["simple"]["documents"] == result["paraphrase"]["documents"] == 4
     rows = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
-    assert len(rows) == sum(one["documents"] for one in found.values())
+    assert len(rows) == sum(item["documents"] for item in result.values())
 
 
 def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         (["worlds/multihop:test", "-o", "OUT", "--set", "model=m", "--set", "key_variable=null"], "test split"),
         (["worlds/multihop:test", "-o", "OUT", "--by", "worlds"], "test split"),
@@ -152,11 +152,11 @@ def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> No
         ([REF, "-o", "OUT", "--by", "worlds", "--set", "model=m"], "no model"),
     ],
 )
-def test_what_cannot_be_done_is_said(synthesize: Command, tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_done_is_said(synthesize: Command, tmp_path: Path, arguments: list[str], response: str) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(*[str(file) if word == "OUT" else word for word in arguments])
     assert done.code == 2
-    assert said in " ".join(done.err.split())
+    assert response in " ".join(done.err.split())
     assert not file.exists()
 
 
@@ -180,10 +180,10 @@ def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesize: Co
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_and_asks_nothing_twice(truth: WorldTruth, tmp_path: Path) -> None:
-    asked: Counter[str] = Counter()
+    queries: Counter[str] = Counter()
 
     def slowly(request: ChatRequest) -> Written:
-        asked[request.prompt] += 1
+        queries[request.prompt] += 1
         time.sleep(0.01)
         return truth.respond(request)
 
@@ -193,15 +193,15 @@ def test_a_run_that_was_killed_goes_on_and_asks_nothing_twice(truth: WorldTruth,
                    str(tmp_path / "store"), "--quiet", *at(url), "--set", "documents_at_once=1"]  # fmt: skip
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and asked.total() < 15:
+        while time.monotonic() < deadline and queries.total() < 15:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
-        before = asked.total()
+        before = queries.total()
         assert not file.exists()
         assert subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
-    assert 15 <= before < asked.total()
-    del asked[PREFLIGHT]
+    assert 15 <= before < queries.total()
+    del queries[PREFLIGHT]
     # With one call in flight at a time, the kill can have cost that one.
-    assert sum(number - 1 for number in asked.values()) <= 1
+    assert sum(number - 1 for number in queries.values()) <= 1
     assert scp_rows("clara_stages/pretraining:train", options={"path": str(file)})

@@ -73,7 +73,7 @@ def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_t
     references: dict[str, list[str]] = {}
 
     def run(experiment: experiments.Experiment, *_: Any) -> tuple[int, dict[str, Any]]:
-        references[experiment.name] = [str(one.reference) for one in experiment.benchmarks]
+        references[experiment.name] = [str(benchmark.reference) for benchmark in experiment.benchmarks]
         if experiment.name == "demo-real":
             raise UserError("this record cannot be read")
         return 1, {}
@@ -98,9 +98,9 @@ def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypat
 @pytest.mark.slow
 def test_it_says_what_comes_and_how_far_it_is(monkeypatch: pytest.MonkeyPatch, called: Callable[..., Any]) -> None:
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
-    said = " ".join(called().err.split())
-    assert "4 parts: demo, demo-graph, demo-styles, demo-compression; seven to eight minutes on two cores" in said
-    assert [f"{n} of 4: {name}" in said for n, name in enumerate(PARTS, start=1)] == [True] * 4
+    response = " ".join(called().err.split())
+    assert "4 parts: demo, demo-graph, demo-styles, demo-compression; seven to eight minutes on two cores" in response
+    assert [f"{n} of 4: {name}" in response for n, name in enumerate(PARTS, start=1)] == [True] * 4
     # A smaller one promises no time, and a quiet one says nothing.
     assert "minutes" not in called("--limit", "2").err
     assert called("--quiet").err == ""
@@ -130,7 +130,7 @@ def drawn(width: int) -> list[str]:
     value = Text("63.4 ± 4.2†\n+12.1 ± 13.0 **†")
     console = Console(width=width, color_system=None)
     with console.capture() as shown:
-        console.print(demo.approaches_table((a, asked, m, value, r) for a, asked, m, r in ROWS))
+        console.print(demo.approaches_table((a, query, m, value, r) for a, query, m, r in ROWS))
     return shown.get().splitlines()
 
 
@@ -147,8 +147,8 @@ def test_the_last_table_breaks_no_word_in_a_terminal_of_80_columns() -> None:
 def test_the_last_table_breaks_nothing_where_there_is_room() -> None:
     lines = drawn(120)
     assert len(lines) == 1 + 2 * len(ROWS)
-    for approach, asked, metric, reference in ROWS:
-        assert any(all(name in line for name in (approach, asked, metric, reference)) for line in lines)
+    for approach, query, metric, reference in ROWS:
+        assert any(all(name in line for name in (approach, query, metric, reference)) for line in lines)
 
 
 def test_a_name_of_strangers_is_no_markup_and_one_without_separators_still_fits() -> None:

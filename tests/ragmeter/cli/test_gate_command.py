@@ -94,16 +94,16 @@ def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
     done = gate(
         path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "recall@5=2pp", "--margin", "1pp", "--json"
     )
-    said = json.loads(done.out)
-    assert (done.code, said["exit_code"], said["outcome"]) == (100, 100, "regressed")
-    f1, recall = said["metrics"]
+    response = json.loads(done.out)
+    assert (done.code, response["exit_code"], response["outcome"]) == (100, 100, "regressed")
+    f1, recall = response["metrics"]
     assert (f1["margin"], recall["margin"]) == (0.01, 0.02)
     assert (f1["outcome"], recall["outcome"]) == ("inconclusive", "regressed")
     assert f1["questions_needed"] > 60
     assert f1["minimum_detectable"] > 0.01
     assert recall["n"] == recall["wins"] + recall["ties"] + recall["losses"] == 60
     assert recall["p"] <= recall["p_holm"]
-    assert said["questions"] == 60
+    assert response["questions"] == 60
 
 
 def test_a_run_against_itself_never_regresses(gate: Command) -> None:
@@ -159,7 +159,7 @@ def test_a_tagged_baseline_is_a_name_that_moves(ragmeter: Command, gate: Command
     assert moved["before"] != moved["run"]
     assert gate("main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").code == 0
     listed = json.loads(ragmeter("results", "tag", "--json").out)
-    assert [(one["name"], one["run"]) for one in listed] == [("main", moved["run"])]
+    assert [(item["name"], item["run"]) for item in listed] == [("main", moved["run"])]
     assert ragmeter("results", "tag", "main", "--remove").code == 0
     assert gate("main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").code == 2
 
@@ -169,12 +169,12 @@ def test_every_decision_is_kept(store: str, gate: Command) -> None:
     gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "1pp")
     kept = history(Store(Path(store)))
     assert len(kept) == before + 2
-    assert {one.outcome for one in kept[:2]} == {"regressed", "inconclusive"}
+    assert {item.outcome for item in kept[:2]} == {"regressed", "inconclusive"}
     assert kept[0].details["asked"] == {"baseline": path("bm25"), "candidate": path("random")}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         (("bm25/worlds/multihop:test", "random", "f1", "1pp"), "means 2 runs"),
         ((path("bm25"), path("random", "other"), "f1", "1pp"), "must not be compared"),
@@ -186,11 +186,11 @@ def test_every_decision_is_kept(store: str, gate: Command) -> None:
         (("nothing", path("random"), "f1", "1pp"), "unknown run, checkpoint or blessed name"),
     ],
 )
-def test_wrong_usage_ends_with_two_and_a_remedy(gate: Command, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_ends_with_two_and_a_remedy(gate: Command, arguments: tuple[str, ...], response: str) -> None:
     baseline, candidate, metric, margin = arguments
     done = gate(baseline, candidate, "--metric", metric, "--margin", margin)
     assert done.code == 2, done.out
-    assert said in " ".join(done.err.split())
+    assert response in " ".join(done.err.split())
     assert "Traceback" not in done.err
 
 
@@ -248,11 +248,11 @@ def test_did_my_checkpoint_regress(tmp_path: Path, call: Command, monkeypatch: p
     added = json.loads(call("train", "checkpoints", "add", str(folder), "--json").out)
     done = gate("epoch-1", "--json")
     assert done.code == 100, done.err
-    said = json.loads(done.out)
-    assert said["candidate_checkpoint"] == added["sha256"]
-    assert said["candidate"]["path"].split("/")[1] == "mine"
+    response = json.loads(done.out)
+    assert response["candidate_checkpoint"] == added["sha256"]
+    assert response["candidate"]["path"].split("/")[1] == "mine"
     listed = json.loads(call("train", "checkpoints", "--json").out)
-    assert [(one["name"], one["registered"]) for one in listed] == [("epoch-1", True)]
+    assert [(item["name"], item["registered"]) for item in listed] == [("epoch-1", True)]
     assert call("train", "checkpoints", "check").code == 0
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     assert call("train", "checkpoints", "check").code == 1

@@ -19,7 +19,7 @@ from judges.judge import JUDGES, Judge
 from methods.models.server import ChatRequest
 from ragmeter.runner import judging
 from ragmeter.scripted import WorldTruth
-from results import judgements
+from results import judgments
 from results.store import Store
 
 QUESTIONS = 8
@@ -29,8 +29,8 @@ Command = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with WorldTruth.of("worlds/multihop:test").server().running() as found:
-        yield found
+    with WorldTruth.of("worlds/multihop:test").server().running() as result:
+        yield result
 
 
 def at(url: str, **options: object) -> list[str]:
@@ -110,16 +110,16 @@ judges:
   - {id: pairwise, opponents: all, config: {model: other, key_variable: null, repetitions: 1}}
 """
     )
-    asked = json.loads(ragmeter("run", str(file), "--dry-run", "--json").out)["judgements"]
+    query = json.loads(ragmeter("run", str(file), "--dry-run", "--json").out)["judgments"]
     # Three answers a question, asked twice; two pairs with the reference, and three of all, in both orders.
-    assert list(asked.values()) == [3 * 5 * 2, 2 * 5 * 2 * 3, 3 * 5 * 2 * 1]
+    assert list(query.values()) == [3 * 5 * 2, 2 * 5 * 2 * 3, 3 * 5 * 2 * 1]
 
 
 def test_an_endpoint_that_does_not_answer_broke(ragmeter: Command, store: Store) -> None:
     done = ragmeter("judge", "run", "match", *at("http://127.0.0.1:9/v1", attempts=1))
     assert done.code == 1
     assert "nothing answers" in done.err
-    assert judgements.judges(store) == {}
+    assert judgments.judges(store) == {}
 
 
 def test_an_interrupted_judging_says_that_it_goes_on(ragmeter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +179,8 @@ def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter
 def test_a_judge_at_an_endpoint_and_its_numbers_as_json(ragmeter: Command, store: Store, url: str) -> None:
     done = ragmeter("judge", "run", "match", *at(url), "--json")
     assert done.code == 0, done.err
-    found = json.loads(done.out)
-    gold = next(row for row in found if row["method"] == "gold_answer" and row["metric"].startswith("accuracy"))
+    results = json.loads(done.out)
+    gold = next(row for row in results if row["method"] == "gold_answer" and row["metric"].startswith("accuracy"))
     assert (gold["value"], gold["value_with_failures_as_zero"], gold["unscored"]) == (1.0, 1.0, 0)
     assert gold["n"] + gold["unscorable"] == QUESTIONS
     assert "accuracy (m)" in ragmeter("results").out
@@ -201,14 +201,14 @@ def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) ->
 @pytest.mark.slow
 def test_pairs_of_named_runs_and_all_pairs(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_pairwise", "bm25", "random", "--json")
-    assert {(one["method"], one["opponent"]) for board in json.loads(done.out) for one in board["pairings"]} == {("bm25", "random")}
+    assert {(item["method"], item["opponent"]) for board in json.loads(done.out) for item in board["pairings"]} == {("bm25", "random")}
     done = ragmeter("judge", "run", "rule_pairwise", "--all-pairs", "--json")
     (board,) = json.loads(done.out)
     assert len(board["pairings"]) == 3 * 3
     assert set(board["strengths"]) == {"overall", "faithfulness", "conciseness"}
     shown = ragmeter("judge", "win-rates")
     assert "strength (Bradley–Terry, Elo scale)" in shown.out
-    assert {one["opponent"] for one in board["pairings"]} == {"bm25", "gold_answer"}
+    assert {item["opponent"] for item in board["pairings"]} == {"bm25", "gold_answer"}
     assert ragmeter("judge", "win-rates", "--ties", "win", "--length").code == 0
 
 
@@ -218,19 +218,19 @@ def test_a_replay_reads_again_without_server_or_key(ragmeter: Command, store: St
     with server.running() as url:
         assert ragmeter("judge", "run", "match", *at(url, exact="none"), "-q").code == 0
         assert ragmeter("judge", "run", "pairwise", *at(url, repetitions=1), "-q").code == 0
-        asked = server.calls
+        query = server.calls
     before = ragmeter("judge", "win-rates", "--json").out, ragmeter("results", "--json").out
     for name in ("match", "pairwise"):
         value = json.loads(ragmeter("judge", "replay", name, "--json").out)
         assert value["from"] == value["to"]
         assert value["calls_made"] == 0
-        assert [(one["changed"], one["lost"]) for one in value["replayed"]] == [(0, 0)] * len(value["replayed"])
+        assert [(item["changed"], item["lost"]) for item in value["replayed"]] == [(0, 0)] * len(value["replayed"])
     assert (ragmeter("judge", "win-rates", "--json").out, ragmeter("results", "--json").out) == before
     # Nor does it take the server to find that everything is judged.
     assert ragmeter("judge", "run", "match", *at(url, exact="none"), "-q").code == 0
-    assert server.calls == asked
+    assert server.calls == query
     assert "no call was made" in ragmeter("judge", "replay", "match", "--set", "partial=drop").out
-    assert len([card for card in judgements.judges(store).values() if card["judge"] == "match"]) == 2
+    assert len([card for card in judgments.judges(store).values() if card["judge"] == "match"]) == 2
     (board,) = json.loads(ragmeter("results", "--json").out)["boards"]
     judged = [metric for metric in board["rows"][0]["metrics"] if metric.startswith("accuracy")]
     assert len(judged) == 2  # what was replayed by another policy has its own column
@@ -282,7 +282,7 @@ def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_p
     card = json.loads(ragmeter("judge", "card", "match", "--json").out)
     assert card["failure_rate"] == 0.0
     assert card["work"]["cost_usd"] > 0
-    assert {one["measure"] for one in card["corrected"]} == {"accuracy"}
+    assert {item["measure"] for item in card["corrected"]} == {"accuracy"}
 
 
 def test_every_judge_says_what_it_needs() -> None:
@@ -314,9 +314,9 @@ def test_every_command_of_the_page_works(
     (tmp_path / "judged.yaml").write_text(file.replace(hybrid, instead).replace(ADDRESS, url).replace("limit: 60", f"limit: {QUESTIONS}"))
     assert ragmeter("run", "judged.yaml", "-q").code == 0
     lines = [line for text in blocks("bash") for line in text.splitlines() if line.startswith("ragmeter ")]
-    asked = [line for line in lines if "gpt-4.1" not in line and "polite" not in line]
-    assert len(asked) > 12
-    for line in asked:
+    queries = [line for line in lines if "gpt-4.1" not in line and "polite" not in line]
+    assert len(queries) > 12
+    for line in queries:
         # The store of this test holds another experiment with the same runs: a run is named with its own.
         words = [f"judged/{word}" if word in ("bm25", "hybrid") else word for word in shlex.split(line, comments=True)]
         done = ragmeter(*[word.replace(ADDRESS, url) for word in words[1:]], "-q")
@@ -347,4 +347,4 @@ def test_the_judge_of_the_page_works(ragmeter: Command, tmp_path: Path, monkeypa
     assert done.code == 0, done.err
     assert {row["metric"].partition("(")[0] for row in json.loads(done.out)} == {"polite"}
     assert {row["value"] for row in json.loads(done.out)} == {1.0}
-    assert truth.unrecognised == 0
+    assert truth.unrecognized == 0

@@ -105,8 +105,8 @@ def test_labels_outlive_a_fresh_run_and_are_counted_where_answers_changed(
     assert (done.code, labels.labels(store)) == (0, before)
     assert "labels" not in done.err
     with store.database.writing() as connection:
-        # As if the method had said something else when it was labelled.
-        connection.execute("UPDATE annotations SET labelled = 'beef' WHERE question = ?", [before[0].question])
+        # As if the method had said something else when it was labeled.
+        connection.execute("UPDATE annotations SET labeled = 'beef' WHERE question = ?", [before[0].question])
     done = ragmeter("run", alone, "--fresh", "-q")
     rest = sum(label.question == before[0].question for label in before)
     assert f"{rest} of 6 labels by people do not count" in flat(done.err)
@@ -165,7 +165,7 @@ def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ra
     assert ragmeter("run", file, "-q").code == 0
     assert columns(ragmeter) == added
     done = ragmeter("judge", "score", "--remove", "rouge", "--json")
-    assert [one["metric"].partition("(")[0] for one in json.loads(done.out)] == ["rouge"]
+    assert [load["metric"].partition("(")[0] for load in json.loads(done.out)] == ["rouge"]
     assert ragmeter("judge", "score", *[word for name in added[3:] for word in ("--remove", name)], "-q").code == 0
     assert ragmeter("run", file, "-q").code == 0
     assert columns(ragmeter) == added[:2]

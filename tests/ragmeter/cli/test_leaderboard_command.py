@@ -40,8 +40,8 @@ def test_a_place_without_a_store_is_named(call: Command, tmp_path: Path) -> None
 
 def test_a_file_is_no_folder_of_a_store(call: Command, tmp_path: Path) -> None:
     (tmp_path / "results.csv").touch()
-    for place in (tmp_path / "results.csv", tmp_path / "results.csv" / "store"):
-        done = call("leaderboard", "--store", str(place))
+    for position in (tmp_path / "results.csv", tmp_path / "results.csv" / "store"):
+        done = call("leaderboard", "--store", str(position))
         assert done.code == 2
         assert "this is a file" in done.err
         assert f"where: {tmp_path / 'results.csv'}\n" in done.err

@@ -40,7 +40,7 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "response"),
     [
         ((), "clara needs checkpoint"),
         (("--set", "chekpoint=x"), "did you mean 'checkpoint'?"),
@@ -48,16 +48,16 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
         (("--set", "checkpoint=nowhere"), "clara, option checkpoint"),
     ],
 )
-def test_what_is_wrong_is_said_of_the_word_that_all_know(given: tuple[str, ...], said: str, call: Command) -> None:
-    code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *given)
+def test_what_is_wrong_is_said_of_the_word_that_all_know(options: tuple[str, ...], response: str, call: Command) -> None:
+    code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *options)
     assert (code, out) == (2, "")
-    assert said in err
+    assert response in err
 
 
 def test_the_adapters_that_ship_explain_a_question(call: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
-    asked = load(DATA).questions[0].id
+    query = load(DATA).questions[0].id
     options = ("--set", "checkpoint=clara-pocket", "--set", "max_new_tokens=2", "--set", "shown=2", "--set", "top=5")
-    code, out, err = call("method", "explain", "clara", asked, "--benchmark", DATA, "--device", "cpu", *options, "--json")
+    code, out, err = call("method", "explain", "clara", query, "--benchmark", DATA, "--device", "cpu", *options, "--json")
     assert code == 0, err
     assert '"title": "Documents by their memory"' in out

@@ -60,7 +60,7 @@ def test_a_corpus_is_indexed_once_and_a_run_finds_it(checkpoint: str, tmp_path: 
     benchmark = registry.load(WORLD, {"questions": 4})
     method = assemble(
         Component.of("clara", {"model": checkpoint, "max_new_tokens": 2}),
-        Services(artefacts=tmp_path / "store" / "artefacts", device="cpu"),
+        Services(artifacts=tmp_path / "store" / "artifacts", device="cpu"),
     )
     encode = Clara.encode
 

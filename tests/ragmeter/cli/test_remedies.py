@@ -42,11 +42,11 @@ def test_the_gate_lists_what_was_scored_once(ragmeter: Command) -> None:
 
 @pytest.mark.slow
 def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, store: Any) -> None:
-    said = ragmeter("results", "compare", "nothing-like-it", "bm25").err
+    response = ragmeter("results", "compare", "nothing-like-it", "bm25").err
     first = min(row.path for row in queries.runs(store))
-    assert first in said
+    assert first in response
     run = queries.runs(store)[0].run
-    assert run not in said
+    assert run not in response
     wrong = run[:-2] + ("00" if run[-2:] != "00" else "11")
     for find in (queries.find_run, checkpoints.find_run):
         with pytest.raises(UserError) as caught:
@@ -87,13 +87,13 @@ def test_doctor_and_errors_offer_what_works(monkeypatch: pytest.MonkeyPatch, tmp
         return {finding.what.removeprefix("extra "): finding.remedy for finding in doctor._extras()}
 
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    found = remedies()
-    assert {"notebook", "ann"} <= set(found)
-    assert all("pip install '.[" in remedy and "-c constraints.txt" in remedy for remedy in found.values())
+    results = remedies()
+    assert {"notebook", "ann"} <= set(results)
+    assert all("pip install '.[" in remedy and "-c constraints.txt" in remedy for remedy in results.values())
     # An installed wheel has no pyproject.toml beside it.
     monkeypatch.setattr(errors, "HOME", tmp_path)
-    found = remedies()
-    assert found["ann"].startswith("pip install 'faiss-cpu")
-    assert "'openai" in found["grounding"], "an extra's own extras come along"
-    assert not any("ragmeter" in remedy for remedy in found.values())
-    assert {extra: MissingPackage("it", extra, "this").try_this for extra in found} == found
+    results = remedies()
+    assert results["ann"].startswith("pip install 'faiss-cpu")
+    assert "'openai" in results["grounding"], "an extra's own extras come along"
+    assert not any("ragmeter" in remedy for remedy in results.values())
+    assert {extra: MissingPackage("it", extra, "this").try_this for extra in results} == results

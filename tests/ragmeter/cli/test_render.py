@@ -24,7 +24,7 @@ def printed(board: Board, width: int, **options: bool) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_names_say_who_was_sent_in_and_who_learnt_what_is_asked(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
+def test_names_say_who_was_sent_in_and_who_learned_what_is_asked(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
     made = module_at(Path(__file__).parents[2] / "leaderboard" / "matrix_store.py")
     every = boards(made.fill(tmp_path / "store"), "several")
     text = {(board.dataset, board.setting): "\n".join(printed(board, 200)) for board in every}
@@ -75,7 +75,7 @@ def moved(board: Board, values: Mapping[str, tuple[float, float]]) -> Board:
 
 
 @pytest.mark.parametrize(
-    ("value", "p", "said"),
+    ("value", "p", "response"),
     [
         (0.2, 0.01, "random is significantly ahead of bm25 "),
         (-0.2, 0.01, "random is significantly behind bm25 "),
@@ -84,12 +84,12 @@ def moved(board: Board, values: Mapping[str, tuple[float, float]]) -> Board:
         (0.0, 1.0, "random is not distinguishable from bm25 "),
     ],
 )
-def test_the_sentence_below_a_table_is_what_its_paired_tests_say(value: float, p: float, said: str, board: Board) -> None:
-    found = moved(board, {"random": (value, p)})
-    assert conclusion(found).startswith(f"On em, {said}")
+def test_the_sentence_below_a_table_is_what_its_paired_tests_say(value: float, p: float, response: str, board: Board) -> None:
+    result = moved(board, {"random": (value, p)})
+    assert conclusion(result).startswith(f"On em, {response}")
     if p < 0.05:
-        other = conclusion(found, higher_is_better=False)
-        assert ("behind" in other) == ("ahead" in said), "of a metric of which less is better"
+        other = conclusion(result, higher_is_better=False)
+        assert ("behind" in other) == ("ahead" in response), "of a metric of which less is better"
 
 
 def test_without_a_comparison_the_sentence_says_so(board: Board) -> None:

@@ -55,10 +55,10 @@ Command = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("diff")
-    (place / "x.yaml").write_text(EXPERIMENT)
-    assert not run(place / "x.yaml", store=place / "s").failed
-    return str(place / "s")
+    position = tmp_path_factory.mktemp("diff")
+    (position / "x.yaml").write_text(EXPERIMENT)
+    assert not run(position / "x.yaml", store=position / "s").failed
+    return str(position / "s")
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def path(method: str, dataset: str = "worlds/multihop:test/distractor") -> str:
 def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("flat"), "--json")
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert said["settings"] == [
+    response = json.loads(done.out)
+    assert response["settings"] == [
         {"key": "description.method.config.k1", "first": 1.5, "second": 0.4},
         {"key": "description.method.config.b", "first": 0.75, "second": 0.0},
     ]
@@ -87,41 +87,41 @@ def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) 
 @pytest.mark.slow
 def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
     store = Store(Path(folder))
-    one, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
-    found = diff(store, one, two)
-    assert [number.metric for number in found.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v1"]
-    columns = queries.score_columns(store, one.dataset_fingerprint, [one.run, two.run]).values
-    for number in found.numbers:
-        assert number.difference == difference(columns[two.run, number.metric], columns[one.run, number.metric])
-    ps = [number.difference.p for number in found.numbers if number.difference]
-    assert [number.p_holm for number in found.numbers] == holm(ps)
+    item, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
+    result = diff(store, item, two)
+    assert [number.metric for number in result.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v1"]
+    columns = queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).values
+    for number in result.numbers:
+        assert number.difference == difference(columns[two.run, number.metric], columns[item.run, number.metric])
+    ps = [number.difference.p for number in result.numbers if number.difference]
+    assert [number.p_holm for number in result.numbers] == holm(ps)
 
 
 def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder: str, ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("random"), "--metric", "recall@5", "--count", "4", "--json")
-    said = json.loads(done.out)
+    response = json.loads(done.out)
     store = Store(Path(folder))
-    runs = [said["first"]["run"], said["second"]["run"]]
-    columns = queries.score_columns(store, said["first"]["dataset_fingerprint"], runs, ["recall@5#v1"])
+    runs = [response["first"]["run"], response["second"]["run"]]
+    columns = queries.score_columns(store, response["first"]["dataset_fingerprint"], runs, ["recall@5#v1"])
     apart = np.abs(columns.values[runs[0], "recall@5#v1"] - columns.values[runs[1], "recall@5#v1"])
-    order = sorted(range(len(apart)), key=lambda place: -apart[place])[:4]
-    assert [one["question"] for one in said["questions"]] == [columns.questions[place] for place in order]
-    assert said["questions_apart"] == int((apart > 0).sum())
-    for one in said["questions"]:
-        assert {"value", "answer", "failed", "evidence"} <= one["first"].keys()
-        assert one["golds"]
+    order = sorted(range(len(apart)), key=lambda position: -apart[position])[:4]
+    assert [item["question"] for item in response["questions"]] == [columns.questions[position] for position in order]
+    assert response["questions_apart"] == int((apart > 0).sum())
+    for item in response["questions"]:
+        assert {"value", "answer", "failed", "evidence"} <= item["first"].keys()
+        assert item["golds"]
 
 
 def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("bm25", "worlds/long:test/document"), "--json")
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert said["paired"] is False
-    assert "different data, worlds/multihop:test and worlds/long:test" in said["unpaired_because"]
-    assert {"dataset", "dataset_fingerprint", "questions", "setting"} <= {one["key"] for one in said["settings"]}
-    assert all(one["difference"] is None for one in said["metrics"])
-    assert all(one["first"] and one["second"] for one in said["metrics"])
-    assert said["questions"] == []
+    response = json.loads(done.out)
+    assert response["paired"] is False
+    assert "different data, worlds/multihop:test and worlds/long:test" in response["unpaired_because"]
+    assert {"dataset", "dataset_fingerprint", "questions", "setting"} <= {item["key"] for item in response["settings"]}
+    assert all(item["difference"] is None for item in response["metrics"])
+    assert all(item["first"] and item["second"] for item in response["metrics"])
+    assert response["questions"] == []
     shown = ragmeter("results", "compare", path("bm25"), path("bm25", "worlds/long:test/document"))
     assert "numbers are not paired: the runs are about different data" in " ".join(shown.out.split())
 
@@ -135,22 +135,22 @@ def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
 
 @pytest.mark.slow
 @given(OBJECT)
-def test_equal_objects_do_not_differ(one: dict[str, object]) -> None:
-    assert differing(one, json.loads(json.dumps(one))) == []
+def test_equal_objects_do_not_differ(item: dict[str, object]) -> None:
+    assert differing(item, json.loads(json.dumps(item))) == []
 
 
 @pytest.mark.slow
 @given(OBJECT, OBJECT)
-def test_a_difference_is_found_both_ways_and_only_where_there_is_one(one: dict[str, object], two: dict[str, object]) -> None:
-    forth, back = differing(one, two), differing(two, one)
+def test_a_difference_is_found_both_ways_and_only_where_there_is_one(item: dict[str, object], two: dict[str, object]) -> None:
+    forth, back = differing(item, two), differing(two, item)
     assert {(d.key, repr(d.first), repr(d.second)) for d in forth} == {(d.key, repr(d.second), repr(d.first)) for d in back}
-    assert bool(forth) == (json.dumps(one, sort_keys=True) != json.dumps(two, sort_keys=True))
+    assert bool(forth) == (json.dumps(item, sort_keys=True) != json.dumps(two, sort_keys=True))
 
 
 def test_nested_keys_are_written_as_one_would_look_them_up() -> None:
-    one = {"reader": {"config": {"model": "a"}}, "rerankers": [{"id": "x"}, {"id": "y"}], "only": None}
+    item = {"reader": {"config": {"model": "a"}}, "rerankers": [{"id": "x"}, {"id": "y"}], "only": None}
     two = {"reader": {"config": {"model": "b"}}, "rerankers": [{"id": "z"}]}
-    assert [(d.key, d.first, d.second, d.in_second) for d in differing(one, two)] == [
+    assert [(d.key, d.first, d.second, d.in_second) for d in differing(item, two)] == [
         ("reader.config.model", "a", "b", True),
         ("rerankers[0].id", "x", "z", True),
         ("rerankers[1]", {"id": "y"}, None, False),
@@ -215,9 +215,9 @@ def test_a_run_and_one_of_its_questions_are_shown(ragmeter: Command) -> None:
     assert whole["run"] in ragmeter("results", "show", path("bm25")).out
     compared = json.loads(ragmeter("results", "compare", path("bm25"), path("random"), "--count", "1", "--json").out)
     (apart,) = compared["questions"]
-    one = json.loads(ragmeter("results", "show", path("bm25"), apart["question"], "--json").out)
-    assert one["answer"]["answer"] == apart["first"]["answer"]
-    assert [item["id"] for item in one["answer"]["evidence"]][:5] == apart["first"]["evidence"]
+    entry = json.loads(ragmeter("results", "show", path("bm25"), apart["question"], "--json").out)
+    assert entry["answer"]["answer"] == apart["first"]["answer"]
+    assert [item["id"] for item in entry["answer"]["evidence"]][:5] == apart["first"]["evidence"]
     assert apart["text"] in " ".join(ragmeter("results", "show", path("bm25"), apart["question"]).out.split())
     wrong = ragmeter("results", "show", path("bm25"), apart["question"] + "x")
     assert (wrong.code, f"did you mean '{apart['question']}'" in wrong.err) == (2, True)
@@ -233,29 +233,31 @@ def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
 
 def with_a_published_figure(folder: Path) -> Store:
     """A store whose one run, `mine` of experiment `p`, is of a method and metric that a paper prints a figure of."""
-    figure = next(one for one in figures() if one.id == "no_retrieval" and one.dataset == "hotpotqa" and one.unit == "percent")
+    figure = next(
+        figure for figure in figures() if figure.id == "no_retrieval" and figure.dataset == "hotpotqa" and figure.unit == "percent"
+    )
     card = DatasetCard(
         title="Toy",
         task="QA",
         description="d",
         hub_id=None,
         revision=None,
-        licence="none",
+        license="none",
         citation="c",
         languages=("en",),
         splits={"dev": 4},
         metrics=("em",),
         settings=("distractor",),
     )
-    asked = [Question(f"q{number}", "what?", ("a",)) for number in range(50)]
-    benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, card, asked, Corpus.of([]))
+    requests = [Question(f"q{number}", "what?", ("a",)) for number in range(50)]
+    benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, card, requests, Corpus.of([]))
     store = Store(folder)
     store.put_benchmark(benchmark, benchmark.fingerprint)
     described = {"method": {"id": figure.id, "config": {}}, "rerankers": [], "reader": None, "compressor": None}
     run = Run("r1", "mine", figure.id, "retriever", described, "hotpotqa:validation", benchmark.fingerprint, "closed_book", 0, 50, {})
     store.start(run)
     metric = f"{figure.metric}#v1"
-    store.append(run.run, [Prediction(q.id, "x") for q in asked], {metric: np.arange(50) % 2 * 1.0})
+    store.append(run.run, [Prediction(q.id, "x") for q in requests], {metric: np.arange(50) % 2 * 1.0})
     store.end(run.run, FINISHED)
     store.put_experiment("p", "name: p", None, None, None, ["r1"])
     return store
@@ -265,38 +267,38 @@ def with_a_published_figure(folder: Path) -> Store:
 def test_ours_are_compared_with_what_the_paper_prints(ragmeter: Command, tmp_path: Path) -> None:
     with_a_published_figure(tmp_path / "s")
     for form in ("text", "csv", "markdown", "latex", "json"):
-        said = ragmeter("results", "p", "--published", "--format", form, "--store", str(tmp_path / "s")).out
+        response = ragmeter("results", "p", "--published", "--format", form, "--store", str(tmp_path / "s")).out
         if form == "json":
-            first = json.loads(said)["published"][0]
+            first = json.loads(response)["published"][0]
             assert first["gap"] == pytest.approx(0.5 - first["published"])
             assert first["status"] == "other setting"
         elif form == "csv":
-            first = next(csv.DictReader(io.StringIO(said)))
+            first = next(csv.DictReader(io.StringIO(response)))
             assert float(first["gap"]) == pytest.approx(0.5 - float(first["published"]))
             assert "reader" in first["differs"]
         else:
-            assert "50.0" in said, form
-            assert "mine" in said, form
-            assert "clara" in said, form
+            assert "50.0" in response, form
+            assert "mine" in response, form
+            assert "clara" in response, form
 
 
 def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = boards(with_a_published_figure(tmp_path / "s"), "p")
+    result = boards(with_a_published_figure(tmp_path / "s"), "p")
     terminal = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="standard", highlight=False)
     for module in (results, console):
         monkeypatch.setattr(module, "out", terminal)
-    results.show_comparison(found)
+    results.show_comparison(result)
     assert isinstance(terminal.file, io.StringIO)
-    said = terminal.file.getvalue()
-    (told, *_) = results.comparison_json(found)
-    assert "published figures of these methods" in said
-    assert "published in" in said
-    dim = re.findall(r"\x1b\[2m(.*?)\x1b", said)
-    assert float(dim[0]) == pytest.approx(100 * told["published"])
-    assert told["status"] in [cell.strip() for cell in dim]
-    (ours,) = {line.partition("hotpotqa:validation")[2].split()[0] for line in said.splitlines() if "mine," in line}
+    response = terminal.file.getvalue()
+    (reported, *_) = results.comparison_json(result)
+    assert "published figures of these methods" in response
+    assert "published in" in response
+    dim = re.findall(r"\x1b\[2m(.*?)\x1b", response)
+    assert float(dim[0]) == pytest.approx(100 * reported["published"])
+    assert reported["status"] in [cell.strip() for cell in dim]
+    (ours,) = {line.partition("hotpotqa:validation")[2].split()[0] for line in response.splitlines() if "mine," in line}
     assert ours == "50.0"  # measured here: not dim
-    assert told["gap"] == pytest.approx(0.5 - told["published"])
+    assert reported["gap"] == pytest.approx(0.5 - reported["published"])
 
 
 # -- what papers print --
@@ -314,11 +316,11 @@ def test_every_paper_is_listed_with_its_tables(call: Command) -> None:
 @pytest.mark.slow
 def test_figures_of_a_paper_are_those_that_its_file_holds(call: Command) -> None:
     printed = json.loads(call("results", "paper", "ark", "--table", "4", "--json").out)
-    assert [one["value"] for one in printed] == [figure.value for figure in figures("ark") if figure.table == "4"]
+    assert [item["value"] for item in printed] == [figure.value for figure in figures("ark") if figure.table == "4"]
     assert printed[0]["value"] in call("results", "paper", "ark", "--table", "4").out
     wrong = json.loads(call("results", "paper", "ark", "--misprints", "--json").out)
     assert 0 < len(wrong) == sum(figure.slip is not None for figure in figures("ark"))
-    assert all("slip: " in one["note"] for one in wrong)
+    assert all("slip: " in item["note"] for item in wrong)
 
 
 @pytest.mark.parametrize("words", [("arc",), ("ark", "--table", "99"), ("ark", "--method", "nobody")])

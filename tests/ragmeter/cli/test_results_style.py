@@ -63,16 +63,16 @@ MIXES: dict[str, dict[str, float]] = {
 def benchmarks() -> dict[str, Benchmark]:
     """One base told in four ways; that gold strings were lost in some is made up, so that the share is known."""
     base = load("worlds/multihop:test").limited(QUESTIONS)
-    found = {}
+    results = {}
     for name, mix in MIXES.items():
         made = styled(base, mix=mix)
         questions = [
-            replace(one, metadata={**one.metadata, STYLED: {**one.metadata[STYLED], "survived": bool(alive)}})
-            for one, alive in zip(made.questions, survivors(name), strict=True)
+            replace(item, metadata={**item.metadata, STYLED: {**item.metadata[STYLED], "survived": bool(alive)}})
+            for item, alive in zip(made.questions, survivors(name), strict=True)
         ]
         # Another telling stores its questions in an order of its own.
-        found[name] = replace(made, questions=questions[::-1] if name == "humor" else questions)
-    return found
+        results[name] = replace(made, questions=questions[::-1] if name == "humor" else questions)
+    return results
 
 
 def stored(
@@ -82,7 +82,7 @@ def stored(
     store, runs, names = Store(folder), [], []
     order = [question.id for question in benchmarks["formal"].questions]
     if not remember:
-        benchmarks = {name: replace(one, questions=list(map(_forgotten, one.questions))) for name, one in benchmarks.items()}
+        benchmarks = {name: replace(item, questions=list(map(_forgotten, item.questions))) for name, item in benchmarks.items()}
     for telling in dict.fromkeys(telling for telling, _ in scores):
         store.put_benchmark(benchmarks[telling], benchmarks[telling].fingerprint)
     for number, ((telling, method), values) in enumerate(scores.items()):
@@ -111,8 +111,8 @@ def stored(
         )
         store.start(run)
         by_id = dict(zip(order, values, strict=True))
-        asked = [question.id for question in benchmark.questions]
-        store.append(run.run, [Prediction(one, "x") for one in asked], {METRIC: np.array([by_id[o] for o in asked])})
+        queries = [question.id for question in benchmark.questions]
+        store.append(run.run, [Prediction(item, "x") for item in queries], {METRIC: np.array([by_id[o] for o in queries])})
         store.end(run.run, FINISHED)
         runs.append(run.run)
         names.append(method)
@@ -127,14 +127,14 @@ def _forgotten(question: Question) -> Question:
 @pytest.fixture(scope="module")
 def scores() -> dict[tuple[str, str], np.ndarray]:
     draw = np.random.default_rng(0)
-    found = {}
+    results = {}
     for method in ("base", "SARK", "control"):
         formal = (draw.random(QUESTIONS) < 0.8) * 1.0
-        found["formal", method] = formal
+        results["formal", method] = formal
         for telling, kept in (("half", 0.8), ("informal", 0.6), ("humor", 0.9)):
-            found[telling, method] = formal * (draw.random(QUESTIONS) < kept)
-    found["informal", "SARK"][3] = np.nan
-    return found
+            results[telling, method] = formal * (draw.random(QUESTIONS) < kept)
+    results["informal", "SARK"][3] = np.nan
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -149,17 +149,17 @@ def full(_full: Path, tmp_path: Path) -> Store:
 
 
 def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark]) -> None:
-    found = {name: told_by_name(benchmark.name) for name, benchmark in benchmarks.items()}
-    assert {one.base for one in found.values()} == {"worlds/multihop:test"}
-    assert {name: one.name for name, one in found.items()} == {
+    results = {name: told_by_name(benchmark.name) for name, benchmark in benchmarks.items()}
+    assert {item.base for item in results.values()} == {"worlds/multihop:test"}
+    assert {name: item.name for name, item in results.items()} == {
         "formal": "formal",
         "half": "50 % informal",
         "informal": "informal",
         "humor": "humor",
     }
-    assert {name: one.formal for name, one in found.items()} == {"formal": 1, "half": 0.5, "informal": 0, "humor": 0}
-    assert found["half"].drawn == "by=rule,seed=0"
-    assert told_by_name("worlds/multihop:test") == Told("worlds/multihop:test") == found["formal"]
+    assert {name: item.formal for name, item in results.items()} == {"formal": 1, "half": 0.5, "informal": 0, "humor": 0}
+    assert results["half"].drawn == "by=rule,seed=0"
+    assert told_by_name("worlds/multihop:test") == Told("worlds/multihop:test") == results["formal"]
     several = told_by_name("styled:dev(nq/dpr,informal=0.3,humor=0.2,by=gpt-x+rule,seed=7,draw=coin)")
     assert (several.base, several.formal, several.style) == ("nq/dpr:dev", 0.5, None)
     assert (several.name, several.drawn) == ("30 % informal + 20 % humor", "by=gpt-x+rule,seed=7,draw=coin")
@@ -214,9 +214,9 @@ def test_a_drop_is_held_against_the_references_question_by_question(
             by_hand = np.nanmean(costs[row.method][drop.told.name] - costs["base"][drop.told.name])
             assert drop.beyond.value == pytest.approx(by_hand)
             ps[drop.told.name].append(expected.p)
-    for name, found in ps.items():
+    for name, result in ps.items():
         shown = [drop.beyond_p for row in table.rows[1:] for drop in row.drops if drop.told.name == name]
-        assert shown == pytest.approx(holm(found))
+        assert shown == pytest.approx(holm(result))
     done = ragmeter("results", "style", "gap", "e", "--metric", "em", "--reference", "base", "--json")
     (told_,) = json.loads(done.out)["tables"]
     assert told_["reference"] == "base"
@@ -232,17 +232,17 @@ def test_a_drop_is_held_against_the_references_question_by_question(
 def test_content_loss_is_told_apart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_drops(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
-        drop = next(one for one in row.drops if one.told.name == "informal")
+        drop = next(drop for drop in row.drops if drop.told.name == "informal")
         formal, values = scores["formal", row.method], scores["informal", row.method]
         both, alive = ~np.isnan(values), survivors("informal")
         delta = np.where(both, formal - values, 0.0)
-        found = drop.found
+        result = drop.found
         assert drop.content_known
-        assert found.content_lost.value == pytest.approx((~alive)[both].mean())
-        assert found.from_content.value == pytest.approx(delta[~alive].sum() / both.sum())
-        assert found.from_style.value == pytest.approx(delta[alive].sum() / both.sum())
-        assert found.from_content.value + found.from_style.value == pytest.approx(found.drop.value)
-        assert found.drop_where_survived.value == pytest.approx(delta[alive & both].mean())
+        assert result.content_lost.value == pytest.approx((~alive)[both].mean())
+        assert result.from_content.value == pytest.approx(delta[~alive].sum() / both.sum())
+        assert result.from_style.value == pytest.approx(delta[alive].sum() / both.sum())
+        assert result.from_content.value + result.from_style.value == pytest.approx(result.drop.value)
+        assert result.drop_where_survived.value == pytest.approx(delta[alive & both].mean())
 
 
 @pytest.mark.slow
@@ -255,17 +255,17 @@ def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_an
     after = np.maximum(after, 0)
 
     def thinned(benchmark: Benchmark) -> Benchmark:
-        found = []
-        for one, had, has in zip(benchmark.questions, before.tolist(), after.tolist(), strict=True):
+        results = []
+        for item, had, has in zip(benchmark.questions, before.tolist(), after.tolist(), strict=True):
             met = {"counts": {}, "with_answer_before": had, "with_answer": has, "survived": None if not had else True}
             if not earlier:
                 met |= {"among": "candidates", "answers_kept": has}
-            found.append(replace(one, evidence=(), metadata={**one.metadata, STYLED: met}))
-        return replace(benchmark, questions=found)
+            results.append(replace(item, evidence=(), metadata={**item.metadata, STYLED: met}))
+        return replace(benchmark, questions=results)
 
-    given = {name: thinned(benchmarks[name]) for name in ("formal", "informal")}
-    asked = {key: values for key, values in scores.items() if key[0] in given}
-    (table,) = style_drops(stored(tmp_path, given, asked), "e", ["em"])
+    options = {name: thinned(benchmarks[name]) for name in ("formal", "informal")}
+    queries = {key: values for key, values in scores.items() if key[0] in options}
+    (table,) = style_drops(stored(tmp_path, options, queries), "e", ["em"])
     for row in table.rows:
         formal, values = scores["formal", row.method], scores["informal", row.method]
         both, lost = ~np.isnan(values), after < before
@@ -300,11 +300,11 @@ def test_a_store_that_was_never_told_what_survived_says_so(
 @pytest.mark.slow
 def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw = np.random.default_rng(1)
-    given = {(telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for telling in ("formal", "informal") for seed in (0, 1, 2)}
-    store = stored(tmp_path, benchmarks, given)
+    options = {(telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for telling in ("formal", "informal") for seed in (0, 1, 2)}
+    store = stored(tmp_path, benchmarks, options)
     assert [row.method for row in style_drops(store, "e")[0].rows] == ["SARK #0", "SARK #1", "SARK #2"]
     (row,) = style_drops(store, "e", over_seeds=True)[0].rows
-    mean = {t: np.mean([given[t, f"SARK #{seed}"] for seed in (0, 1, 2)], axis=0) for t in ("formal", "informal")}
+    mean = {t: np.mean([options[t, f"SARK #{seed}"] for seed in (0, 1, 2)], axis=0) for t in ("formal", "informal")}
     assert row.method == "SARK (3 seeds)"
     assert row.drops[0].found.drop.value == pytest.approx(difference(mean["formal"], mean["informal"]).value)
     assert row.drops[0].found.drop.low == pytest.approx(difference(mean["formal"], mean["informal"]).low)
@@ -330,7 +330,7 @@ def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict
     assert (informal.places, humor.places) == ((0, 0.5, 1), (0, 1))
     for curve in informal.curves:
         lists = [scores[telling, curve.method] for telling in ("informal", "half", "formal")]
-        assert [point.value for point in curve.points.values()] == pytest.approx([np.nanmean(one) for one in lists])
+        assert [point.value for point in curve.points.values()] == pytest.approx([np.nanmean(item) for item in lists])
         assert curve.change.value == pytest.approx(difference(lists[-1], lists[0]).value)
         assert curve.change.p == difference(lists[-1], lists[0]).p
 
@@ -338,12 +338,12 @@ def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict
 @pytest.mark.slow
 def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw, depth = np.random.default_rng(2), {"SARK, K=5": 5, "SARK, K=20": 20, "base, K=5": 5, "other": 7}
-    given = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}
-    (table,) = style_curves(stored(tmp_path, benchmarks, given, depth), "e", "k")
+    options = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}
+    (table,) = style_curves(stored(tmp_path, benchmarks, options, depth), "e", "k")
     assert table.title == "worlds/multihop:test, informal, setting distractor"
     (curve,) = table.curves
     assert (curve.method, list(curve.points)) == ("SARK", [5, 20])
-    assert curve.points[20].value == given["informal", "SARK, K=20"].mean()
+    assert curve.points[20].value == options["informal", "SARK, K=20"].mean()
 
 
 # -- as people and programs meet them --
@@ -357,9 +357,9 @@ def columns(line: str) -> Sequence[str]:
 def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command) -> None:
     done = ragmeter("results", "style", "gap", "e", "--style", "informal")
     assert done.code == 0, done.err
-    said = json.loads(ragmeter("results", "style", "gap", "--style", "informal", "--json").out)["tables"][0]
-    base = next(row for row in said["methods"] if row["method"] == "base")
-    drop = next(one for one in base["styles"] if one["style"] == "informal")
+    response = json.loads(ragmeter("results", "style", "gap", "--style", "informal", "--json").out)["tables"][0]
+    base = next(row for row in response["methods"] if row["method"] == "base")
+    drop = next(item for item in base["styles"] if item["style"] == "informal")
     line = next(line for line in done.out.splitlines() if line.startswith("base") and "50 %" not in line)
     assert f"{100 * base['formal']['value']:.1f} ±" in line
     assert f"{100 * drop['drop']['value']:+.1f} ±" in line
@@ -369,7 +369,7 @@ def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command)
     assert "control (control)" in done.out
     assert "humor" not in done.out
     mean = next(line for line in done.out.splitlines() if line.startswith("(mean gap)") and "50 %" not in line)
-    assert f"{100 * said['mean_drop']['informal']:+.1f}" in mean
+    assert f"{100 * response['mean_drop']['informal']:+.1f}" in mean
 
     curve = ragmeter("results", "style", "curve", "e", "--over", "mix", "--metric", "em")
     assert curve.code == 0, curve.err

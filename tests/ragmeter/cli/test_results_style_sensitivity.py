@@ -20,8 +20,8 @@ Command = Callable[..., Any]
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an experiment as `x.yaml` and what it gave in `store`; not to be written to."""
-    place = tmp_path_factory.mktemp("ran")
-    (place / "x.yaml").write_text("""
+    position = tmp_path_factory.mktemp("ran")
+    (position / "x.yaml").write_text("""
 name: x
 metrics: ["mrr@10", "recall@2"]
 benchmarks:
@@ -31,8 +31,8 @@ methods:
   - {id: full_context, name: given, k: 2, reader: retrieval_only}
   - {id: full_context, name: BM25, rerankers: [bm25_reranker], k: 2, reader: retrieval_only}
 """)
-    assert not run(place / "x.yaml", store=place / "store").failed
-    return place
+    assert not run(position / "x.yaml", store=position / "store").failed
+    return position
 
 
 @pytest.fixture
@@ -43,34 +43,34 @@ def store(ran: Path, tmp_path: Path) -> Store:
 
 @pytest.mark.slow
 def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter: Command, store: Store) -> None:
-    said = json.loads(ragmeter("results", "style", "--json").out)
-    assert [table["metric"] for table in said["tables"]] == ["mrr@10#v1", "recall@2#v1"]
-    for table in said["tables"]:
-        given, reranked = table["methods"]
-        assert (given["method"], reranked["method"]) == ("given", "BM25")
+    response = json.loads(ragmeter("results", "style", "--json").out)
+    assert [table["metric"] for table in response["tables"]] == ["mrr@10#v1", "recall@2#v1"]
+    for table in response["tables"]:
+        value, reranked = table["methods"]
+        assert (value["method"], reranked["method"]) == ("given", "BM25")
         # Candidates keep their places whatever they are told in.
-        assert given["styles"][0]["drop"]["value"] == 0
-        assert given["styles"][0]["content_lost"]["n"] == 12
-        assert reranked["formal"]["value"] > given["formal"]["value"]
+        assert value["styles"][0]["drop"]["value"] == 0
+        assert value["styles"][0]["content_lost"]["n"] == 12
+        assert reranked["formal"]["value"] > value["formal"]["value"]
     board = queries.runs(store, "x")
     assert {run.status for run in board} == {FINISHED}
 
 
 @pytest.mark.slow
 def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command, ran: Path) -> None:
-    asked = ("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "3")
-    done = ragmeter(*asked, "--reranker", "bm25_reranker", "--set", "reranker.b=0", "--style", "informal", "--style", "humor", "--json")
+    requests = ("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "3")
+    done = ragmeter(*requests, "--reranker", "bm25_reranker", "--set", "reranker.b=0", "--style", "informal", "--style", "humor", "--json")
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert [(row["reranker"], row["style"]) for row in said["rerankers"]] == [("bm25_reranker", "informal"), ("bm25_reranker", "humor")]
-    for row in said["rerankers"]:
+    response = json.loads(done.out)
+    assert [(row["reranker"], row["style"]) for row in response["rerankers"]] == [("bm25_reranker", "informal"), ("bm25_reranker", "humor")]
+    for row in response["rerankers"]:
         assert -1 <= row["tau"]["value"] <= 1
         assert 0 <= row["relative_shift"]["value"] <= 2
         assert row["tau"]["n"] == 3
-    assert said["texts"]["informal"]["rewriter"].startswith("rule")
-    of_experiment = json.loads(ragmeter(*asked, "--experiment", str(ran / "x.yaml"), "--json").out)
+    assert response["texts"]["informal"]["rewriter"].startswith("rule")
+    of_experiment = json.loads(ragmeter(*requests, "--experiment", str(ran / "x.yaml"), "--json").out)
     assert [row["reranker"] for row in of_experiment["rerankers"]] == ["BM25"]
-    shown = ragmeter(*asked, "--experiment", str(ran / "x.yaml")).out
+    shown = ragmeter(*requests, "--experiment", str(ran / "x.yaml")).out
     assert f"{of_experiment['rerankers'][0]['tau']['value']:.3f}" in shown
 
 
@@ -80,9 +80,9 @@ def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ra
     done = ragmeter("results", "style", "sensitivity", "parallel_style/bible:test", "--set", f"path={file}", "--limit", "34",
                     "--reranker", "bm25_reranker", "--style", "bbe", "--style", "ylt", "--json")  # fmt: skip
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert said["texts"]["bbe"]["by"] == {"people": said["texts"]["bbe"]["by"]["people"]}
-    for row in said["rerankers"]:
+    response = json.loads(done.out)
+    assert response["texts"]["bbe"]["by"] == {"people": response["texts"]["bbe"]["by"]["people"]}
+    for row in response["rerankers"]:
         # 31 verses of the first chapter, three of the second.
         assert (row["tau"]["n"], row["tau"]["units"]) == (34, 2)
         assert 0 < row["tau"]["value"] < 1

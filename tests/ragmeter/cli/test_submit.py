@@ -71,11 +71,11 @@ def fine(done: Done) -> Any:
 def fill(folder: Path, method: str, reference: str, limit: int, setting: str) -> None:
     """Predictions of one of our methods, made from what the template hands out and nothing else."""
     benchmark = settings.apply(setting, registry.load(reference).limited(limit), 0)
-    asked = [json.loads(line)["id"] for line in (folder / "questions.jsonl").read_text("utf-8").splitlines()]
+    requests = [json.loads(line)["id"] for line in (folder / "questions.jsonl").read_text("utf-8").splitlines()]
     built = Composition(Component.of(method)).build(Services())
     built.index(benchmark.corpus)
-    said = {one.question_id: one for one in built.answer(question.query() for question in benchmark.questions)}
-    lines = [json.dumps(said[identifier].to_json(), ensure_ascii=False) + "\n" for identifier in asked]
+    responses = {item.question_id: item for item in built.answer(question.query() for question in benchmark.questions)}
+    lines = [json.dumps(responses[identifier].to_json(), ensure_ascii=False) + "\n" for identifier in requests]
     (folder / "predictions.jsonl").write_text("".join(lines), "utf-8")
 
 
@@ -95,16 +95,16 @@ methods: [{id: bm25}, {id: random}]
 @pytest.fixture(scope="module")
 def _submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with runs of ours and a submission beside them, and what was submitted; not to be written to."""
-    place = tmp_path_factory.mktemp("submitted")
-    ragmeter = command(place / "store")
-    (place / "ours.yaml").write_text(EXPERIMENT)
-    assert not run_experiment(place / "ours.yaml", store=place / "store").failed
-    folder = place / "mine"
+    position = tmp_path_factory.mktemp("submitted")
+    ragmeter = command(position / "store")
+    (position / "ours.yaml").write_text(EXPERIMENT)
+    assert not run_experiment(position / "ours.yaml", store=position / "store").failed
+    folder = position / "mine"
     fine(ragmeter("submit", "template", "worlds/multihop:validation", "--limit", 15, "-o", folder))
     fill(folder, "bm25", "worlds/multihop:validation", 15, "distractor")
     name(folder, "bm25")
     fine(ragmeter("submit", folder / "predictions.jsonl", "--card", folder / "card.yaml"))
-    return place
+    return position
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_p
 
 def test_alone_it_lists_what_was_submitted_and_says_how_to_begin(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     value = fine(ragmeter("submit", "--json"))
-    assert [(one["method"], one["origin"]) for one in value["submissions"]] == [("bm25@1", "submitted")]
+    assert [(item["method"], item["origin"]) for item in value["submissions"]] == [("bm25@1", "submitted")]
     assert len(value["steps"]) == 3
     shown = fine(ragmeter("submit"))
     assert "bm25@1" in shown
@@ -155,9 +155,9 @@ def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragme
 def test_check_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--json")
-    said = fine(ragmeter(*arguments, RAGMETER_STORE=str(elsewhere)))
-    assert (said["outcome"], said["run"], said["report"]["ok"]) == ("checked", None, True)
-    assert said["report"]["scores"]["recall@5#v1"] > 0
+    response = fine(ragmeter(*arguments, RAGMETER_STORE=str(elsewhere)))
+    assert (response["outcome"], response["run"], response["report"]["ok"]) == ("checked", None, True)
+    assert response["report"]["scores"]["recall@5#v1"] > 0
     assert not elsewhere.exists()
 
 
@@ -193,7 +193,7 @@ def test_an_untrusted_card_loads_no_training_data(submitted: Path, ragmeter: Rag
     arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", card, "--json", "--known-boards")
     report = fine(ragmeter(*arguments))["report"]
     assert set(loaded) == {"worlds/multihop:validation"}
-    (note,) = [one for one in report["findings"] if one["code"] == "training_data_not_compared"]
+    (note,) = [item for item in report["findings"] if item["code"] == "training_data_not_compared"]
     assert note["count"] == 900
 
 
@@ -206,9 +206,9 @@ def test_a_refusal_names_the_lines_and_exits_with_two(submitted: Path, ragmeter:
     assert f"{bad}:5: 'anwser' in a row: did you mean 'answer'?" in done.stdout
     assert "a question has no row" in done.stdout
     assert "cannot be stored" in done.stdout
-    said = ragmeter("submit", bad, "--card", submitted / "card.yaml", "--json")
-    assert said.returncode == 2
-    assert json.loads(said.stdout)["outcome"] == "refused"
+    response = ragmeter("submit", bad, "--card", submitted / "card.yaml", "--json")
+    assert response.returncode == 2
+    assert json.loads(response.stdout)["outcome"] == "refused"
 
 
 def test_predictions_come_through_a_pipe_too(submitted: Path, ragmeter: Ragmeter) -> None:
@@ -221,11 +221,11 @@ def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragme
     bundle = tmp_path / "b.zip"
     fine(ragmeter("submit", "bundle", "bm25@1", "-o", bundle))
     there = str(tmp_path / "there")
-    said = fine(ragmeter("submit", bundle, "--json", RAGMETER_STORE=there))
-    assert said["outcome"] == "stored"
-    assert said["notes"] == ["scored again here: 7 metrics as the bundle states them"]
+    response = fine(ragmeter("submit", bundle, "--json", RAGMETER_STORE=there))
+    assert response["outcome"] == "stored"
+    assert response["notes"] == ["scored again here: 7 metrics as the bundle states them"]
     here, other = Store(tmp_path / "store"), Store(Path(there))
-    run = said["run"]
+    run = response["run"]
     assert other.predictions(run) == here.predictions(run)
     assert fine(ragmeter("submit", bundle, "--json"))["outcome"] == "known"
     assert ragmeter("submit", "bundle", "bm25@1", "-o", bundle).returncode == 2
@@ -240,8 +240,8 @@ def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Rag
     card = submitted / "card.yaml"
     card.write_text(card.read_text("utf-8").replace("name: bm25", "name: random"), "utf-8")
     fine(ragmeter("submit", "bundle", "ours/random", "-o", tmp_path / "r.zip", "--card", card))
-    said = fine(ragmeter("submit", tmp_path / "r.zip", "--json"))
-    assert said["report"]["method"] == "random"
+    response = fine(ragmeter("submit", tmp_path / "r.zip", "--json"))
+    assert response["report"]["method"] == "random"
     card.write_text(card.read_text("utf-8").replace("setting: distractor", "setting: corpus"), "utf-8")
     done = ragmeter("submit", "bundle", "ours/random", "-o", tmp_path / "s.zip", "--card", card)
     assert done.returncode == 2
@@ -253,8 +253,8 @@ def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragm
     done = ragmeter("submit", "verify", "bm25@1", "--against", "ours/random", "--tolerance", "1pp")
     assert done.returncode == 1
     assert "not confirmed, stays submitted (tolerance 1 points" in done.stdout
-    said = fine(ragmeter("submit", "verify", "bm25@1", "--json"))
-    assert (said["agrees"], said["origin"], said["same_answers"]) == (True, "verified", 15)
+    response = fine(ragmeter("submit", "verify", "bm25@1", "--json"))
+    assert (response["agrees"], response["origin"], response["same_answers"]) == (True, "verified", 15)
     (row,) = [row for row in queries.runs(Store(tmp_path / "store")) if row.method == "bm25@1"]
     assert row.origin == "verified"
     for wrong in ("5%", "-1pp", "nan", "200pp"):
@@ -267,14 +267,14 @@ def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragm
 @pytest.mark.slow
 def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     run, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
-    said = fine(ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec", "--qrels", qrels, "--json"))
-    assert said["questions"] == 15
+    response = fine(ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec", "--qrels", qrels, "--json"))
+    assert response["questions"] == 15
     assert {len(line.split()) for line in run.read_text("ascii").splitlines()} == {6}
     assert {len(line.split()) for line in qrels.read_text("ascii").splitlines()} == {4}
     name(submitted, "bm25")
     card = submitted / "card.yaml"
     card.write_text(card.read_text("utf-8").replace("name: bm25", "name: bm25-trec"), "utf-8")
-    said = fine(ragmeter("submit", run, "--format", "trec", "--card", card, "--json"))
+    response = fine(ragmeter("submit", run, "--format", "trec", "--card", card, "--json"))
     (board,) = boards(Store(tmp_path / "store"))
     values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
     ours, theirs = values["bm25"], values["bm25-trec@1"]
@@ -288,8 +288,11 @@ def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: R
     arguments = ("worlds/multihop:validation", "--setting", setting, "--limit", 5, "-o", folder, "--passages")
     fine(ragmeter("submit", "template", *arguments))
     candidates = [json.loads(line) for line in (folder / "candidates.jsonl").read_text("utf-8").splitlines()]
-    assert {len(one["candidates"]) for one in candidates} <= {1, 2, 3, 4}
-    rows = [{"question_id": one["id"], "answer": "a", "evidence": [{"id": i} for i in one["candidates"]]} for one in candidates]
+    assert {len(candidate["candidates"]) for candidate in candidates} <= {1, 2, 3, 4}
+    rows = [
+        {"question_id": candidate["id"], "answer": "a", "evidence": [{"id": i} for i in candidate["candidates"]]}
+        for candidate in candidates
+    ]
     corpus = {json.loads(line)["id"] for line in (folder / "passages.jsonl").read_text("utf-8").splitlines()}
     (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     submit = ("submit", "check", folder / "predictions.jsonl", "--card", folder / "card.yaml", "--json")
@@ -298,7 +301,7 @@ def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: R
     rows[0]["evidence"] = [{"id": other}]
     (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     findings = json.loads(ragmeter(*submit).stdout)["report"]["findings"]
-    assert [one["code"] for one in findings] == ["not_a_candidate"]
+    assert [finding["code"] for finding in findings] == ["not_a_candidate"]
 
 
 @pytest.mark.parametrize(
@@ -315,14 +318,14 @@ def test_real_questions_go_the_same_way(
     fill(folder, "bm25", reference, 8, "distractor")
     card = folder / "card.yaml"
     card.write_text(card.read_text("utf-8").replace("training_data: []", f"training_data: [{{reference: {reference}}}]"))
-    said = fine(ragmeter("submit", folder / "predictions.jsonl", "--card", card, "--json"))
-    assert said["outcome"] == "stored"
-    assert "covers the evaluated split" in said["report"]["contamination"][0]
-    assert said["report"]["scores"]["recall@5#v1"] > 0
+    response = fine(ragmeter("submit", folder / "predictions.jsonl", "--card", card, "--json"))
+    assert response["outcome"] == "stored"
+    assert "covers the evaluated split" in response["report"]["contamination"][0]
+    assert response["report"]["scores"]["recall@5#v1"] > 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         (("submit", "--card", "x.yaml"), "there are no predictions"),
         (("submit", "nowhere.jsonl"), "need a card"),
@@ -339,10 +342,10 @@ def test_real_questions_go_the_same_way(
         (("submit", "template", "nothing", "-o", "t"), "unknown dataset"),
     ],
 )
-def test_wrong_use_is_explained(arguments: tuple[str, ...], said: str, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_wrong_use_is_explained(arguments: tuple[str, ...], response: str, ragmeter: Ragmeter, tmp_path: Path) -> None:
     done = ragmeter(*arguments, RAGMETER_STORE=str(tmp_path / "s"))
     assert done.returncode == 2
-    assert said in done.stderr
+    assert response in done.stderr
     assert "Traceback" not in done.stderr
 
 

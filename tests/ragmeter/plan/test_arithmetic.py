@@ -22,7 +22,7 @@ from ragmeter.plan.training import adapter_parameters, steps_of
 from ragmeter.sizes import ModelSize, config_parameters, named_parameters, size_of
 
 BARE = ModelSize("x", 1e9, "name")
-ROUND = Assumptions(DeviceClass("round", half=1e12, single=1e11, bandwidth=1e12), utilisation=0.5, bandwidth=0.5)
+ROUND = Assumptions(DeviceClass("round", half=1e12, single=1e11, bandwidth=1e12), utilization=0.5, bandwidth=0.5)
 """Half a teraflop a second is reached in 16 bits, and half a terabyte."""
 counts = st.floats(0, 1e12, allow_nan=False)
 costs = st.builds(Cost, counts, counts, gpu_seconds=counts, usd=counts, unknown=st.lists(st.text(max_size=3)).map(tuple))
@@ -32,7 +32,7 @@ def chat_of(**given: object) -> ChatConfig:
     return ChatConfig.model_validate(given)
 
 
-def test_a_token_read_takes_two_operations_a_parameter_and_one_learnt_from_six() -> None:
+def test_a_token_read_takes_two_operations_a_parameter_and_one_learned_from_six() -> None:
     assert operations(BARE, 1000, 10) == 2e9 * 1000
     assert ROUND.reading(BARE, 1000, 10, "bfloat16") == pytest.approx(2e12 / 0.5e12)
     assert ROUND.training(BARE, 1000, 10, "bfloat16") == pytest.approx(6e12 / 0.5e12)
@@ -63,10 +63,10 @@ def test_a_batch_larger_than_what_is_left_is_no_faster() -> None:
 
 
 @given(st.sampled_from(sorted(DEVICES)), st.floats(0.01, 1))
-def test_hours_go_with_one_over_the_utilisation(name: str, share: float) -> None:
+def test_hours_go_with_one_over_the_utilization(name: str, share: float) -> None:
     whole, part = Assumptions.of(name, 1.0), Assumptions.of(name, share)
-    one, other = (each.reading(BARE, 1e6, 1, "bfloat16") for each in (whole, part))
-    assert other == pytest.approx(one / share)
+    item, other = (each.reading(BARE, 1e6, 1, "bfloat16") for each in (whole, part))
+    assert other == pytest.approx(item / share)
 
 
 @pytest.mark.parametrize(("device", "share"), [("h1000", None), (None, 0.0), (None, 1.5), (None, -1.0)])
@@ -117,8 +117,8 @@ def test_soft_tokens_are_counted_apart_and_read_all_the_same() -> None:
 @given(st.lists(costs, max_size=5))
 def test_a_total_is_the_sum_and_forgets_nothing_unknown(several: list[Cost]) -> None:
     summed = total(several)
-    assert summed.usd == pytest.approx(math.fsum(one.usd for one in several))
-    assert set(summed.unknown) == {reason for one in several for reason in one.unknown}
+    assert summed.usd == pytest.approx(math.fsum(item.usd for item in several))
+    assert set(summed.unknown) == {reason for item in several for reason in item.unknown}
     assert len(set(summed.unknown)) == len(summed.unknown)
 
 
@@ -180,10 +180,10 @@ def test_the_header_of_weights_is_counted_without_them(tmp_path: Path) -> None:
     config = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 5}
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file({"a": np.zeros((3, 4), np.float16), "b": np.zeros(7, np.float32)}, tmp_path / "model.safetensors")
-    found = size_of(str(tmp_path))
-    assert (found.source, found.parameters) == ("header", 19)
+    result = size_of(str(tmp_path))
+    assert (result.source, result.parameters) == ("header", 19)
     # An encoder's embeddings are looked up, not multiplied with.
-    assert (found.embedding, found.computing) == (20, -1)
+    assert (result.embedding, result.computing) == (20, -1)
 
 
 @pytest.mark.parametrize("model", ["minilm", "pocket"])

@@ -62,41 +62,41 @@ def shipped() -> list[Any]:
 def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
     loaded = experiment.load(name, store=store)
-    found = plan_of(loaded, Store(store))
-    assert len(found.tasks) == len(loaded.methods) * len(loaded.benchmarks)
-    assert {row.name for row in found.stages} == {plan.name for plan in loaded.trainings}
+    result = plan_of(loaded, Store(store))
+    assert len(result.tasks) == len(loaded.methods) * len(loaded.benchmarks)
+    assert {row.name for row in result.stages} == {plan.name for plan in loaded.trainings}
     assert not store.exists()
     # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
-    for row in found.tasks:
+    for row in result.tasks:
         assert row.questions is not None
         assert row.questions > 0
         assert row.origin in ("sampled", "stated", "counted")
         assert row.cost.disk > 0
-    assert [one.model for one in found.models if not one.known] == []
-    assert not [reason for reason in found.totals["all"].unknown if "unknown" in reason]
+    assert [model.model for model in result.models if not model.known] == []
+    assert not [reason for reason in result.totals["all"].unknown if "unknown" in reason]
     if name in NOT_HERE:
-        assert {"data", "model"} <= {one.kind for one in found.missing}
-    for one in found.missing:
-        assert one.remedy
-        assert one.needed_by
-    for rows in (found.stages, found.tasks, found.judges):
+        assert {"data", "model"} <= {item.kind for item in result.missing}
+    for item in result.missing:
+        assert item.remedy
+        assert item.needed_by
+    for rows in (result.stages, result.tasks, result.judges):
         json.dumps([row.to_json() for row in rows])
 
 
 def test_a_published_table_has_everything_that_can_be_told_of_it(tmp_path: Path) -> None:
-    found = planned("ark/table2", tmp_path)
-    kinds = [one.kind for one in found.missing]
+    result = planned("ark/table2", tmp_path)
+    kinds = [item.kind for item in result.missing]
     # Ten benchmarks, two training sets; three models behind keys; five models' weights.
     assert [kinds.count(kind) for kind in ("data", "key", "model")] == [12, 3, 5]
-    totals = found.totals
+    totals = result.totals
     assert totals["judges"].usd > 0
     assert totals["trainings"].gpu_hours > 1
     assert totals["tasks"].prompt_tokens > 1e7
     assert any("gemini" in reason for reason in totals["trainings"].unknown)
-    assert {row.status for row in found.tasks} == {"new", "after training"}
-    assert {row.origin for row in found.tasks} == {"stated"}
+    assert {row.status for row in result.tasks} == {"new", "after training"}
+    assert {row.origin for row in result.tasks} == {"stated"}
     # The whole document costs more to read than five passages of it, and nothing at all costs least.
-    first = {row.method: row.parts["read"].prompt_tokens for row in found.tasks[:7]}
+    first = {row.method: row.parts["read"].prompt_tokens for row in result.tasks[:7]}
     assert first["Full"] > 5 * first["ARK"] > 5 * first["Closed book"] > 0
     # A prompt is never longer than the reader takes.
     assert first["Full"] <= 31_500 * 100
@@ -115,19 +115,19 @@ def test_benchmarks_of_one_name_show_what_differs(tmp_path: Path) -> None:
 
 
 def test_trainings_that_share_replies_pay_for_them_once(tmp_path: Path) -> None:
-    found = planned("sark/table2", tmp_path)
-    data = [row.cost.calls for row in found.stages if row.stage == "data"]
+    result = planned("sark/table2", tmp_path)
+    data = [row.cost.calls for row in result.stages if row.stage == "data"]
     assert data[0] > 0
     assert set(data[1:]) == {0.0}
 
 
 def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> None:
-    found = planned("sark/table2", tmp_path)
-    trained = [row for row in found.stages if row.stage == "reranker"]
+    result = planned("sark/table2", tmp_path)
+    trained = [row for row in result.stages if row.stage == "reranker"]
     assert len(trained) == 6
     # 16,094 rows, eight a step, thirty times.
     assert {(row.rows, row.steps) for row in trained} == {(16_094, 2_012 * 30)}
-    first = next(row for row in found.stages if row.stage == "data")
+    first = next(row for row in result.stages if row.stage == "data")
     # Of 17,882 questions at most: each without context, with 50 candidates and with 100 passages from further down,
     # each answer judged; one order; and as many retellings as rows and lists have passages.
     rows = 16_094 + 1_788
@@ -174,9 +174,9 @@ def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) ->
         "name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: no_retrieval, reader: {id: causal, "
         "config: {model: who/knows}}}]\n"
     )
-    found = of(text, tmp_path)
-    assert found.totals["tasks"].unknown == ("GPU hours of who/knows: its size is unknown",)
-    assert found.totals["tasks"].completion_tokens == 7405 * 32
+    result = of(text, tmp_path)
+    assert result.totals["tasks"].unknown == ("GPU hours of who/knows: its size is unknown",)
+    assert result.totals["tasks"].completion_tokens == 7405 * 32
 
 
 def test_endpoints_are_named_with_who_asks_them(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ metrics: [em]
 
 
 def ragmeter(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return done.exit_code, done.stdout
 
 
@@ -259,10 +259,10 @@ def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
 def test_check_ends_with_two_where_something_is_missing_and_plan_with_none(tmp_path: Path) -> None:
     store = tmp_path / "store"
     assert ragmeter("plan", "ark/table2", "--store", store)[0] == 0
-    code, said = ragmeter("plan", "ark/table2", "--store", store, "--check")
+    code, response = ragmeter("plan", "ark/table2", "--store", store, "--check")
     assert code == 2
-    assert "before it can run" in said
-    assert "OPENAI_API_KEY" in said
+    assert "before it can run" in response
+    assert "OPENAI_API_KEY" in response
     file = tmp_path / "x.yaml"
     file.write_text(SMALL)
     assert ragmeter("plan", file, "--store", store, "--check")[0] == 0
@@ -270,11 +270,11 @@ def test_check_ends_with_two_where_something_is_missing_and_plan_with_none(tmp_p
 
 @pytest.mark.slow
 def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
-    code, said = ragmeter("plan", "ark/table3", "--store", tmp_path, "--json", "--device-class", "a100", "--utilisation", "0.2")
-    value = json.loads(said)
+    code, response = ragmeter("plan", "ark/table3", "--store", tmp_path, "--json", "--device-class", "a100", "--utilization", "0.2")
+    value = json.loads(response)
     assert code == 0
     assert value["assumptions"]["device"]["name"] == "a100"
-    assert value["assumptions"]["utilisation"] == 0.2
+    assert value["assumptions"]["utilization"] == 0.2
     together = value["totals"]["all"]
     parts = [value["totals"][name] for name in ("trainings", "tasks", "judges")]
     assert together["gpu_hours"] == pytest.approx(sum(part["gpu_hours"] for part in parts))
@@ -294,5 +294,5 @@ def test_a_plan_imports_no_model_library() -> None:
         "import sys; from ragmeter.cli import app; app(['plan', 'clara/table8', '--json'], standalone_mode=False); "
         "sys.stderr.write(str({'torch', 'transformers', 'openai', 'bm25s'} & set(sys.modules)))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert said.stderr.strip().endswith("set()"), said.stderr
+    response = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert response.stderr.strip().endswith("set()"), response.stderr

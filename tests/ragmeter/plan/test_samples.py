@@ -23,7 +23,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     for name in ("longbench", "clara"):
         (tmp_path / name).mkdir()
-    asked: list[dict[str, Any]] = [
+    queries: list[dict[str, Any]] = [
         {
             "_id": f"{n}",
             "input": f"Who is {n}?",
@@ -36,19 +36,19 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         for n in range(3)
     ]
-    (tmp_path / "longbench" / "qasper.jsonl").write_text("\n".join(map(json.dumps, asked)) + "\n")
+    (tmp_path / "longbench" / "qasper.jsonl").write_text("\n".join(map(json.dumps, queries)) + "\n")
     rows = [{"data_type": "qa", "question": [f"Who is {n}?"], "answers": ["a painter"], "docs": [f"{n} is a painter."]} for n in range(40)]
     (tmp_path / "clara" / "pretrain_data.100.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     return tmp_path
 
 
-def shape(name: str, limit: int | None = None, **given: Any) -> Shape:
-    return shape_of(*options(name, given), limit=limit)
+def shape(name: str, limit: int | None = None, **value: Any) -> Shape:
+    return shape_of(*options(name, value), limit=limit)
 
 
 def test_fewer_questions_than_the_card_states_are_a_sample(data: Path) -> None:
-    found = shape("longbench/qasper")
-    assert (found.questions, found.whole_number) == (3, 200)
+    result = shape("longbench/qasper")
+    assert (result.questions, result.whole_number) == (3, 200)
 
 
 def test_as_many_as_are_asked_for_are_no_sample(data: Path) -> None:
@@ -57,8 +57,8 @@ def test_as_many_as_are_asked_for_are_no_sample(data: Path) -> None:
 
 
 def test_rows_of_a_training_are_counted_against_the_papers(data: Path) -> None:
-    found = shape("clara_stages/pretraining:train")
-    assert (found.questions, found.whole_number) == (40, 6_000_000)
+    result = shape("clara_stages/pretraining:train")
+    assert (result.questions, result.whole_number) == (40, 6_000_000)
     assert shape("clara_stages/pretraining:train", first=10).whole_number is None
 
 
@@ -72,10 +72,10 @@ def test_what_is_made_or_not_here_is_no_sample(data: Path) -> None:
 def test_the_plan_says_so_to_people_and_programs(data: Path) -> None:
     (data / "x.yaml").write_text("name: x\nbenchmarks: [{id: longbench/qasper}]\nmethods: [{id: bm25}]\n")
     arguments = ["plan", str(data / "x.yaml"), "--store", str(data / "store")]
-    said = " ".join(CliRunner().invoke(app, arguments).output.split())
-    assert "a sample is here, and planned as if it were all: longbench/qasper:test (3 of about 200)" in said
-    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
-    assert found["samples"] == [{"data": "longbench/qasper:test", "here": 3, "stated": 200}]
+    response = " ".join(CliRunner().invoke(app, arguments).output.split())
+    assert "a sample is here, and planned as if it were all: longbench/qasper:test (3 of about 200)" in response
+    result = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    assert result["samples"] == [{"data": "longbench/qasper:test", "here": 3, "stated": 200}]
     few = CliRunner().invoke(app, [*arguments, "--limit", "2"]).output
     assert "a sample is here" not in few
 

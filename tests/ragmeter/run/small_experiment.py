@@ -39,8 +39,8 @@ class Silent:
 
 
 def runs(store: Store, *names: str) -> list[RunRow]:
-    found = {row.method: row for row in queries.runs(store, "small")}
-    return [found[name] for name in names] if names else list(found.values())
+    results = {row.method: row for row in queries.runs(store, "small")}
+    return [results[name] for name in names] if names else list(results.values())
 
 
 def llm(name: str, url: str, **options: Any) -> Judge:

@@ -47,9 +47,9 @@ def test_the_retriever_of_a_preset_is_the_one_that_searches() -> None:
     pytest.importorskip("bm25s")
     benchmark = registry.load("worlds/multihop:test").limited(20)
     by_hand = Component.of("bm25", {"k1": 0.9, "b": 0.4}).build(Services()).index(benchmark.corpus)
-    found = in_setting(Setting.parse("corpus(retriever=bm25[pyserini],n=10)"), benchmark, Services())
-    asked = [replace(question.query(), candidates=None) for question in benchmark.questions]
-    expected = [ranking.ids for ranking in by_hand.retrieve(asked, 10)]
-    assert [tuple(question.candidates or ()) for question in found.questions] == [tuple(ids) for ids in expected]
+    result = in_setting(Setting.parse("corpus(retriever=bm25[pyserini],n=10)"), benchmark, Services())
+    queries = [replace(question.query(), candidates=None) for question in benchmark.questions]
+    expected = [ranking.ids for ranking in by_hand.retrieve(queries, 10)]
+    assert [tuple(question.candidates or ()) for question in result.questions] == [tuple(ids) for ids in expected]
     default = in_setting(Setting.parse("corpus(retriever=bm25,n=10)"), benchmark, Services())
-    assert [q.candidates for q in default.questions] != [q.candidates for q in found.questions]
+    assert [q.candidates for q in default.questions] != [q.candidates for q in result.questions]

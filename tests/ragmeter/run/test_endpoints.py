@@ -47,9 +47,9 @@ def test_an_estimate_grows_with_passages_and_counts_questions(tmp_path: Path) ->
 
 
 def test_a_dead_endpoint_stops_before_anything_is_answered(tmp_path: Path) -> None:
-    found = states_of(file_for("http://127.0.0.1:9/v1", ", attempts: 1"), Store(tmp_path))
+    result = states_of(file_for("http://127.0.0.1:9/v1", ", attempts: 1"), Store(tmp_path))
     with pytest.raises(Broke, match="nothing answers") as caught:
-        reach(found)
+        reach(result)
     assert caught.value.exit_code == 1
 
 

@@ -18,7 +18,7 @@ from ragmeter.experiment import JudgePlan
 from ragmeter.runner import judging
 from ragmeter.runner.judging import judgings
 from ragmeter.scripted import WorldTruth
-from results import judgements
+from results import judgments
 from results.battles import battle_boards
 from results.board import boards
 from results.store import Store
@@ -53,15 +53,15 @@ def test_a_pair_judge_compares_with_the_reference_or_all_with_all(small: ModuleT
     every = small.runs(store)
 
     def compared(plan: JudgePlan, reference: str | None) -> set[frozenset[str]]:
-        return {frozenset(run.method for run in one.runs) for one in judgings([plan], every, reference)}
+        return {frozenset(run.method for run in item.runs) for item in judgings([plan], every, reference)}
 
     others = ("random + extractive", "gold_answer")
     with_reference = {frozenset(("bm25", other)) for other in others}
     assert compared(JudgePlan(pairwise), "bm25") == with_reference
     assert compared(JudgePlan(pairwise, everyone=True), "bm25") == with_reference | {frozenset(others)}
     assert compared(JudgePlan(pairwise), None) == with_reference | {frozenset(others)}
-    for one in judgings([JudgePlan(pairwise)], every, None):
-        assert one.runs[0].run < one.runs[1].run
+    for item in judgings([JudgePlan(pairwise)], every, None):
+        assert item.runs[0].run < item.runs[1].run
 
 
 def test_a_run_named_twice_is_judged_once(small: ModuleType, store: Store) -> None:
@@ -176,21 +176,21 @@ def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, st
     with server.running() as url:
         match = small.llm("match", url, exact="none")
         small.judge(store, match, [run])
-        before = judgements.scores(store, run.run, str(match))
+        before = judgments.scores(store, run.run, str(match))
         lost = {question for question, score in before.items() if score["accuracy"].unscored}
         assert 0 < len(lost) < small.QUESTIONS
         assert all("no reply" in str(before[question]["accuracy"].unscored) for question in lost)
-        asked, sick["on"] = server.calls, False
+        query, sick["on"] = server.calls, False
         small.judge(store, match, [run])
-        assert server.calls == asked
+        assert server.calls == query
         small.judge(store, match, [run], retry=True)
-        assert server.calls - asked == len(lost)
-    after = judgements.scores(store, run.run, str(match))
+        assert server.calls - query == len(lost)
+    after = judgments.scores(store, run.run, str(match))
     assert not any(score["accuracy"].unscored for score in after.values())
     assert {question: after[question] for question in before if question not in lost} == {
         question: score for question, score in before.items() if question not in lost
     }
-    assert len(judgements.calls(store, run.run, str(match))) == len(after) == small.QUESTIONS
+    assert len(judgments.calls(store, run.run, str(match))) == len(after) == small.QUESTIONS
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_a_new_answer_is_judged_anew(small: ModuleType, store: Store) -> None:
     question = next(item.question for item in judging.records.items(store, run) if item.question.answerable)
     store.append(run.run, [Prediction(question.id, question.golds[0])], {})
     assert small.judge(store, rule, [run]).done == 1
-    assert judgements.scores(store, run.run, str(rule))[question.id]["accuracy"].value == 1.0
+    assert judgments.scores(store, run.run, str(rule))[question.id]["accuracy"].value == 1.0
     assert small.judge(store, pairwise, chosen).done == 1
     assert len(small.rows(store, "judge_calls")["judge_calls"]) == small.QUESTIONS
 
@@ -215,7 +215,7 @@ def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: 
     first = store.predictions(run)[0].question_id
     store.append(run, [Prediction(first, "", notes={FAILED: "timeout"})], {})
     small.judge(store, Judge.of("rule_match"), small.runs(store, "bm25"))
-    assert judgements.scores(store, run, str(Judge.of("rule_match")))[first]["accuracy"].value == 0.0
+    assert judgments.scores(store, run, str(Judge.of("rule_match")))[first]["accuracy"].value == 0.0
 
 
 # -- by an experiment file -----------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
             judged_experiment(text, url, judges).replace("timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents")
         )
         assert not run_experiment(file, store=store.folder).failed
-        asked = server.calls
+        query = server.calls
         assert not run_experiment(file, store=store.folder).failed
-        assert server.calls == asked
-    assert truth.unrecognised == 0
+        assert server.calls == query
+    assert truth.unrecognized == 0
     # Everything is judged: no server is needed any more.
     assert not run_experiment(file, store=store.folder).failed
     (board,) = boards(store, "small")
@@ -261,7 +261,7 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
             assert cell.estimate.value == 1.0
             assert metric not in board.flags
     (fought,) = battle_boards(store, small.runs(store), "bm25")
-    assert {frozenset((one.method, one.opponent)) for one in fought.pairings} == {
+    assert {frozenset((pairing.method, pairing.opponent)) for pairing in fought.pairings} == {
         frozenset(pair) for pair in (("bm25", "gold_answer"), ("bm25", "random + extractive"), ("gold_answer", "random + extractive"))
     }
     assert set(fought.strengths) == {"overall", "faithfulness", "conciseness"}
@@ -274,7 +274,7 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
     (run,) = small.runs(store, "bm25")
     match = judgings([JudgePlan(pairwise)], small.runs(store, "bm25", "gold_answer"))[0].match
     small.judge(store, rule, [run])
-    right = {q for q, score in judgements.scores(store, run.run, str(rule)).items() if score["accuracy"].value == 1}
+    right = {q for q, score in judgments.scores(store, run.run, str(rule)).items() if score["accuracy"].value == 1}
     question = min(right)
     file = tmp_path / "x.yaml"
     file.write_text(small.EXPERIMENT + "judges: [rule_match, rule_pairwise]\n")
@@ -282,9 +282,9 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
     def executed(**options: bool) -> tuple[float | None, str | None]:
         """What the rules say of the question once the experiment was run."""
         assert not run_experiment(file, store=store.folder, **options).failed
-        battles = judgements.battles(store, match.dataset_fingerprint, match.setting, str(pairwise), match)
+        battles = judgments.battles(store, match.dataset_fingerprint, match.setting, str(pairwise), match)
         (verdict,) = {b.verdict for b in battles if b.question == question and b.criterion == "overall"}
-        return judgements.scores(store, run.run, str(rule))[question]["accuracy"].value, verdict
+        return judgments.scores(store, run.run, str(rule))[question]["accuracy"].value, verdict
 
     good = executed()
     assert good == (1.0, "tie")
@@ -292,4 +292,4 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
     assert executed() == (0.0, "one" if match.other == run.run else "other")
     assert executed() == (0.0, "one" if match.other == run.run else "other")
     assert executed(retry_failed=True) == good
-    assert len(judgements.calls(store, run.run, str(rule))) == len(judgements.fought(store, match, pairwise)) == small.QUESTIONS
+    assert len(judgments.calls(store, run.run, str(rule))) == len(judgments.fought(store, match, pairwise)) == small.QUESTIONS

@@ -16,7 +16,7 @@ from methods.models.reply_cache import ResponseCache
 from methods.models.server import ChatRequest
 from ragmeter.runner.judging import LOST, Replayed, replay
 from ragmeter.scripted import WorldTruth
-from results import judgements, queries
+from results import judgments, queries
 from results.battles import battle_boards
 from results.store import Store
 from tests.support.faults import Faults
@@ -55,16 +55,16 @@ def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: Mo
     with server.running() as url:
         pairwise = small.llm("pairwise", url, repetitions=repetitions)
         small.judge(store, pairwise, small.runs(store, *chosen))
-        asked = server.calls
+        query = server.calls
     assert sum(faults.played.values()) > 0
     assert sum(truth.corrupted.values()) > 0
-    assert truth.unrecognised == 0
+    assert truth.unrecognized == 0
 
     (board,) = battle_boards(store, small.runs(store, *chosen), "bm25")
     for pairing in board.pairings:
-        said = pairing.rate.verdicts
+        response = pairing.rate.verdicts
         assert pairing.pending == 0
-        assert sum(said.values()) == 2 * repetitions * (small.QUESTIONS - pairing.unscorable)
+        assert sum(response.values()) == 2 * repetitions * (small.QUESTIONS - pairing.unscorable)
     kept = small.rows(store, "battles")["battles"]
     by_cell = Counter((row[4], row[5], row[6], row[3], row[7], row[8]) for row in kept)  # question … repetition
     assert set(by_cell.values()) == {1}
@@ -76,13 +76,13 @@ def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: Mo
     assert any(reason for _, reason in verdicts)
 
     before = small.rows(store, *JUDGED)
-    boards_before = [one.to_json() for one in battle_boards(store, small.runs(store, *chosen), "bm25")]
-    (*found,) = again(store, pairwise)
-    assert server.calls == asked
-    assert sum(one.changed + one.lost for one in found) == 0
-    assert sum(one.questions for one in found) == pairs * small.QUESTIONS
+    boards_before = [board.to_json() for board in battle_boards(store, small.runs(store, *chosen), "bm25")]
+    (*results,) = again(store, pairwise)
+    assert server.calls == query
+    assert sum(item.changed + item.lost for item in results) == 0
+    assert sum(item.questions for item in results) == pairs * small.QUESTIONS
     assert small.rows(store, *JUDGED) == before
-    assert [one.to_json() for one in battle_boards(store, small.runs(store, *chosen), "bm25")] == boards_before
+    assert [board.to_json() for board in battle_boards(store, small.runs(store, *chosen), "bm25")] == boards_before
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------
@@ -93,11 +93,11 @@ class Sheet:
 
     def __init__(self, small: ModuleType, store: Store) -> None:
         self.truth = WorldTruth.of(small.REFERENCE)
-        said = iter(["Match", "Partial", "Mismatch", "dunno"] * small.QUESTIONS)
+        response = iter(["Match", "Partial", "Mismatch", "dunno"] * small.QUESTIONS)
 
         @self.truth.handle
         def tell(_: WorldTruth, request: ChatRequest) -> str | None:
-            return next(said) if "Partial" in str(request.messages) else None
+            return next(response) if "Partial" in str(request.messages) else None
 
         self.server = self.truth.server()
         (self.run,) = small.runs(store, "random + extractive")
@@ -113,32 +113,32 @@ class Sheet:
 @pytest.mark.slow
 def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
-    before = judgements.scores(store, sheet.run.run, str(sheet.judge))
+    before = judgments.scores(store, sheet.run.run, str(sheet.judge))
     drop = sheet.other(partial="drop")
-    (found,) = again(store, sheet.judge, drop)
-    after = judgements.scores(store, sheet.run.run, str(drop))
-    verdicts = {q: (c[0].parsed.value or {}).get("verdict") for q, c in judgements.calls(store, sheet.run.run, str(sheet.judge)).items()}
+    (result,) = again(store, sheet.judge, drop)
+    after = judgments.scores(store, sheet.run.run, str(drop))
+    verdicts = {q: (c[0].parsed.value or {}).get("verdict") for q, c in judgments.calls(store, sheet.run.run, str(sheet.judge)).items()}
     partial = {question for question, verdict in verdicts.items() if verdict == "Partial"}
     assert len(partial) > 1
     assert {q for q in before if before[q]["accuracy"] != after[q]["accuracy"]} == partial
     assert all(before[q]["accuracy"].value == 0.0 for q in partial)
     assert all("left out" in str(after[q]["accuracy"].unscored) for q in partial)
-    assert judgements.scores(store, sheet.run.run, str(sheet.judge)) == before
-    assert (found.questions, found.changed, found.lost) == (small.QUESTIONS, len(partial), 0)
+    assert judgments.scores(store, sheet.run.run, str(sheet.judge)) == before
+    assert (result.questions, result.changed, result.lost) == (small.QUESTIONS, len(partial), 0)
     assert sheet.server.calls == sheet.calls
 
 
 @pytest.mark.slow
 def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
-    calls = judgements.calls(store, sheet.run.run, str(sheet.judge))
+    calls = judgments.calls(store, sheet.run.run, str(sheet.judge))
     read = [question for question, (call, *_) in calls.items() if call.parsed.value is not None]
     store.cache.unlink()
-    before = judgements.scores(store, sheet.run.run, str(sheet.judge))
+    before = judgments.scores(store, sheet.run.run, str(sheet.judge))
     drop = sheet.other(partial="drop")
-    (found,) = again(store, sheet.judge, drop)
-    assert (found.calls, found.lost) == (len(calls) - len(read), len(read))
-    after = judgements.scores(store, sheet.run.run, str(drop))
+    (result,) = again(store, sheet.judge, drop)
+    assert (result.calls, result.lost) == (len(calls) - len(read), len(read))
+    after = judgments.scores(store, sheet.run.run, str(drop))
     assert {score["accuracy"].unscored for question, score in after.items() if question in read} == {LOST}
     # A reply that could not be read then stays what it was.
     assert {q: s for q, s in after.items() if q not in read} == {q: s for q, s in before.items() if q not in read}
@@ -147,26 +147,26 @@ def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(smal
 @pytest.mark.slow
 def test_what_the_same_judge_read_outlives_its_replies(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
-    before = judgements.scores(store, sheet.run.run, str(sheet.judge))
+    before = judgments.scores(store, sheet.run.run, str(sheet.judge))
     store.cache.unlink()
-    (found,) = again(store, sheet.judge)
-    assert found.lost > 0
-    assert found.changed == 0
-    assert judgements.scores(store, sheet.run.run, str(sheet.judge)) == before
+    (result,) = again(store, sheet.judge)
+    assert result.lost > 0
+    assert result.changed == 0
+    assert judgments.scores(store, sheet.run.run, str(sheet.judge)) == before
 
 
 @pytest.mark.slow
 def test_rules_judge_anew_when_replayed(small: ModuleType, store: Store) -> None:
     loose, strict = Judge.of("rule_match", {"partial_f1": 0.05}), Judge.of("rule_match", {"partial_f1": 1.0})
     (run,) = small.runs(store, "random + extractive")
-    for one in (loose, strict):
-        small.judge(store, one, [run])
-    direct = judgements.scores(store, run.run, str(strict))
+    for item in (loose, strict):
+        small.judge(store, item, [run])
+    direct = judgments.scores(store, run.run, str(strict))
     with store.database.writing() as connection:
         connection.execute("DELETE FROM judge_calls WHERE judge = ?", [str(strict)])
         connection.execute("DELETE FROM scores WHERE list_contains(?, metric)", [list(strict.metrics.values())])
     again(store, loose, strict)
-    assert judgements.scores(store, run.run, str(strict)) == direct
+    assert judgments.scores(store, run.run, str(strict)) == direct
 
 
 @pytest.mark.slow
@@ -179,8 +179,8 @@ def test_what_is_unscorable_stays_so_under_another_policy(small: ModuleType, sto
     sheet = Sheet(small, store)
     drop = sheet.other(partial="drop")
     again(store, sheet.judge, drop)
-    assert judgements.scores(store, run.run, str(drop))[first]["accuracy"] == Score(None)
-    assert len(judgements.scores(store, run.run, str(drop))) == small.QUESTIONS
+    assert judgments.scores(store, run.run, str(drop))[first]["accuracy"] == Score(None)
+    assert len(judgments.scores(store, run.run, str(drop))) == small.QUESTIONS
     pairwise = Judge.of("rule_pairwise")
     chosen = small.runs(store, "bm25", "random + extractive")
     small.judge(store, pairwise, chosen)

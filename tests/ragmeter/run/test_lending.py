@@ -34,8 +34,8 @@ def test_who_asks_for_no_judge_gets_none() -> None:
 def test_the_judge_asked_for_says_of_answers_whether_they_are_right() -> None:
     judge = judge_for(options(judge="rule_match"), None, None)
     assert judge is not None
-    asked = Question("q", "How many episodes?", ("seven episodes",))
-    assert judge.verdicts([asked] * 2, ["Seven episodes.", "a red boat"]) == ["Match", "Mismatch"]
+    query = Question("q", "How many episodes?", ("seven episodes",))
+    assert judge.verdicts([query] * 2, ["Seven episodes.", "a red boat"]) == ["Match", "Mismatch"]
 
 
 def test_a_lent_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_a_lent_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "response"),
     [
         ({"judge": "nobody"}, "nobody"),
         ({"judge": "style"}, "does not measure 'accuracy'"),
@@ -66,8 +66,8 @@ def test_a_lent_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch
         ({"judge": "match"}, "model"),
     ],
 )
-def test_a_judge_that_cannot_be_lent_is_named(labels: Mapping[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_judge_that_cannot_be_lent_is_named(labels: Mapping[str, Any], response: str) -> None:
+    with pytest.raises(UserError, match=response):
         judge_for(options(**labels), None, None)
 
 

@@ -31,8 +31,8 @@ def _without_experiment(store: Store) -> int:
 def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, answered: Path, experiment_text: str, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(experiment_text.replace("{id: bm25}", "{id: bm25, k: 3}"))
-    said = _run(call, other, store)
-    assert said.startswith(f"small was another file until now, {answered / 'x.yaml'}; 1 run of it stays in the store")
+    response = _run(call, other, store)
+    assert response.startswith(f"small was another file until now, {answered / 'x.yaml'}; 1 run of it stays in the store")
     assert _without_experiment(store) == 1
     assert _run(call, other, store) == ""
 

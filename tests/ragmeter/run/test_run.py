@@ -68,11 +68,11 @@ def scratch() -> Iterator[None]:
 
 
 def run(store: Store, text: str = FILE, progress: Silent | None = None, **options: bool):
-    found = experiment.parse(text, "x.yaml")
-    tasks = tasks_of(found)
-    store.put_experiment(found.name, text, None, None, found.reference, [task.run.run for task in tasks])
+    result = experiment.parse(text, "x.yaml")
+    tasks = tasks_of(result)
+    store.put_experiment(result.name, text, None, None, result.reference, [task.run.run for task in tasks])
     pending = states(tasks, store, retry_failed=options.get("retry_failed", False))
-    return execute(pending, store, Services(seed=found.seed), progress or Silent(), **options)
+    return execute(pending, store, Services(seed=result.seed), progress or Silent(), **options)
 
 
 @pytest.fixture(scope="module")
@@ -149,10 +149,10 @@ def test_running_again_answers_nothing_and_changes_nothing(finished: Store) -> N
 def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) -> None:
     def execute_as(name: str, method: str) -> None:
         text = FILE.replace("name: small", f"name: {name}").replace("{id: bm25}", f"{{id: bm25, name: {method}}}")
-        found = experiment.parse(text, "x")
-        tasks = tasks_of(found)
+        result = experiment.parse(text, "x")
+        tasks = tasks_of(result)
         names = [task.method.name for task in tasks]
-        store.put_experiment(name, text, None, None, found.reference, [t.run.run for t in tasks], None, names)
+        store.put_experiment(name, text, None, None, result.reference, [t.run.run for t in tasks], None, names)
         execute(states(tasks, store), store, Services(), Silent())
 
     execute_as("one", "mine")
@@ -207,7 +207,7 @@ def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> N
         assert set(fields) == {"id", "text", "document_id", "candidates", "topic_entities"}
     texts = {value for question in questions for value in question.golds if len(value) > 3}
     for query in seen:
-        # An answer may be spelt in a question (comparisons name their options) or be an id by no accident.
+        # An answer may be spelled in a question (comparisons name their options) or be an id by no accident.
         assert query.id not in texts
 
 
@@ -241,11 +241,11 @@ def test_a_method_that_breaks_the_contract_is_told_so(store: Store, scratch: Non
         def index(self, corpus: Corpus) -> None: ...
 
         def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
-            asked = list(queries)
-            for query in asked[1:] if fault == "silent" else asked:
+            requests = list(queries)
+            for query in requests[1:] if fault == "silent" else requests:
                 yield Prediction(query.id, "x", (Evidence("p", 1.0),))
             if fault == "twice":
-                yield Prediction(asked[0].id, "y")
+                yield Prediction(requests[0].id, "y")
             if fault == "stranger":
                 yield Prediction("nobody", "y")
 
@@ -313,8 +313,8 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path, kills: int, qu
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "DELAY": delay})
 
     def answered(store: Store) -> int:
-        found = queries.runs(store) if store.database.exists else []
-        return {row.method: row.done for row in found}.get("test_slow", 0)
+        results = queries.runs(store) if store.database.exists else []
+        return {row.method: row.done for row in results}.get("test_slow", 0)
 
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
     assert start(calm, "0").wait() == 0
@@ -360,9 +360,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Pa
     while time.monotonic() < deadline and not (store.database.exists and any(r.done for r in queries.runs(store))):
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, response = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "ragmeter resume" in said
+    assert "ragmeter resume" in response
     (row,) = queries.runs(store)
     assert row.status == "interrupted"
     assert 0 < row.done < 12

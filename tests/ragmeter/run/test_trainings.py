@@ -118,21 +118,21 @@ def file(tmp_path: Path) -> Path:
 
 
 def ragmeter(*arguments: str | Path) -> tuple[int, str]:
-    found = CliRunner().invoke(app, [*map(str, arguments)])
-    return found.exit_code, found.output
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    return result.exit_code, result.output
 
 
 def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None:
-    found = experiment.parse(FILE, "x.yaml", store=tmp_path)
-    names = [method.name for method in found.methods]
+    result = experiment.parse(FILE, "x.yaml", store=tmp_path)
+    names = [method.name for method in result.methods]
     assert names == ["base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"]
-    folders = [method.composition.method.config.model for method in found.methods[1:]]  # type: ignore[attr-defined]
+    folders = [method.composition.method.config.model for method in result.methods[1:]]  # type: ignore[attr-defined]
     assert len(set(folders)) == 5
     assert folders[0].endswith("second")
     assert folders[2].endswith("first")
     assert folders[3].endswith("first")
     # What is trained from another training begins from the checkpoint of the same seed.
-    later = [plan for plan in found.trainings if plan.name == "later"]
+    later = [plan for plan in result.trainings if plan.name == "later"]
     begun = [Path(plan.config.begun_from).parent for plan in later]  # type: ignore[attr-defined]
     assert begun == [Path(folder).parent for folder in folders[:2]]
 
@@ -140,17 +140,17 @@ def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    code, said = ragmeter("run", file, "--dry-run", "--store", store, "--json")
-    before = json.loads(said)
+    code, response = ragmeter("run", file, "--dry-run", "--store", store, "--json")
+    before = json.loads(response)
     assert code == 0
     assert len(before["tasks"]) == 1
     assert len(before["after_training"]) == 5
-    assert [one["trained"] for one in before["trainings"]] == [[]] * 5
+    assert [item["trained"] for item in before["trainings"]] == [[]] * 5
     assert "after training" in ragmeter("run", file, "--dry-run", "--store", store)[1]
 
-    code, said = ragmeter("run", file, "--store", store, "--json")
-    assert code == 0, said
-    rows = json.loads(said)["boards"][0]["rows"]
+    code, response = ragmeter("run", file, "--store", store, "--json")
+    assert code == 0, response
+    rows = json.loads(response)["boards"][0]["rows"]
     assert {row["method"] for row in rows} == {"base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"}
     assert STEPS == [
         ("first", 3),
@@ -192,9 +192,9 @@ def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, t
 def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     file.write_text(FILE.replace("config: {k1: 0.5}", "config: {k1: 0.5, stops: true}"), "utf-8")
-    found = CliRunner().invoke(app, ["run", str(file), "--store", str(store)])
-    assert isinstance(found.exception, Interrupted)
-    assert "the same command" in str(found.exception)
+    result = CliRunner().invoke(app, ["run", str(file), "--store", str(store)])
+    assert isinstance(result.exception, Interrupted)
+    assert "the same command" in str(result.exception)
     assert STEPS == [("first", 3)]
     planned = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])
     assert planned["trainings"][0]["trained"] == ["first"]

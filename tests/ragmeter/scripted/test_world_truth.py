@@ -1,4 +1,4 @@
-"""The scripted LLM: right where it knows, labelled as a script, and survivable where it is corrupted."""
+"""The scripted LLM: right where it knows, labeled as a script, and survivable where it is corrupted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ methods: [{{id: {method}, reader: {reader}}}]
 """
     tasks = tasks_of(experiment.parse(text, "truth"))
     store = Store(folder)
-    services = Services(artefacts=store.artefacts, cache=folder / "cache.sqlite")
+    services = Services(artifacts=store.artifacts, cache=folder / "cache.sqlite")
     (outcome,) = execute(states(tasks, store), store, services, Quiet())
     assert (outcome.status, outcome.error) == (FINISHED, None)
     return store.predictions(tasks[0].run.run)
@@ -64,7 +64,7 @@ def _right(question: Question, answer: str) -> bool:
 
 
 @pytest.mark.slow
-def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labelled(tmp_path: Path) -> None:
+def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labeled(tmp_path: Path) -> None:
     truth = WorldTruth.of(REFERENCE)
     with truth.server().running() as url:
         predictions = run(url, tmp_path)
@@ -72,7 +72,7 @@ def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labelled(t
     assert exact(predictions) >= 0.9
     assert {p.notes["scripted"] for p in predictions} == {NAME}
     assert not any(FAILED in p.notes for p in predictions)
-    assert truth.unrecognised == 0
+    assert truth.unrecognized == 0
 
 
 @pytest.mark.slow
@@ -132,24 +132,24 @@ def ask(truth: WorldTruth, question: str, *passages: Passage) -> str:
 @pytest.mark.slow
 def test_it_answers_from_evidence_alone_unless_told_otherwise(truth: WorldTruth) -> None:
     corpus = truth.benchmarks[0].corpus
-    asked = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)
-    proof = corpus.get(asked.evidence)
-    distractors = corpus.get([c for c in asked.candidates or () if c not in asked.evidence])
+    query = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)
+    proof = corpus.get(query.evidence)
+    distractors = corpus.get([c for c in query.candidates or () if c not in query.evidence])
     assert len(proof) == 2
-    assert ask(truth, asked.text, *distractors, *proof) == asked.answers[0]
-    assert ask(truth, asked.text, *distractors, proof[0]) == UNKNOWN
-    assert ask(truth, asked.text) == asked.answers[0]
+    assert ask(truth, query.text, *distractors, *proof) == query.answers[0]
+    assert ask(truth, query.text, *distractors, proof[0]) == UNKNOWN
+    assert ask(truth, query.text) == query.answers[0]
     truth.reading = "memory"
     try:
-        assert ask(truth, asked.text, *distractors) == asked.answers[0]
+        assert ask(truth, query.text, *distractors) == query.answers[0]
     finally:
         truth.reading = "evidence"
 
 
 def test_it_says_unknown_where_the_world_does_not_answer(truth: WorldTruth) -> None:
-    asked = next(q for q in truth.questions.values() if not q.answerable)
-    passages = truth.benchmarks[0].corpus.get(asked.candidates or ())
-    assert ask(truth, asked.text, *passages) == UNKNOWN
+    query = next(q for q in truth.questions.values() if not q.answerable)
+    passages = truth.benchmarks[0].corpus.get(query.candidates or ())
+    assert ask(truth, query.text, *passages) == UNKNOWN
     assert ask(truth, "Who wrote a question that nobody asked?") == UNKNOWN
 
 
@@ -165,10 +165,10 @@ def test_distractors_alone_never_prove_most_questions(truth: WorldTruth) -> None
 
 
 def test_it_answers_the_steps_of_a_chain(truth: WorldTruth) -> None:
-    asked = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)
-    first, second = asked.metadata["steps"]
+    query = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)
+    first, second = query.metadata["steps"]
     assert truth.answer_to(first["question"]) == first["answer"]
-    assert truth.answer_to(second["question"].replace("#1", first["answer"])) == asked.answers[0]
+    assert truth.answer_to(second["question"].replace("#1", first["answer"])) == query.answers[0]
 
 
 # --- prompts, corruption, protocol ---
@@ -186,10 +186,10 @@ def test_a_later_prompt_is_one_handler(truth: WorldTruth) -> None:
         known, unknown = model.complete([[{"role": "user", "content": t}] for t in ("How many questions?", "Hello")])
     assert (known.text, known.scripted) == ("200", True)
     assert "does not know this prompt" in unknown.failed
-    assert own.unrecognised == 1
+    assert own.unrecognized == 1
 
 
-def test_a_template_recognises_what_it_was_filled_to() -> None:
+def test_a_template_recognizes_what_it_was_filled_to() -> None:
     pattern = template_pattern("Costs $$5 (really). $passages\nQ: ${question}? again $question.")
     match = pattern.fullmatch("Costs $5 (really). a\nQ: b\nQ: c?? again c?.")
     assert match is not None
@@ -205,8 +205,8 @@ def test_no_corruption_leaves_the_answer_readable(kind: str) -> None:
 
 def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> None:
     requests = [ChatRequest("m", ({"role": "user", "content": f"q{n}"},), None, None) for n in range(2000)]
-    one, two = (WorldTruth(truth.benchmarks, corruption=0.2, seed=1) for _ in range(2))
-    drawn = [one.is_corrupted(request) for request in requests]
+    item, two = (WorldTruth(truth.benchmarks, corruption=0.2, seed=1) for _ in range(2))
+    drawn = [item.is_corrupted(request) for request in requests]
     assert drawn == [two.is_corrupted(request) for request in requests]
     assert 0.17 < sum(drawn) / 2000 < 0.23
     other = WorldTruth(truth.benchmarks, corruption=0.2, seed=2)

@@ -26,7 +26,7 @@ def retrieved(truth: WorldTruth, benchmark: Benchmark, method: str, folder: Path
     with truth.server().running() as url:
         llm = {"model": "any", "base_url": url, "key_variable": None, "backoff_s": 0.01}
         options = {"llm": llm, **config} if method != "bm25" else config
-        index = Component.of(method, options).build(Services(device="cpu", artefacts=folder)).index(benchmark.corpus)
+        index = Component.of(method, options).build(Services(device="cpu", artifacts=folder)).index(benchmark.corpus)
         return list(index.retrieve([question.query() for question in benchmark.questions], 20))
 
 
@@ -42,7 +42,7 @@ def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_pat
     truth = WorldTruth([benchmark], config=OPTIONS)
     plain = retrieved(truth, benchmark, "bm25", tmp_path)
     refined = retrieved(truth, benchmark, "rq_rag_prompted", tmp_path, retriever="bm25", per_query=10)
-    assert truth.unrecognised == 0
+    assert truth.unrecognized == 0
     assert recall(benchmark.questions, refined, 10) > recall(benchmark.questions, plain, 10) + 0.05
     assert all(ranking.usage.model_calls == 3 for ranking in refined)
 
@@ -52,7 +52,7 @@ def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, 
     truth = WorldTruth([benchmark], config=OPTIONS)
     plain = retrieved(truth, benchmark, "hyde", tmp_path, samples=0)
     written = retrieved(truth, benchmark, "hyde", tmp_path, samples=1)
-    assert truth.unrecognised == 0
+    assert truth.unrecognized == 0
     assert recall(benchmark.questions, written) > recall(benchmark.questions, plain) + 0.05
 
 

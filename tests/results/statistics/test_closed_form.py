@@ -30,17 +30,17 @@ def test_means_and_differences_are_those_of_resampling(gaps: float, clustered: b
     scores = methods(gaps=gaps)
     clusters = [f"d{n // 4}" if n % 9 else None for n in range(scores.shape[1])] if clustered else None
     own, pairs = means(scores, clusters=clusters), all_differences(scores, clusters=clusters)
-    for row, found in enumerate(estimates(scores, clusters=clusters)):
-        assert own.value[row] == pytest.approx(found.value)
-        assert own.n[row] == found.n
-        assert own.units[row] == found.units
-        assert own.half[row] == pytest.approx((found.high - found.low) / 2, rel=0.06)
-    for row, found in enumerate(differences(scores[1:], scores[:-1], clusters=clusters)):
+    for row, result in enumerate(estimates(scores, clusters=clusters)):
+        assert own.value[row] == pytest.approx(result.value)
+        assert own.n[row] == result.n
+        assert own.units[row] == result.units
+        assert own.half[row] == pytest.approx((result.high - result.low) / 2, rel=0.06)
+    for row, result in enumerate(differences(scores[1:], scores[:-1], clusters=clusters)):
         at = row + 1, row
-        assert pairs.value[at] == pytest.approx(found.value)
-        assert pairs.n[at] == found.n
-        assert pairs.half[at] == pytest.approx((found.high - found.low) / 2, rel=0.06)
-        assert pairs.p[at] == pytest.approx(found.p, abs=0.015)
+        assert pairs.value[at] == pytest.approx(result.value)
+        assert pairs.n[at] == result.n
+        assert pairs.half[at] == pytest.approx((result.high - result.low) / 2, rel=0.06)
+        assert pairs.p[at] == pytest.approx(result.p, abs=0.015)
 
 
 def test_a_paired_difference_without_clusters_is_the_paired_t_test() -> None:
@@ -68,14 +68,14 @@ def test_what_is_right_or_wrong_is_the_exact_sign_test() -> None:
 @settings(deadline=None)
 def test_no_p_value_is_below_what_all_sign_flips_could_give(deltas: list[int]) -> None:
     column = np.array(deltas, dtype=float)
-    found = all_differences(np.stack([column, np.zeros(len(column))]))
+    result = all_differences(np.stack([column, np.zeros(len(column))]))
     sums = [abs(float(np.dot(signs, column))) for signs in itertools.product((-1, 1), repeat=len(column))]
-    least = 2 * min(sum(one >= max(sums) for one in sums) // 2, 1) / len(sums)
-    assert found.p[0, 1] >= least - 1e-12
+    least = 2 * min(sum(item >= max(sums) for item in sums) // 2, 1) / len(sums)
+    assert result.p[0, 1] >= least - 1e-12
     sizes = {abs(delta) for delta in deltas} - {0}
     if len(sizes) <= 1:  # coin tosses: the exact value
-        exact = sum(one >= abs(column.sum()) - 1e-9 for one in sums) / len(sums)
-        assert found.p[0, 1] == pytest.approx(exact)
+        exact = sum(item >= abs(column.sum()) - 1e-9 for item in sums) / len(sums)
+        assert result.p[0, 1] == pytest.approx(exact)
 
 
 @given(st.integers(2, 7), st.integers(1, 30), st.integers(0, 10_000))
@@ -83,13 +83,13 @@ def test_no_p_value_is_below_what_all_sign_flips_could_give(deltas: list[int]) -
 def test_all_pairs_are_antisymmetric_and_leave_their_input_alone(number: int, questions: int, seed: int) -> None:
     scores = methods(questions, number, seed, gaps=0.3)
     before = scores.copy()
-    found = all_differences(scores, clusters=[f"d{n // 3}" for n in range(questions)])
+    result = all_differences(scores, clusters=[f"d{n // 3}" for n in range(questions)])
     assert np.array_equal(scores, before, equal_nan=True)
-    assert np.array_equal(found.value, -found.value.T, equal_nan=True)
-    assert np.array_equal(found.p, found.p.T, equal_nan=True)
-    known = found.p[~np.isnan(found.p)]
+    assert np.array_equal(result.value, -result.value.T, equal_nan=True)
+    assert np.array_equal(result.p, result.p.T, equal_nan=True)
+    known = result.p[~np.isnan(result.p)]
     assert ((known >= 0) & (known <= 1)).all()
-    assert (found.p.diagonal() == 1).all()
+    assert (result.p.diagonal() == 1).all()
 
 
 def test_equal_methods_do_not_differ_and_one_question_has_no_interval() -> None:
@@ -148,9 +148,9 @@ def test_a_rank_lies_within_its_band_where_methods_were_scored_on_other_question
     # Scored on the easiest questions alone, and worse on each of them than a method that was scored on all.
     lucky = np.where(np.arange(200) < 50, 0.9, np.nan)
     sound = np.where(np.arange(200) < 50, 1.0, 0.2 * easy)
-    found = bands(all_differences(np.stack([lucky, sound])))
+    results = bands(all_differences(np.stack([lucky, sound])))
     assert np.nanmean(lucky) > np.nanmean(sound)
-    assert [(band.rank, band.low, band.high, band.best) for band in found] == [(2, 2, 2, False), (1, 1, 1, True)]
+    assert [(band.rank, band.low, band.high, band.best) for band in results] == [(2, 2, 2, False), (1, 1, 1, True)]
     apart = bands(all_differences(np.array([[1.0, np.nan], [np.nan, 0.0]])))
     assert [(band.rank, band.best) for band in apart] == [(1, True), (1, True)]
 

@@ -33,15 +33,15 @@ def test_interval_of_a_binary_score_is_close_to_the_normal_one() -> None:
 
 
 def test_unscorable_questions_leave_the_denominator_and_are_counted() -> None:
-    found = estimate([1.0, 0.0, float("nan"), 1.0])
-    assert (found.value, found.n, found.unscorable) == (pytest.approx(2 / 3), 3, 1)
+    result = estimate([1.0, 0.0, float("nan"), 1.0])
+    assert (result.value, result.n, result.unscorable) == (pytest.approx(2 / 3), 3, 1)
 
 
 def test_a_single_question_has_a_value_but_no_interval() -> None:
-    found = estimate([0.5])
-    assert found.value == 0.5
-    assert math.isnan(found.low)
-    assert math.isnan(found.high)
+    result = estimate([0.5])
+    assert result.value == 0.5
+    assert math.isnan(result.low)
+    assert math.isnan(result.high)
 
 
 def test_no_scorable_question_gives_no_value() -> None:
@@ -82,9 +82,9 @@ def test_p_is_never_zero_and_identical_methods_have_p_one() -> None:
 
 
 def test_difference_counts_wins_ties_and_losses_on_shared_questions_only() -> None:
-    found = difference([1.0, 0.5, 0.0, float("nan")], [0.0, 0.5, 1.0, 1.0])
-    assert (found.wins, found.ties, found.losses, found.n) == (1, 1, 1, 3)
-    assert found.value == 0.0
+    result = difference([1.0, 0.5, 0.0, float("nan")], [0.0, 0.5, 1.0, 1.0])
+    assert (result.wins, result.ties, result.losses, result.n) == (1, 1, 1, 3)
+    assert result.value == 0.0
 
 
 def test_scores_of_different_question_sets_are_never_paired() -> None:
@@ -106,22 +106,22 @@ def test_holm_ignores_what_could_not_be_tested() -> None:
 @settings(max_examples=30, deadline=None)
 @given(scores)
 def test_interval_holds_the_value_and_stays_in_the_range_of_the_scores(values: list[float]) -> None:
-    found = estimate(values, resamples=500)
-    assert min(values) - 1e-9 <= found.low <= found.high <= max(values) + 1e-9
-    assert min(values) - 1e-9 <= found.value <= max(values) + 1e-9
+    result = estimate(values, resamples=500)
+    assert min(values) - 1e-9 <= result.low <= result.high <= max(values) + 1e-9
+    assert min(values) - 1e-9 <= result.value <= max(values) + 1e-9
 
 
 @settings(max_examples=30, deadline=None)
 @given(scores, st.integers(0, 5))
 def test_equal_seeds_give_equal_results_and_swapping_flips_the_sign(values: list[float], seed: int) -> None:
     other = values[::-1]
-    one = difference(values, other, seed=seed, resamples=300)
+    item = difference(values, other, seed=seed, resamples=300)
     again = difference(values, other, seed=seed, resamples=300)
     swapped = difference(other, values, seed=seed, resamples=300)
-    assert one == again
-    assert swapped.value == pytest.approx(-one.value, abs=1e-12)
-    assert swapped.p == pytest.approx(one.p)
-    assert (swapped.wins, swapped.losses) == (one.losses, one.wins)
+    assert item == again
+    assert swapped.value == pytest.approx(-item.value, abs=1e-12)
+    assert swapped.p == pytest.approx(item.p)
+    assert (swapped.wins, swapped.losses) == (item.losses, item.wins)
 
 
 @settings(max_examples=25, deadline=None)
@@ -133,10 +133,10 @@ def test_many_columns_at_once_are_each_on_its_own(seed: int, columns: int, quest
     clusters = [f"d{number}" for number in rng.integers(0, 4, questions)] if clustered else None
     options = {"clusters": clusters, "resamples": 200}
     together = estimates(scores[0], **options)
-    for one, column in zip(together, scores[0], strict=True):
+    for item, column in zip(together, scores[0], strict=True):
         alone = estimate(column, **options)
-        assert (one.n, one.unscorable) == (alone.n, alone.unscorable)
-        assert np.allclose([one.value, one.low, one.high], [alone.value, alone.low, alone.high], equal_nan=True)
+        assert (item.n, item.unscorable) == (alone.n, alone.unscorable)
+        assert np.allclose([item.value, item.low, item.high], [alone.value, alone.low, alone.high], equal_nan=True)
     for pair, a, b in zip(differences(*scores, **options), *scores, strict=True):
         alone_pair = difference(a, b, **options)
         assert (pair.wins, pair.ties, pair.losses, pair.p) == (alone_pair.wins, alone_pair.ties, alone_pair.losses, alone_pair.p)

@@ -49,18 +49,18 @@ def naive_alpha(table: np.ndarray, metric: str) -> float:
 
 @pytest.mark.parametrize(("metric", "value"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
 def test_alpha_of_krippendorffs_four_observers(metric: str, value: float) -> None:
-    found = krippendorff_alpha(FOUR_OBSERVERS, metric=metric)
-    assert found.corrected.value == pytest.approx(value, abs=5e-4)
-    assert (found.ratings, found.corrected.n, found.corrected.unscorable) == (40, 11, 1)
-    assert found.categories == (1, 2, 3, 4, 5)
+    result = krippendorff_alpha(FOUR_OBSERVERS, metric=metric)
+    assert result.corrected.value == pytest.approx(value, abs=5e-4)
+    assert (result.ratings, result.corrected.n, result.corrected.unscorable) == (40, 11, 1)
+    assert result.categories == (1, 2, 3, 4, 5)
 
 
 def test_alpha_of_krippendorffs_two_observers() -> None:
     meg, owen = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
-    found = krippendorff_alpha([meg, owen])
-    assert found.corrected.value == pytest.approx(0.095, abs=5e-4)
-    assert found.raw.value == pytest.approx(0.6)
-    ben, gerry = (["abcde".index(letter) for letter in said] for said in ("aabbdcccedda", "babbbccceddd"))
+    result = krippendorff_alpha([meg, owen])
+    assert result.corrected.value == pytest.approx(0.095, abs=5e-4)
+    assert result.raw.value == pytest.approx(0.6)
+    ben, gerry = (["abcde".index(letter) for letter in response] for response in ("aabbdcccedda", "babbbccceddd"))
     assert krippendorff_alpha([ben, gerry]).corrected.value == pytest.approx(0.692, abs=5e-4)
 
 
@@ -105,31 +105,34 @@ def test_items_that_one_of_two_has_not_rated_are_left_out_and_counted() -> None:
 
 
 def test_raters_who_always_say_the_same_thing_have_no_chance_corrected_agreement() -> None:
-    for found in (cohen_kappa([1] * 5, [1] * 5), krippendorff_alpha([[1.0] * 5, [1.0] * 5], metric="interval")):
-        assert math.isnan(found.corrected.value)
-        assert "nothing could be disagreed on" in found.corrected.doubt
-        assert found.raw.value == 1.0
+    for result in (cohen_kappa([1] * 5, [1] * 5), krippendorff_alpha([[1.0] * 5, [1.0] * 5], metric="interval")):
+        assert math.isnan(result.corrected.value)
+        assert "nothing could be disagreed on" in result.corrected.doubt
+        assert result.raw.value == 1.0
 
 
 def test_items_with_a_single_rating_say_nothing_about_agreement() -> None:
     for metric in ("nominal", "ordinal", "interval"):
-        found = krippendorff_alpha([[1.0, gap, 2.0], [gap, 1.0, gap]], metric=metric)
-        assert math.isnan(found.corrected.value)
-        assert (found.corrected.n, found.corrected.unscorable, found.ratings) == (0, 3, 0)
+        result = krippendorff_alpha([[1.0, gap, 2.0], [gap, 1.0, gap]], metric=metric)
+        assert math.isnan(result.corrected.value)
+        assert (result.corrected.n, result.corrected.unscorable, result.ratings) == (0, 3, 0)
     assert math.isnan(cohen_kappa([gap, 1.0], [1.0, gap]).corrected.value)
 
 
 @pytest.mark.slow
 def test_perfect_agreement_is_one_and_chance_is_nought() -> None:
     rng = np.random.default_rng(0)
-    said = rng.integers(0, 3, 4000)
-    assert cohen_kappa(said, said, resamples=100).corrected.value == 1.0
-    assert krippendorff_alpha([said, said, said], resamples=100).corrected.value == 1.0
-    other = rng.permutation(said)
-    for found in (cohen_kappa(said, other, level=0.999, resamples=3000), krippendorff_alpha([said, other], level=0.999, resamples=3000)):
-        assert abs(found.corrected.value) < 0.05
-        assert found.corrected.low < 0 < found.corrected.high
-        assert found.corrected.reliable
+    response = rng.integers(0, 3, 4000)
+    assert cohen_kappa(response, response, resamples=100).corrected.value == 1.0
+    assert krippendorff_alpha([response, response, response], resamples=100).corrected.value == 1.0
+    other = rng.permutation(response)
+    for result in (
+        cohen_kappa(response, other, level=0.999, resamples=3000),
+        krippendorff_alpha([response, other], level=0.999, resamples=3000),
+    ):
+        assert abs(result.corrected.value) < 0.05
+        assert result.corrected.low < 0 < result.corrected.high
+        assert result.corrected.reliable
 
 
 def test_raw_agreement_of_many_is_the_share_of_equal_pairs() -> None:
@@ -147,8 +150,8 @@ def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
     kappas = np.sort([cohen_kappa_score(first.repeat(w), second.repeat(w)) for w in weights])
     alphas = np.sort([naive_alpha(np.stack([first, second])[:, np.arange(60).repeat(w)], "nominal") for w in weights[:80]])
     rank = math.floor(0.025 * (rounds + 1))
-    found = cohen_kappa(first, second, resamples=rounds, method="percentile").corrected
-    assert (found.low, found.high) == (pytest.approx(kappas[rank - 1]), pytest.approx(kappas[-rank]))
+    result = cohen_kappa(first, second, resamples=rounds, method="percentile").corrected
+    assert (result.low, result.high) == (pytest.approx(kappas[rank - 1]), pytest.approx(kappas[-rank]))
     few = krippendorff_alpha([first, second], resamples=80, method="percentile").corrected
     rank = math.floor(0.025 * 81)
     assert (few.low, few.high) == (pytest.approx(alphas[rank - 1]), pytest.approx(alphas[-rank]))
@@ -165,11 +168,11 @@ def test_intervals_cover_as_stated(items: int, floor: float, sets: int) -> None:
     held = np.zeros(2)
     for _ in range(sets):
         truth = rng.integers(0, 3, items)
-        said = [np.where(rng.random(items) < 0.3, rng.integers(0, 3, items), truth) for _ in range(2)]
+        responses = [np.where(rng.random(items) < 0.3, rng.integers(0, 3, items), truth) for _ in range(2)]
         seed = int(rng.integers(1 << 30))
-        kappa = cohen_kappa(*said, resamples=500, seed=seed).corrected
-        alpha = krippendorff_alpha(said, resamples=500, seed=seed).corrected
-        held += [one.low <= 0.49 <= one.high for one in (kappa, alpha)]
+        kappa = cohen_kappa(*responses, resamples=500, seed=seed).corrected
+        alpha = krippendorff_alpha(responses, resamples=500, seed=seed).corrected
+        held += [item.low <= 0.49 <= item.high for item in (kappa, alpha)]
     print(f"\n{items} items: kappa covers {held[0] / sets:.1%}, alpha {held[1] / sets:.1%}")
     chance = 3 * np.sqrt(floor * (1 - floor) / sets)
     assert ((held / sets > floor - chance) & (held / sets < 0.975 + chance)).all()
@@ -187,9 +190,9 @@ def test_items_of_one_document_are_resampled_together() -> None:
 
 
 def test_resamples_without_a_value_are_said() -> None:
-    found = cohen_kappa([0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 1]).corrected
-    assert found.value == 1.0
-    assert "undefined in" in found.doubt
+    result = cohen_kappa([0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 1]).corrected
+    assert result.value == 1.0
+    assert "undefined in" in result.doubt
 
 
 def test_what_means_nothing_is_refused() -> None:

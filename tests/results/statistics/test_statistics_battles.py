@@ -21,14 +21,18 @@ rows_of_battles = st.dictionaries(
     st.sampled_from(list(Verdict)),
     min_size=1,
     max_size=60,
-).map(lambda found: [(*cell, verdict) for cell, verdict in found.items()])
+).map(lambda result: [(*cell, verdict) for cell, verdict in result.items()])
 
 
 def judged(*questions: list[Verdict], **ways: object) -> WinRate:
     """A win rate of one pair; each question's verdicts alternate between the orders, repetition by repetition."""
-    rows = [(question, place % 2, place // 2, verdict) for question, said in enumerate(questions) for place, verdict in enumerate(said)]
-    (found,) = win_rates([0] * len(rows), *zip(*rows, strict=True), **{"resamples": 200, **ways})  # type: ignore[arg-type]
-    return found
+    rows = [
+        (question, position % 2, position // 2, verdict)
+        for question, responses in enumerate(questions)
+        for position, verdict in enumerate(responses)
+    ]
+    (result,) = win_rates([0] * len(rows), *zip(*rows, strict=True), **{"resamples": 200, **ways})  # type: ignore[arg-type]
+    return result
 
 
 def columns(rows: Rows) -> list[list[int]]:
@@ -37,52 +41,52 @@ def columns(rows: Rows) -> list[list[int]]:
 
 def naive(rows: Rows, pair: int) -> dict[str, object]:
     """Every count by a plain loop over dictionaries."""
-    said = defaultdict(list)
+    responses = defaultdict(list)
     cells = defaultdict(dict)
     for its_pair, question, order, repetition, verdict in rows:
         if its_pair == pair:
-            said[question].append(verdict)
+            responses[question].append(verdict)
             cells[question, repetition][order] = verdict
     counts = dict.fromkeys(("wins", "ties", "losses", "none", "unscored"), 0)
-    for verdicts in said.values():
-        values = [VALUE[one] for one in verdicts if one in VALUE]
+    for verdicts in responses.values():
+        values = [VALUE[verdict] for verdict in verdicts if verdict in VALUE]
         if values:
             mean = sum(values) / len(values)
             counts["wins" if mean > 0.5 else "losses" if mean < 0.5 else "ties"] += 1
         else:
             counts["none" if NONE in verdicts else "unscored"] += 1
-    both = [one for one in cells.values() if len(one) == 2 and set(one.values()) <= {WIN, LOSS}]
-    return counts | {"both": len(both), "flips": sum(one[0] != one[1] for one in both)}
+    both = [cell for cell in cells.values() if len(cell) == 2 and set(cell.values()) <= {WIN, LOSS}]
+    return counts | {"both": len(both), "flips": sum(item[0] != item[1] for item in both)}
 
 
 def test_the_two_rates_are_the_papers_and_the_one_with_ties() -> None:
-    found = judged([WIN, WIN], [WIN, TIE], [LOSS, LOSS], [TIE, TIE], [NONE, NONE], [UNSCORED, UNSCORED])
-    assert (found.wins, found.ties, found.losses, found.none, found.unscored, found.n) == (2, 1, 1, 1, 1, 5)
-    assert found.decided.value == pytest.approx(2 / 3)
-    assert found.decided.n == 3
-    assert found.decided_failures_zero.value == pytest.approx(2 / 4)
-    assert found.with_ties.value == pytest.approx(2.5 / 5)
-    assert found.with_ties_failures_zero.value == pytest.approx(2.5 / 6)
-    assert (found.with_ties.n, found.with_ties.unscorable) == (5, 1)
-    assert found.verdicts == {"win": 3, "tie": 3, "loss": 2, "none": 2, "unscored": 2}
+    result = judged([WIN, WIN], [WIN, TIE], [LOSS, LOSS], [TIE, TIE], [NONE, NONE], [UNSCORED, UNSCORED])
+    assert (result.wins, result.ties, result.losses, result.none, result.unscored, result.n) == (2, 1, 1, 1, 1, 5)
+    assert result.decided.value == pytest.approx(2 / 3)
+    assert result.decided.n == 3
+    assert result.decided_failures_zero.value == pytest.approx(2 / 4)
+    assert result.with_ties.value == pytest.approx(2.5 / 5)
+    assert result.with_ties_failures_zero.value == pytest.approx(2.5 / 6)
+    assert (result.with_ties.n, result.with_ties.unscorable) == (5, 1)
+    assert result.verdicts == {"win": 3, "tie": 3, "loss": 2, "none": 2, "unscored": 2}
 
 
 def test_a_tie_rule_changes_the_rate_and_no_count() -> None:
     questions = [[WIN, WIN], [TIE, TIE], [TIE, TIE], [LOSS, LOSS]]
     rates = {rule: judged(*questions, ties=rule) for rule in ("half", "ignore", "loss", "win")}
-    assert {rule: one.with_ties.value for rule, one in rates.items()} == {
+    assert {rule: item.with_ties.value for rule, item in rates.items()} == {
         "half": 0.5,
         "ignore": 0.5,
         "loss": 0.25,  # the released code's wins / total
         "win": 0.75,
     }
-    assert {one.ties for one in rates.values()} == {2}
-    assert {one.decided.value for one in rates.values()} == {0.5}
+    assert {rate.ties for rate in rates.values()} == {2}
+    assert {rate.decided.value for rate in rates.values()} == {0.5}
     with pytest.raises(ValueError, match="choose half, ignore, loss, win"):
         judged(*questions, ties="quarter")
 
 
-def test_a_failed_judgement_is_neither_a_tie_nor_a_loss() -> None:
+def test_a_failed_judgment_is_neither_a_tie_nor_a_loss() -> None:
     whole = judged([WIN, WIN], [LOSS, LOSS], [WIN, WIN])
     holed = judged([WIN, UNSCORED], [UNSCORED, LOSS], [WIN, WIN])
     assert (holed.wins, holed.ties, holed.losses) == (whole.wins, whole.ties, whole.losses)
@@ -91,9 +95,9 @@ def test_a_failed_judgement_is_neither_a_tie_nor_a_loss() -> None:
 
 
 def test_nothing_decided_has_no_paper_rate() -> None:
-    found = judged([TIE, TIE], [WIN, LOSS], [NONE, NONE])
-    assert math.isnan(found.decided.value)
-    assert found.with_ties.value == pytest.approx(1 / 3)
+    result = judged([TIE, TIE], [WIN, LOSS], [NONE, NONE])
+    assert math.isnan(result.decided.value)
+    assert result.with_ties.value == pytest.approx(1 / 3)
     failed = judged([UNSCORED, UNSCORED])
     assert (failed.n, failed.unscored) == (0, 1)
     assert math.isnan(failed.with_ties.value)
@@ -101,20 +105,20 @@ def test_nothing_decided_has_no_paper_rate() -> None:
 
 
 def test_orders_that_name_different_winners_are_a_flip_and_a_tie() -> None:
-    found = judged([WIN, LOSS], [WIN, WIN], [WIN, TIE], [LOSS, NONE], [LOSS])
-    assert (found.flips.flips, found.flips.both_decided, found.flips.rate) == (1, 2, 0.5)
-    assert found.ties == 1
+    result = judged([WIN, LOSS], [WIN, WIN], [WIN, TIE], [LOSS, NONE], [LOSS])
+    assert (result.flips.flips, result.flips.both_decided, result.flips.rate) == (1, 2, 0.5)
+    assert result.ties == 1
     assert math.isnan(judged([WIN], [LOSS]).flips.rate)
 
 
 def test_repetitions_are_rated_one_by_one() -> None:
     # First repetition: won, lost; second: won, won; third: won, failed.
-    found = judged([WIN, WIN, WIN, WIN, WIN, WIN], [LOSS, LOSS, WIN, WIN, UNSCORED, UNSCORED])
+    result = judged([WIN, WIN, WIN, WIN, WIN, WIN], [LOSS, LOSS, WIN, WIN, UNSCORED, UNSCORED])
     rates = [0.5, 1.0, 1.0]
-    assert found.repetitions.repetitions == 3
-    assert found.repetitions.decided == pytest.approx(np.mean(rates))
-    assert found.repetitions.decided_sd == pytest.approx(np.std(rates, ddof=1))
-    assert found.repetitions.with_ties_sd == pytest.approx(np.std(rates, ddof=1))
+    assert result.repetitions.repetitions == 3
+    assert result.repetitions.decided == pytest.approx(np.mean(rates))
+    assert result.repetitions.decided_sd == pytest.approx(np.std(rates, ddof=1))
+    assert result.repetitions.with_ties_sd == pytest.approx(np.std(rates, ddof=1))
     assert math.isnan(judged([WIN, WIN]).repetitions.decided_sd)
 
 
@@ -122,18 +126,18 @@ def test_repetitions_are_rated_one_by_one() -> None:
 @settings(max_examples=60, deadline=None)
 @given(rows_of_battles)
 def test_many_pairs_are_counted_as_a_plain_loop_counts_each(rows: Rows) -> None:
-    found = win_rates(*columns(rows), resamples=50)
-    assert len(found) == max(row[0] for row in rows) + 1
-    for pair, one in enumerate(found):
+    results = win_rates(*columns(rows), resamples=50)
+    assert len(results) == max(row[0] for row in rows) + 1
+    for pair, item in enumerate(results):
         expected = naive(rows, pair)
-        ours = {name: getattr(one, name) for name in ("wins", "ties", "losses", "none", "unscored")}
-        assert ours | {"both": one.flips.both_decided, "flips": one.flips.flips} == expected
-        questions = one.n + one.unscored
-        assert one.with_ties.n + one.with_ties.unscorable == one.decided.n + one.decided.unscorable == questions
-        if one.wins + one.losses:
-            assert one.decided.value == pytest.approx(one.wins / (one.wins + one.losses))
-        if one.n:
-            assert one.with_ties.value == pytest.approx((one.wins + one.ties / 2) / one.n)
+        ours = {name: getattr(item, name) for name in ("wins", "ties", "losses", "none", "unscored")}
+        assert ours | {"both": item.flips.both_decided, "flips": item.flips.flips} == expected
+        questions = item.n + item.unscored
+        assert item.with_ties.n + item.with_ties.unscorable == item.decided.n + item.decided.unscorable == questions
+        if item.wins + item.losses:
+            assert item.decided.value == pytest.approx(item.wins / (item.wins + item.losses))
+        if item.n:
+            assert item.with_ties.value == pytest.approx((item.wins + item.ties / 2) / item.n)
 
 
 @pytest.mark.slow
@@ -141,14 +145,14 @@ def test_many_pairs_are_counted_as_a_plain_loop_counts_each(rows: Rows) -> None:
 @given(rows_of_battles)
 def test_naming_the_methods_the_other_way_round_swaps_wins_and_losses(rows: Rows) -> None:
     swapped = {WIN: LOSS, LOSS: WIN, TIE: TIE, NONE: NONE, UNSCORED: UNSCORED}
-    other_way = [(pair, question, 1 - order, repetition, swapped[said]) for pair, question, order, repetition, said in rows]
-    for one, other in zip(win_rates(*columns(rows), resamples=50), win_rates(*columns(other_way), resamples=50), strict=True):
-        assert (one.wins, one.ties, one.losses, one.none) == (other.losses, other.ties, other.wins, other.none)
-        assert one.flips == other.flips
-        np.testing.assert_equal(asdict(one.with_ties_opponent), asdict(other.with_ties))
-        np.testing.assert_equal(asdict(one.with_ties), asdict(other.with_ties_opponent))
-        if one.n:
-            assert one.with_ties.value + other.with_ties.value == pytest.approx(1 - one.none / one.n)
+    other_way = [(pair, question, 1 - order, repetition, swapped[response]) for pair, question, order, repetition, response in rows]
+    for item, other in zip(win_rates(*columns(rows), resamples=50), win_rates(*columns(other_way), resamples=50), strict=True):
+        assert (item.wins, item.ties, item.losses, item.none) == (other.losses, other.ties, other.wins, other.none)
+        assert item.flips == other.flips
+        np.testing.assert_equal(asdict(item.with_ties_opponent), asdict(other.with_ties))
+        np.testing.assert_equal(asdict(item.with_ties), asdict(other.with_ties_opponent))
+        if item.n:
+            assert item.with_ties.value + other.with_ties.value == pytest.approx(1 - item.none / item.n)
 
 
 @pytest.mark.slow
@@ -164,19 +168,19 @@ def many(pairs: int, questions: int, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     cells = np.stack([axis.ravel() for axis in np.indices((pairs, questions, 2, 2))])
     lean = np.repeat(rng.beta(2, 2, (pairs, questions)).ravel(), 4)
-    said = np.where(rng.random(len(lean)) < lean, WIN, LOSS)
-    said = np.where(rng.random(len(lean)) < 0.15, rng.choice([TIE, NONE, UNSCORED], len(lean)), said)
-    return [*cells, said]
+    response = np.where(rng.random(len(lean)) < lean, WIN, LOSS)
+    response = np.where(rng.random(len(lean)) < 0.15, rng.choice([TIE, NONE, UNSCORED], len(lean)), response)
+    return [*cells, response]
 
 
 def test_resampling_all_pairs_at_once_gives_what_each_alone_gives() -> None:
     rows = many(4, 250)
     together = win_rates(*rows, resamples=20_000)
-    for pair, found in enumerate(together):
+    for pair, result in enumerate(together):
         kept = rows[0] == pair
         (alone,) = win_rates(np.zeros(kept.sum(), int), *(column[kept] for column in rows[1:]), resamples=20_000, seed=1)
         for name in ("decided", "decided_failures_zero", "with_ties", "with_ties_failures_zero"):
-            ours, theirs = getattr(found, name), getattr(alone, name)
+            ours, theirs = getattr(result, name), getattr(alone, name)
             assert (ours.value, ours.n, ours.unscorable, ours.units, ours.doubt) == (
                 theirs.value,
                 theirs.n,
@@ -189,11 +193,11 @@ def test_resampling_all_pairs_at_once_gives_what_each_alone_gives() -> None:
 
 def test_the_interval_of_a_shared_draw_is_that_of_its_own_questions() -> None:
     rows = many(2, 300, seed=3)
-    found = win_rates(*rows, resamples=20_000)[1]
-    outcomes = [1.0] * found.wins + [0.0] * found.losses
+    result = win_rates(*rows, resamples=20_000)[1]
+    outcomes = [1.0] * result.wins + [0.0] * result.losses
     own = estimate(outcomes, resamples=20_000)
-    assert found.decided.low == pytest.approx(own.low, abs=0.01)
-    assert found.decided.high == pytest.approx(own.high, abs=0.01)
+    assert result.decided.low == pytest.approx(own.low, abs=0.01)
+    assert result.decided.high == pytest.approx(own.high, abs=0.01)
 
 
 def test_questions_of_one_document_are_resampled_together() -> None:
@@ -236,10 +240,10 @@ def test_no_verdict_is_no_pair() -> None:
 
 def test_p_is_the_sign_test_of_questions_won_and_lost() -> None:
     rest = [[TIE, TIE]] * 5 + [[NONE, NONE]] * 3 + [[UNSCORED, UNSCORED]] * 2
-    found = judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest)
-    assert found.p == pytest.approx(binomtest(9, 11).pvalue)
-    assert judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest, ties="loss").p == found.p
-    assert judged(*[[LOSS, LOSS]] * 9, *[[WIN, TIE]] * 2, *rest).p == found.p
+    result = judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest)
+    assert result.p == pytest.approx(binomtest(9, 11).pvalue)
+    assert judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest, ties="loss").p == result.p
+    assert judged(*[[LOSS, LOSS]] * 9, *[[WIN, TIE]] * 2, *rest).p == result.p
     assert judged([NONE], [TIE]).p == 1
     assert math.isnan(judged([UNSCORED]).p)
 

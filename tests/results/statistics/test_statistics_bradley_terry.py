@@ -31,8 +31,8 @@ def battles(rng: np.random.Generator, strengths: np.ndarray, questions: int, per
     return first, second, np.repeat(np.arange(questions), per_question), score
 
 
-def values(found: BradleyTerry) -> np.ndarray:
-    return np.array([one.logit.value for one in found.strengths])
+def values(result: BradleyTerry) -> np.ndarray:
+    return np.array([strength.logit.value for strength in result.strengths])
 
 
 def design(first: np.ndarray, second: np.ndarray, methods: int, extra: np.ndarray | None = None) -> np.ndarray:
@@ -55,15 +55,15 @@ def scikit_learn(matrix: np.ndarray, score: np.ndarray, prior: float, weights: n
 
 
 def by_likelihood(matrix: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """The plain likelihood's maximum by a general optimiser, the first method held at 0."""
+    """The plain likelihood's maximum by a general optimizer, the first method held at 0."""
 
     def cost(free: np.ndarray) -> tuple[float, np.ndarray]:
         logit = matrix[:, 1:] @ free
         chance = 1 / (1 + np.exp(-logit))
         return float((np.logaddexp(0, logit) - score * logit).sum()), matrix[:, 1:].T @ (chance - score)
 
-    found = minimize(cost, np.zeros(matrix.shape[1] - 1), jac=True, method="BFGS", options={"gtol": 1e-9})
-    return np.concatenate([[0.0], found.x])
+    result = minimize(cost, np.zeros(matrix.shape[1] - 1), jac=True, method="BFGS", options={"gtol": 1e-9})
+    return np.concatenate([[0.0], result.x])
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 20))
@@ -71,23 +71,23 @@ def by_likelihood(matrix: np.ndarray, score: np.ndarray) -> np.ndarray:
 def test_two_methods_stand_apart_by_the_log_odds_of_their_battles(won: int, lost: int, tied: int) -> None:
     score = [1.0] * won + [0.0] * lost + [0.5] * tied
     rows = len(score)
-    found = bradley_terry([0] * rows, [1] * rows, range(rows), score, prior=NO_PRIOR, resamples=20)
+    result = bradley_terry([0] * rows, [1] * rows, range(rows), score, prior=NO_PRIOR, resamples=20)
     odds = (won + tied / 2) / (lost + tied / 2)
-    assert found.difference(0, 1).value == pytest.approx(math.log(odds), abs=1e-6)
-    assert values(found) == pytest.approx([math.log(odds) / 2, -math.log(odds) / 2], abs=1e-6)
-    assert found.strengths[0].elo[0] - found.strengths[1].elo[0] == pytest.approx(400 * math.log10(odds), abs=1e-3)
+    assert result.difference(0, 1).value == pytest.approx(math.log(odds), abs=1e-6)
+    assert values(result) == pytest.approx([math.log(odds) / 2, -math.log(odds) / 2], abs=1e-6)
+    assert result.strengths[0].elo[0] - result.strengths[1].elo[0] == pytest.approx(400 * math.log10(odds), abs=1e-3)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_strengths_maximise_the_likelihood(seed: int) -> None:
+def test_strengths_maximize_the_likelihood(seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, second, question, score = battles(rng, np.linspace(-1, 1, 8), 80, 6)
-    found = values(bradley_terry(first, second, question, score, prior=NO_PRIOR, resamples=10))
+    result = values(bradley_terry(first, second, question, score, prior=NO_PRIOR, resamples=10))
     theirs = by_likelihood(design(first, second, 8), score)
-    assert found == pytest.approx(theirs - theirs.mean(), abs=1e-5)
-    assert found.sum() == pytest.approx(0, abs=1e-9)
+    assert result == pytest.approx(theirs - theirs.mean(), abs=1e-5)
+    assert result.sum() == pytest.approx(0, abs=1e-9)
     # The default prior is hardly an opinion.
-    assert values(bradley_terry(first, second, question, score, resamples=10)) == pytest.approx(found, abs=0.002)
+    assert values(bradley_terry(first, second, question, score, resamples=10)) == pytest.approx(result, abs=0.002)
 
 
 @pytest.mark.parametrize("prior", [0.5, 10.0])
@@ -98,13 +98,13 @@ def test_strengths_and_effects_are_scikit_learns(prior: float) -> None:
     lengths = rng.integers(0, 300, (2, len(score)))
     ratio = np.log2((lengths[0] + 1) / (lengths[1] + 1))
     extra = np.column_stack([np.where(shown, 1, -1), ratio])
-    found = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), prior=prior, resamples=10)
+    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), prior=prior, resamples=10)
     theirs = scikit_learn(design(first, second, 6, extra), score, prior)
-    assert found.shown_first is not None
-    assert found.per_doubling is not None
-    ours = [*values(found), found.shown_first.value, found.per_doubling.value]
+    assert result.shown_first is not None
+    assert result.per_doubling is not None
+    ours = [*values(result), result.shown_first.value, result.per_doubling.value]
     assert ours == pytest.approx(theirs, abs=1e-5)
-    assert found.length_spread == pytest.approx(ratio.std())
+    assert result.length_spread == pytest.approx(ratio.std())
 
 
 def test_each_resample_is_a_fit_of_the_resampled_rows() -> None:
@@ -113,10 +113,10 @@ def test_each_resample_is_a_fit_of_the_resampled_rows() -> None:
     lengths = rng.integers(1, 50, (2, len(score)))
     shown = rng.random(len(score)) < 0.5
     extra = np.column_stack([np.where(shown, 1, -1), np.log2((lengths[0] + 1) / (lengths[1] + 1))])
-    found = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=40, seed=5)
+    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=40, seed=5)
     weights = np.concatenate(list(bootstrap_weights(40, 5, 40)))
     matrix = design(first, second, 5, extra)
-    for drawn, weight in zip(found.draws.T[::8], weights[::8], strict=True):
+    for drawn, weight in zip(result.draws.T[::8], weights[::8], strict=True):
         assert drawn == pytest.approx(scikit_learn(matrix, score, 10.0, weight[question])[:5], abs=1e-5)
 
 
@@ -126,7 +126,7 @@ def test_the_side_a_method_is_named_on_changes_nothing() -> None:
     shown = rng.random(len(score)) < 0.5
     lengths = rng.integers(0, 90, (2, len(score)))
     turned = rng.random(len(score)) < 0.5
-    one = bradley_terry(first, second, question, score, shown_first=shown, lengths=tuple(lengths), resamples=50)
+    item = bradley_terry(first, second, question, score, shown_first=shown, lengths=tuple(lengths), resamples=50)
     other = bradley_terry(
         np.where(turned, second, first),
         np.where(turned, first, second),
@@ -136,10 +136,10 @@ def test_the_side_a_method_is_named_on_changes_nothing() -> None:
         lengths=tuple(np.where(turned, lengths[::-1], lengths)),
         resamples=50,
     )
-    assert values(one) == pytest.approx(values(other), abs=1e-9)
-    assert one.draws == pytest.approx(other.draws, abs=1e-8)
+    assert values(item) == pytest.approx(values(other), abs=1e-9)
+    assert item.draws == pytest.approx(other.draws, abs=1e-8)
     for name in ("shown_first", "per_doubling"):
-        assert getattr(one, name).value == pytest.approx(getattr(other, name).value, abs=1e-9)
+        assert getattr(item, name).value == pytest.approx(getattr(other, name).value, abs=1e-9)
 
 
 def test_planted_strengths_and_habits_are_found_again() -> None:
@@ -151,16 +151,16 @@ def test_planted_strengths_and_habits_are_found_again() -> None:
     lengths = [np.exp(4 + 0.5 * strengths[side] + 0.6 * rng.normal(size=len(first))) for side in (first, second)]
     logit = strengths[first] - strengths[second] + 0.4 * np.where(shown, 1, -1) + 0.5 * np.log2(lengths[0] / lengths[1])
     score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
-    found = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=300)
-    assert found.shown_first is not None
-    assert found.per_doubling is not None
-    for one, truth in zip(
-        [*(s.logit for s in found.strengths), found.shown_first, found.per_doubling], [*strengths, 0.4, 0.5], strict=True
+    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=300)
+    assert result.shown_first is not None
+    assert result.per_doubling is not None
+    for item, truth in zip(
+        [*(s.logit for s in result.strengths), result.shown_first, result.per_doubling], [*strengths, 0.4, 0.5], strict=True
     ):
-        assert one.low - 0.05 < truth < one.high + 0.05
-        assert one.reliable
+        assert item.low - 0.05 < truth < item.high + 0.05
+        assert item.reliable
     confused = bradley_terry(first, second, question, score, resamples=50)
-    assert confused.strengths[4].logit.low > found.strengths[4].logit.high
+    assert confused.strengths[4].logit.low > result.strengths[4].logit.high
     assert confused.shown_first is None
 
 
@@ -168,64 +168,64 @@ def test_a_method_that_wins_everything_is_finite_and_said_to_be_out_of_reach() -
     rng = np.random.default_rng(6)
     first, second, question, score = battles(rng, np.zeros(5), 60, 6)
     score = np.where(first == 2, 1.0, np.where(second == 2, 0.0, score))
-    found = bradley_terry(first, second, question, score, resamples=100)
-    assert found.separated == [2]
-    assert found.strengths[2].separated_rounds == 1.0
-    assert all(np.isfinite(values(found)))
-    assert np.isfinite(found.draws).all()
-    assert "the prior's word" in found.strengths[2].logit.doubt
-    assert "the prior's word" in found.difference(2, 0).doubt
-    assert "prior" not in found.difference(0, 1).doubt
-    assert int(values(found).argmax()) == 2
+    result = bradley_terry(first, second, question, score, resamples=100)
+    assert result.separated == [2]
+    assert result.strengths[2].separated_rounds == 1.0
+    assert all(np.isfinite(values(result)))
+    assert np.isfinite(result.draws).all()
+    assert "the prior's word" in result.strengths[2].logit.doubt
+    assert "the prior's word" in result.difference(2, 0).doubt
+    assert "prior" not in result.difference(0, 1).doubt
+    assert int(values(result).argmax()) == 2
     # A weaker prior puts it further away, and leaves the distances among the others alone.
     further = bradley_terry(first, second, question, score, resamples=10, prior=1000.0)
-    assert further.difference(2, 0).value > found.difference(2, 0).value + 3
-    assert further.difference(0, 1).value == pytest.approx(found.difference(0, 1).value, abs=0.01)
+    assert further.difference(2, 0).value > result.difference(2, 0).value + 3
+    assert further.difference(0, 1).value == pytest.approx(result.difference(0, 1).value, abs=0.01)
 
 
 @pytest.mark.parametrize("prior", [0.1, 10.0, 1e6])
 def test_the_distance_that_the_prior_allows_is_where_its_pull_meets_the_battles(prior: float) -> None:
-    found = bradley_terry([0] * 42, [1] * 42, range(42), [1.0] * 42, prior=prior, resamples=5)
-    gap = found.difference(0, 1).value
+    result = bradley_terry([0] * 42, [1] * 42, range(42), [1.0] * 42, prior=prior, resamples=5)
+    gap = result.difference(0, 1).value
     # Slope of 42 wins against the slope of the prior at half the gap each.
     assert 42 / (1 + math.exp(gap)) == pytest.approx(gap / 2 / prior**2, rel=1e-4)
 
 
 def test_two_methods_of_which_one_always_wins_are_both_out_of_reach() -> None:
-    found = bradley_terry([0] * 30, [1] * 30, range(30), [1.0] * 30, resamples=50)
-    assert found.separated == [0, 1]
-    assert found.difference(0, 1).value > 5
+    result = bradley_terry([0] * 30, [1] * 30, range(30), [1.0] * 30, resamples=50)
+    assert result.separated == [0, 1]
+    assert result.difference(0, 1).value > 5
 
 
 def test_a_bound_that_some_resamples_leave_to_the_prior_is_said() -> None:
     score = [1.0] * 28 + [0.0, 0.0]
-    found = bradley_terry([0] * 30, [1] * 30, range(30), score, resamples=1000)
-    assert found.separated == []
+    result = bradley_terry([0] * 30, [1] * 30, range(30), score, resamples=1000)
+    assert result.separated == []
     # The chance that neither of the two lost questions is drawn.
-    assert found.strengths[0].separated_rounds == pytest.approx((28 / 30) ** 30, abs=0.03)
-    assert "of the resamples" in found.strengths[0].logit.doubt
+    assert result.strengths[0].separated_rounds == pytest.approx((28 / 30) ** 30, abs=0.03)
+    assert "of the resamples" in result.strengths[0].logit.doubt
 
 
 def test_methods_that_never_met_are_not_compared() -> None:
     rng = np.random.default_rng(7)
-    one, other = battles(rng, np.array([0.0, 1.0]), 50, 4), battles(rng, np.array([0.5, -0.5, 0.0]), 50, 4)
-    first, second = np.concatenate([one[0], other[0] + 2]), np.concatenate([one[1], other[1] + 2])
-    score, question = np.concatenate([one[3], other[3]]), np.concatenate([one[2], other[2]])
-    found = bradley_terry(first, second, question, score, methods=6, resamples=50)
-    assert found.components == 2
-    numbers = [strength.component for strength in found.strengths]
+    item, other = battles(rng, np.array([0.0, 1.0]), 50, 4), battles(rng, np.array([0.5, -0.5, 0.0]), 50, 4)
+    first, second = np.concatenate([item[0], other[0] + 2]), np.concatenate([item[1], other[1] + 2])
+    score, question = np.concatenate([item[3], other[3]]), np.concatenate([item[2], other[2]])
+    result = bradley_terry(first, second, question, score, methods=6, resamples=50)
+    assert result.components == 2
+    numbers = [strength.component for strength in result.strengths]
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3] == numbers[4]
     assert numbers[5] not in numbers[:5]
-    assert math.isnan(found.difference(0, 2).value)
-    assert found.difference(2, 3).value > 0
-    assert all("never met" in strength.logit.doubt for strength in found.strengths[:5])
-    assert values(found)[:2].sum() == pytest.approx(0, abs=1e-9)
-    assert values(found)[2:5].sum() == pytest.approx(0, abs=1e-9)
-    idle = found.strengths[5]
+    assert math.isnan(result.difference(0, 2).value)
+    assert result.difference(2, 3).value > 0
+    assert all("never met" in strength.logit.doubt for strength in result.strengths[:5])
+    assert values(result)[:2].sum() == pytest.approx(0, abs=1e-9)
+    assert values(result)[2:5].sum() == pytest.approx(0, abs=1e-9)
+    idle = result.strengths[5]
     assert math.isnan(idle.logit.value)
     assert (idle.battles, idle.logit.n, idle.logit.doubt.endswith("no battle")) == (0, 0, True)
-    alone = bradley_terry(*one, resamples=10)
-    assert values(found)[:2] == pytest.approx(values(alone), abs=1e-9)
+    alone = bradley_terry(*item, resamples=10)
+    assert values(result)[:2] == pytest.approx(values(alone), abs=1e-9)
 
 
 def test_battles_without_a_verdict_are_left_out_and_counted() -> None:
@@ -234,10 +234,10 @@ def test_battles_without_a_verdict_are_left_out_and_counted() -> None:
     holed = score.copy()
     holed[::5] = math.nan
     kept = ~np.isnan(holed)
-    found = bradley_terry(first, second, question, holed, methods=4, resamples=20)
-    assert (found.battles, found.unscored) == (160, 40)
+    result = bradley_terry(first, second, question, holed, methods=4, resamples=20)
+    assert (result.battles, result.unscored) == (160, 40)
     fewer = bradley_terry(first[kept], second[kept], question[kept], score[kept], methods=4, resamples=20)
-    assert values(found) == pytest.approx(values(fewer))
+    assert values(result) == pytest.approx(values(fewer))
     nothing = bradley_terry([0, 1], [1, 0], [0, 1], [math.nan, math.nan], methods=2)
     assert np.isnan(values(nothing)).all()
 
@@ -246,8 +246,8 @@ def test_repeated_verdicts_on_one_question_are_no_new_witnesses() -> None:
     rng = np.random.default_rng(9)
     rows = battles(rng, np.linspace(-1, 1, 4), 60, 4)
     often = tuple(column.repeat(10) for column in rows)
-    one, ten = bradley_terry(*rows, resamples=200), bradley_terry(*often, resamples=200)
-    assert ten.strengths[0].logit.low == pytest.approx(one.strengths[0].logit.low, abs=0.02)
+    item, ten = bradley_terry(*rows, resamples=200), bradley_terry(*often, resamples=200)
+    assert ten.strengths[0].logit.low == pytest.approx(item.strengths[0].logit.low, abs=0.02)
     careless = bradley_terry(*often[:2], range(len(often[0])), often[3], resamples=200)
     width = [x.strengths[0].logit.high - x.strengths[0].logit.low for x in (ten, careless)]
     assert width[0] > 2.5 * width[1]
@@ -257,10 +257,10 @@ def test_questions_of_one_document_are_resampled_together() -> None:
     rng = np.random.default_rng(10)
     rows = battles(rng, np.linspace(-1, 1, 4), 60, 4)
     documents = [f"d{question // 2:02}" for question in range(60)]
-    found = bradley_terry(*rows, clusters=documents, resamples=100)
+    result = bradley_terry(*rows, clusters=documents, resamples=100)
     merged = bradley_terry(rows[0], rows[1], rows[2] // 2, rows[3], resamples=100)
-    assert found.draws == pytest.approx(merged.draws, abs=1e-8)
-    assert (found.support.units, merged.support.units, found.support.n) == (30, 30, 60)
+    assert result.draws == pytest.approx(merged.draws, abs=1e-8)
+    assert (result.support.units, merged.support.units, result.support.n) == (30, 30, 60)
     with pytest.raises(ValueError, match="cluster labels"):
         bradley_terry(*rows, clusters=documents[:-1])
 
@@ -269,10 +269,10 @@ def test_an_effect_that_nothing_contradicts_is_said_to_be_the_priors() -> None:
     rng = np.random.default_rng(11)
     first, second, question, _ = battles(rng, np.zeros(4), 100, 4)
     shown = rng.random(len(first)) < 0.5
-    found = bradley_terry(first, second, question, shown.astype(float), shown_first=shown, resamples=50)
-    assert found.shown_first is not None
-    assert "no battle goes against it" in found.shown_first.doubt
-    assert 3 < found.shown_first.value < 20
+    result = bradley_terry(first, second, question, shown.astype(float), shown_first=shown, resamples=50)
+    assert result.shown_first is not None
+    assert "no battle goes against it" in result.shown_first.doubt
+    assert 3 < result.shown_first.value < 20
     same = np.full(len(first), 7)
     flat = bradley_terry(first, second, question, shown.astype(float), lengths=(same, same), resamples=50)
     assert flat.per_doubling is not None
@@ -285,8 +285,8 @@ def test_luck_on_questions_shrinks_strengths() -> None:
     # The difference of two lucks has variance 2. From the expected score of each pair, the strengths that fit best.
     mean = {gap: float((1 / (1 + np.exp(-gap - math.sqrt(2) * nodes))) @ weights / weights.sum()) for gap in (0.8, 1.6)}
     first, second, score = [0, 1, 0], [1, 2, 2], [1 - mean[0.8], 1 - mean[0.8], 1 - mean[1.6]]
-    found = bradley_terry(first, second, [0, 1, 2], score, prior=NO_PRIOR, resamples=10)
-    assert values(found) == pytest.approx(SEEN, abs=1e-4)
+    result = bradley_terry(first, second, [0, 1, 2], score, prior=NO_PRIOR, resamples=10)
+    assert values(result) == pytest.approx(SEEN, abs=1e-4)
 
 
 @pytest.mark.parametrize(("questions", "floor"), [(60, 0.92), (220, 0.93)])
@@ -304,8 +304,8 @@ def test_intervals_cover_as_stated(questions: int, floor: float, sets: int) -> N
         rows = np.arange(len(first))
         logit = strengths[first] - strengths[second] + luck[rows, first] - luck[rows, second]
         score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
-        found = bradley_terry(first, second, question, score, resamples=400, seed=int(rng.integers(1 << 30)))
-        held += sum(one.logit.low <= truth <= one.logit.high for one, truth in zip(found.strengths, SEEN, strict=True))
+        result = bradley_terry(first, second, question, score, resamples=400, seed=int(rng.integers(1 << 30)))
+        held += sum(item.logit.low <= truth <= item.logit.high for item, truth in zip(result.strengths, SEEN, strict=True))
     share = held / (3 * sets)
     print(f"\n{questions} questions: covers {share:.1%}")
     chance = 3 * math.sqrt(floor * (1 - floor) / sets)
@@ -323,9 +323,9 @@ def test_whatever_the_battles_strengths_are_finite_and_flagged_where_they_had_to
     first = np.array([row[0] for row in rows])
     second = (first + [row[1] for row in rows]) % 5
     question, score = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
-    found = bradley_terry(first, second, question, score, methods=5, resamples=30)
-    assert np.isfinite(found.draws).all()
-    for code, strength in enumerate(found.strengths):
+    result = bradley_terry(first, second, question, score, methods=5, resamples=30)
+    assert np.isfinite(result.draws).all()
+    for code, strength in enumerate(result.strengths):
         assert math.isnan(strength.logit.value) == (strength.battles == 0)
         mine = np.concatenate([score[first == code], 1 - score[second == code]])
         if len(mine) and (mine.min() == mine.max()) and mine[0] != 0.5:

@@ -20,11 +20,11 @@ Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def all_against_all(rng: np.random.Generator, strengths: np.ndarray, questions: int, *, luck: float = 1.0) -> Rows:
     """Every pair once on every question; how an answer of a method turned out is one luck for all its battles."""
-    one, other = np.array(list(itertools.combinations(range(len(strengths)), 2))).T
+    item, other = np.array(list(itertools.combinations(range(len(strengths)), 2))).T
     skill = strengths + luck * rng.normal(size=(questions, len(strengths)))
-    chance = 1 / (1 + np.exp(skill[:, other] - skill[:, one]))
+    chance = 1 / (1 + np.exp(skill[:, other] - skill[:, item]))
     score = np.where(rng.random(chance.shape) < 0.2, 0.5, rng.random(chance.shape) < chance)
-    return np.tile(one, questions), np.tile(other, questions), np.repeat(np.arange(questions), len(one)), score.ravel()
+    return np.tile(item, questions), np.tile(other, questions), np.repeat(np.arange(questions), len(item)), score.ravel()
 
 
 def duel(won: int, lost: int, **ways: object) -> BradleyTerry:
@@ -32,9 +32,9 @@ def duel(won: int, lost: int, **ways: object) -> BradleyTerry:
     return bradley_terry([0] * rows, [1] * rows, range(rows), [1.0] * won + [0.0] * lost, **ways)  # type: ignore[arg-type]
 
 
-def apart(found: BradleyTerry) -> bool:
+def apart(result: BradleyTerry) -> bool:
     """Whether some interval ends before another begins."""
-    lows, highs = ([getattr(one.logit, name) for one in found.strengths] for name in ("low", "high"))
+    lows, highs = ([getattr(strength.logit, name) for strength in result.strengths] for name in ("low", "high"))
     return max(lows) > min(highs)
 
 
@@ -45,19 +45,19 @@ def apart(found: BradleyTerry) -> bool:
 def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets: int) -> None:
     """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
     rng = np.random.default_rng(methods)
-    told = overlapping = raw = 0
+    reported = overlapping = raw = 0
     for number in range(sets):
-        found = bradley_terry(*all_against_all(rng, np.zeros(methods), questions), seed=number)
-        told += any(one.places != f"1–{methods}" for one in found.strengths)
-        overlapping += apart(found)
-        raw += int((found.p[np.triu_indices(methods, 1)] <= 0.05).sum())
+        result = bradley_terry(*all_against_all(rng, np.zeros(methods), questions), seed=number)
+        reported += any(strength.places != f"1–{methods}" for strength in result.strengths)
+        overlapping += apart(result)
+        raw += int((result.p[np.triu_indices(methods, 1)] <= 0.05).sum())
     share = raw / sets / math.comb(methods, 2)
     print(
-        f"\n{methods} equal methods, {questions} questions: some pair told apart in {told / sets:.1%} of the sets, "
+        f"\n{methods} equal methods, {questions} questions: some pair told apart in {reported / sets:.1%} of the sets, "
         f"intervals apart in {overlapping / sets:.1%}; p <= .05 in {share:.1%} of the pairs"
     )
-    assert told / sets <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / sets)
-    assert told <= overlapping
+    assert reported / sets <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / sets)
+    assert reported <= overlapping
     assert 0.02 < share < 0.08
 
 
@@ -66,7 +66,7 @@ def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets:
 )
 def test_equal_methods_on_few_questions_or_documents_are_rarely_told_apart(sets: int) -> None:
     rng = np.random.default_rng(1)
-    told = {"12 questions": 0, "8 documents": 0}
+    reported = {"12 questions": 0, "8 documents": 0}
     for number in range(sets):
         few = bradley_terry(*all_against_all(rng, np.zeros(5), 12, luck=0.0), seed=number)
         # Questions of one document share its luck.
@@ -76,24 +76,24 @@ def test_equal_methods_on_few_questions_or_documents_are_rarely_told_apart(sets:
         score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
         documents = [f"d{n // 5}" for n in range(40)]
         clustered = bradley_terry(first, second, question, score, clusters=documents, seed=number)
-        for name, found in (("12 questions", few), ("8 documents", clustered)):
-            told[name] += bool((found.corrected <= 0.05).any())
-    print({name: f"{count / sets:.1%}" for name, count in told.items()})
-    assert max(told.values()) / sets <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / sets)
+        for name, result in (("12 questions", few), ("8 documents", clustered)):
+            reported[name] += bool((result.corrected <= 0.05).any())
+    print({name: f"{count / sets:.1%}" for name, count in reported.items()})
+    assert max(reported.values()) / sets <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / sets)
 
 
 def test_p_is_what_the_interval_says() -> None:
     rng = np.random.default_rng(2)
-    found = bradley_terry(*all_against_all(rng, np.linspace(0, 0.35, 6), 150), resamples=4000)
+    result = bradley_terry(*all_against_all(rng, np.linspace(0, 0.35, 6), 150), resamples=4000)
     near = 0
     for i, j in itertools.combinations(range(6), 2):
-        beyond = 2 * min((found.draws[i] <= found.draws[j]).mean(), (found.draws[i] >= found.draws[j]).mean())
+        beyond = 2 * min((result.draws[i] <= result.draws[j]).mean(), (result.draws[i] >= result.draws[j]).mean())
         if beyond > 0.02:
-            assert found.p[i, j] == pytest.approx(beyond, abs=0.03 + 0.1 * beyond)
+            assert result.p[i, j] == pytest.approx(beyond, abs=0.03 + 0.1 * beyond)
             near += 1
-        gap = found.difference(i, j)
-        if not 0.03 < found.p[i, j] < 0.08:
-            assert (gap.low > 0 or gap.high < 0) == (found.p[i, j] < 0.05)
+        gap = result.difference(i, j)
+        if not 0.03 < result.p[i, j] < 0.08:
+            assert (gap.low > 0 or gap.high < 0) == (result.p[i, j] < 0.05)
     assert near >= 3
 
 
@@ -106,16 +106,16 @@ def test_the_p_of_two_methods_is_about_that_of_their_battles(won: int, lost: int
 
 
 def test_resamples_that_only_the_prior_keeps_near_do_not_hide_a_difference() -> None:
-    found = duel(28, 2)
-    assert found.strengths[0].separated_rounds > 0.05
-    assert [one.places for one in found.strengths] == ["1", "2"]
+    result = duel(28, 2)
+    assert result.strengths[0].separated_rounds > 0.05
+    assert [strength.places for strength in result.strengths] == ["1", "2"]
 
 
 @pytest.mark.parametrize("won", [1, 2, 4, 5, 6, 20])
 def test_no_p_is_less_than_coins_could_give(won: int) -> None:
-    found = duel(won, 0)
-    assert found.p[0, 1] == pytest.approx(2.0 ** (1 - won))
-    assert [one.places for one in found.strengths] == (["1", "2"] if won > 5 else ["1–2", "1–2"])
+    result = duel(won, 0)
+    assert result.p[0, 1] == pytest.approx(2.0 ** (1 - won))
+    assert [strength.places for strength in result.strengths] == (["1", "2"] if won > 5 else ["1–2", "1–2"])
     # A hundred ties are no further witnesses.
     rows = won + 100
     tied = bradley_terry([0] * rows, [1] * rows, range(rows), [1.0] * won + [0.5] * 100)
@@ -126,29 +126,29 @@ def test_a_newcomer_with_few_battles_is_not_surely_stronger() -> None:
     rng = np.random.default_rng(3)
     first, second, question, score = all_against_all(rng, np.zeros(3), 300)
     joined = (np.append(first, [3, 3, 3]), np.append(second, [0, 1, 2]), np.append(question, [0, 1, 2]))
-    found = bradley_terry(*joined, np.append(score, [1.0] * 3))
-    assert found.strengths[3].band.rank == 1
-    assert (found.p[3, :3] >= 0.25).all()
-    assert found.strengths[3].places == "1–4"
+    result = bradley_terry(*joined, np.append(score, [1.0] * 3))
+    assert result.strengths[3].band.rank == 1
+    assert (result.p[3, :3] >= 0.25).all()
+    assert result.strengths[3].places == "1–4"
 
 
 def test_the_correction_is_holms_and_a_thousand_rounds_resolve_it() -> None:
     rng = np.random.default_rng(4)
-    found = bradley_terry(*all_against_all(rng, np.linspace(-0.8, 0.8, 10), 200))
+    result = bradley_terry(*all_against_all(rng, np.linspace(-0.8, 0.8, 10), 200))
     upper = np.triu_indices(10, 1)
-    assert found.corrected[upper] == pytest.approx(np.array(holm(found.p[upper].tolist())))
-    assert np.array_equal(found.corrected, found.corrected.T)
-    assert (found.corrected.diagonal() == 1).all()
+    assert result.corrected[upper] == pytest.approx(np.array(holm(result.p[upper].tolist())))
+    assert np.array_equal(result.corrected, result.corrected.T)
+    assert (result.corrected.diagonal() == 1).all()
     # What a share of the rounds could never show.
-    assert found.corrected[0, 9] < 1e-3
-    for row, one in enumerate(found.strengths):
-        value = one.logit.value
-        sure = [other for other in range(10) if found.corrected[row, other] <= 0.05]
-        stronger = [other for other in sure if found.strengths[other].logit.value > value]
-        assert one.band.low == 1 + len(stronger)
-        assert one.band.high == 10 - (len(sure) - len(stronger))
-        assert one.band.best is not bool(stronger)
-        assert one.band.rank == 1 + sum(other.logit.value > value for other in found.strengths)
+    assert result.corrected[0, 9] < 1e-3
+    for row, item in enumerate(result.strengths):
+        value = item.logit.value
+        sure = [other for other in range(10) if result.corrected[row, other] <= 0.05]
+        stronger = [other for other in sure if result.strengths[other].logit.value > value]
+        assert item.band.low == 1 + len(stronger)
+        assert item.band.high == 10 - (len(sure) - len(stronger))
+        assert item.band.best is not bool(stronger)
+        assert item.band.rank == 1 + sum(other.logit.value > value for other in result.strengths)
 
 
 def test_intervals_that_overlap_can_belong_to_methods_that_surely_differ() -> None:
@@ -157,27 +157,27 @@ def test_intervals_that_overlap_can_belong_to_methods_that_surely_differ() -> No
     hard = np.random.default_rng(5).random(questions) < 0.5
     rows = [(0, 1, q, 0.5 if q % 8 else 1.0) for q in range(questions)]
     rows += [(side, 2, q, 0.0 if hard[q] else 1.0) for q in range(questions) for side in (0, 1)]
-    found = bradley_terry(*(np.array(column) for column in zip(*rows, strict=True)))
-    one, other = found.strengths[0], found.strengths[1]
-    assert one.logit.low < other.logit.high
-    assert found.corrected[0, 1] < 0.01
-    assert (one.places, other.places) == ("1–2", "2–3")
+    result = bradley_terry(*(np.array(column) for column in zip(*rows, strict=True)))
+    item, other = result.strengths[0], result.strengths[1]
+    assert item.logit.low < other.logit.high
+    assert result.corrected[0, 1] < 0.01
+    assert (item.places, other.places) == ("1–2", "2–3")
 
 
 def test_ranks_are_among_those_who_met_and_the_correction_is_over_all_pairs() -> None:
     rng = np.random.default_rng(6)
-    one, other = all_against_all(rng, np.array([0.6, 0.0]), 60), all_against_all(rng, np.array([0.7, 0.0, 0.0]), 60)
-    both = [np.concatenate([one[0], other[0] + 2]), np.concatenate([one[1], other[1] + 2])]
-    both += [np.concatenate([one[column], other[column]]) for column in (2, 3)]
-    found = bradley_terry(*both, methods=6)
-    assert np.isnan(found.p[:2, 2:]).all()
-    assert np.isnan(found.p[5, :5]).all()
-    assert [strength.band.high for strength in found.strengths[:2]] == [2, 2]
-    assert max(strength.band.high for strength in found.strengths[2:5]) == 3
-    tested = [found.p[0, 1], found.p[2, 3], found.p[2, 4], found.p[3, 4]]
-    corrected = [found.corrected[0, 1], found.corrected[2, 3], found.corrected[2, 4], found.corrected[3, 4]]
+    item, other = all_against_all(rng, np.array([0.6, 0.0]), 60), all_against_all(rng, np.array([0.7, 0.0, 0.0]), 60)
+    both = [np.concatenate([item[0], other[0] + 2]), np.concatenate([item[1], other[1] + 2])]
+    both += [np.concatenate([item[column], other[column]]) for column in (2, 3)]
+    result = bradley_terry(*both, methods=6)
+    assert np.isnan(result.p[:2, 2:]).all()
+    assert np.isnan(result.p[5, :5]).all()
+    assert [strength.band.high for strength in result.strengths[:2]] == [2, 2]
+    assert max(strength.band.high for strength in result.strengths[2:5]) == 3
+    tested = [result.p[0, 1], result.p[2, 3], result.p[2, 4], result.p[3, 4]]
+    corrected = [result.corrected[0, 1], result.corrected[2, 3], result.corrected[2, 4], result.corrected[3, 4]]
     assert corrected == pytest.approx(holm([float(p) for p in tested]))
-    assert (found.strengths[5].band.low, found.strengths[5].band.high) == (1, 1)
+    assert (result.strengths[5].band.low, result.strengths[5].band.high) == (1, 1)
 
 
 def test_repeated_verdicts_prove_no_more() -> None:
@@ -195,18 +195,18 @@ def test_whatever_the_battles_ranks_hold_their_place(rows: list[tuple[int, int, 
     first = np.array([row[0] for row in rows])
     second = (first + [row[1] for row in rows]) % 5
     question, score = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
-    found = bradley_terry(first, second, question, score, methods=5, resamples=30)
+    result = bradley_terry(first, second, question, score, methods=5, resamples=30)
     swapped = bradley_terry(second, first, question, 1 - score, methods=5, resamples=30)
-    assert np.allclose(found.p, swapped.p, rtol=1e-4, equal_nan=True)
-    component = np.array([one.component for one in found.strengths])
-    assert np.array_equal(np.isnan(found.p), component[:, None] != component)
-    known = found.p[~np.isnan(found.p)]
+    assert np.allclose(result.p, swapped.p, rtol=1e-4, equal_nan=True)
+    component = np.array([strength.component for strength in result.strengths])
+    assert np.array_equal(np.isnan(result.p), component[:, None] != component)
+    known = result.p[~np.isnan(result.p)]
     assert ((known > 0) & (known <= 1)).all()
-    for one in found.strengths:
-        assert 1 <= one.band.low <= one.band.rank <= one.band.high <= int((component == one.component).sum())
+    for strength in result.strengths:
+        assert 1 <= strength.band.low <= strength.band.rank <= strength.band.high <= int((component == strength.component).sum())
 
 
 def test_one_question_tells_nobody_apart() -> None:
-    found = bradley_terry([0, 0, 1], [1, 2, 2], [0, 0, 0], [1.0, 1.0, 1.0])
-    assert (found.p == 1).all()
-    assert [one.places for one in found.strengths] == ["1–3"] * 3
+    result = bradley_terry([0, 0, 1], [1, 2, 2], [0, 0, 0], [1.0, 1.0, 1.0])
+    assert (result.p == 1).all()
+    assert [strength.places for strength in result.strengths] == ["1–3"] * 3

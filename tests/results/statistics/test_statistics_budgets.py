@@ -14,13 +14,13 @@ from results.statistics.intervals import difference, pareto_front, stage_losses,
 
 def test_drops_by_style_and_what_is_lost_content() -> None:
     formal = np.array([1.0, 1.0, 1.0, 0.0, 1.0])
-    found = style_robustness(
+    result = style_robustness(
         formal,
         {"humorous": [1.0, 0.0, 1.0, 0.0, math.nan], "romantic": [0.0, 0.0, 1.0, 0.0, 0.0]},
         {"humorous": [True, False, True, True, True], "romantic": [True, False, True, True, False]},
     )
-    assert found.worst == "romantic"
-    humorous, romantic = found.drops["humorous"], found.drops["romantic"]
+    assert result.worst == "romantic"
+    humorous, romantic = result.drops["humorous"], result.drops["romantic"]
     assert (humorous.drop.value, humorous.drop.n) == (0.25, 4)
     assert (humorous.content_lost.value, humorous.from_content.value, humorous.from_style.value) == (0.25, 0.25, 0.0)
     assert romantic.drop.value == pytest.approx(0.6)
@@ -37,10 +37,10 @@ def test_the_parts_of_a_drop_sum_to_it(seed: int, n: int, clustered: bool) -> No
     scores = np.where(rng.random((3, n)) < 0.15, math.nan, rng.random((3, n)))
     survived = rng.random((2, n)) < 0.7
     clusters = [f"d{number}" for number in rng.integers(0, 4, n)] if clustered else None
-    found = style_robustness(
+    result = style_robustness(
         scores[0], {"a": scores[1], "b": scores[2]}, {"a": survived[0], "b": survived[1]}, clusters=clusters, resamples=60
     )
-    for row, drop in enumerate(found.drops.values(), start=1):
+    for row, drop in enumerate(result.drops.values(), start=1):
         alone = difference(scores[0], scores[row], clusters=clusters, resamples=60)
         for name in ("value", "low", "high", "n", "p", "wins", "ties", "losses", "units"):
             ours, expected = getattr(drop.drop, name), getattr(alone, name)
@@ -64,19 +64,19 @@ def test_styles_without_survivals_or_of_other_questions_are_refused() -> None:
 
 
 def test_stages_are_the_gains_of_one_oracle_after_another() -> None:
-    found = stage_losses(
+    result = stage_losses(
         [0.0, 0.0, 1.0, 0.0],
         gold_in_noise=[1.0, 0.0, 1.0, 0.0],
         gold_only=[1.0, 0.5, 1.0, 0.0],
         gold_uncompressed=[1.0, 1.0, 1.0, 0.0],
         closed_book=[0.0, 0.0, 0.5, 0.0],
     )
-    assert found.compression is not None
-    losses = [found.retrieval.value, found.reranking.value, found.compression.value, found.reading.value]
+    assert result.compression is not None
+    losses = [result.retrieval.value, result.reranking.value, result.compression.value, result.reading.value]
     assert losses == [0.25, 0.125, 0.125, 0.25]
-    assert found.normal.value == 0.25
-    assert (found.closed_book.value, found.evidence_gain.value) == (0.125, 0.125)
-    assert found.shares == pytest.approx({"retrieval": 1 / 3, "reranking": 1 / 6, "compression": 1 / 6, "reading": 1 / 3})
+    assert result.normal.value == 0.25
+    assert (result.closed_book.value, result.evidence_gain.value) == (0.125, 0.125)
+    assert result.shares == pytest.approx({"retrieval": 1 / 3, "reranking": 1 / 6, "compression": 1 / 6, "reading": 1 / 3})
 
 
 @settings(max_examples=25, deadline=None)
@@ -84,7 +84,7 @@ def test_stages_are_the_gains_of_one_oracle_after_another() -> None:
 def test_stages_sum_to_the_whole_loss_over_shared_questions(seed: int, n: int, compressed: bool) -> None:
     rng = np.random.default_rng(seed)
     runs = np.where(rng.random((5, n)) < 0.1, math.nan, rng.random((5, n)))
-    found = stage_losses(
+    result = stage_losses(
         runs[0],
         gold_in_noise=runs[1],
         gold_only=runs[2],
@@ -92,14 +92,14 @@ def test_stages_sum_to_the_whole_loss_over_shared_questions(seed: int, n: int, c
         gold_uncompressed=runs[4] if compressed else None,
         resamples=60,
     )
-    assert (found.compression is not None) == compressed
+    assert (result.compression is not None) == compressed
     shared = ~np.isnan(runs if compressed else runs[:4]).any(axis=0)
-    assert found.normal.n == found.retrieval.n == found.reading.n == shared.sum()
+    assert result.normal.n == result.retrieval.n == result.reading.n == shared.sum()
     if shared.any():
-        parts = found.retrieval.value + found.reranking.value + found.reading.value
-        parts += found.compression.value if found.compression else 0.0
+        parts = result.retrieval.value + result.reranking.value + result.reading.value
+        parts += result.compression.value if result.compression else 0.0
         assert parts == pytest.approx(1 - runs[0][shared].mean())
-        assert found.evidence_gain.value == pytest.approx((runs[0] - runs[3])[shared].mean())
+        assert result.evidence_gain.value == pytest.approx((runs[0] - runs[3])[shared].mean())
 
 
 def test_runs_of_other_questions_are_refused() -> None:

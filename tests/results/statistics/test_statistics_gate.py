@@ -37,9 +37,9 @@ def test_strict_calls_a_sure_loss_within_the_margin_a_regression() -> None:
 def test_a_metric_of_which_less_is_better_is_turned_round() -> None:
     longer, base = pair(400, -0.05)
     assert non_inferiority(longer, base, margin=0.01).outcome == "pass"
-    found = non_inferiority(longer, base, margin=0.01, higher_is_better=False)
-    assert found.outcome == "regressed"
-    assert found.difference.value == pytest.approx(-0.05)
+    result = non_inferiority(longer, base, margin=0.01, higher_is_better=False)
+    assert result.outcome == "regressed"
+    assert result.difference.value == pytest.approx(-0.05)
 
 
 @pytest.mark.slow
@@ -56,30 +56,30 @@ def test_outcomes_are_disjoint_exhaustive_and_follow_from_the_bounds(
 ) -> None:
     a, b = np.array(scores, dtype=float).reshape(-1, 2).T
     clusters = [f"d{number % 7}" for number in range(len(a))] if clustered else None
-    found = non_inferiority(a, b, margin=margin, strict=strict, clusters=clusters, resamples=400, method=method)  # type: ignore[arg-type]
-    low, high = found.difference.low, found.difference.high
+    result = non_inferiority(a, b, margin=margin, strict=strict, clusters=clusters, resamples=400, method=method)  # type: ignore[arg-type]
+    low, high = result.difference.low, result.difference.high
     regressed = high < (0.0 if strict else -margin) - 1e-12
     passed = low > -margin + 1e-12 and not regressed
     expected = "regressed" if regressed else "pass" if passed else "inconclusive"
     # Bounds decide; only where so few units stand behind them that no bound reaches the level is it left open.
     few = len(set(clusters or range(len(a)))) < 20
-    assert found.outcome == expected or (few and found.outcome == "inconclusive")
-    assert (found.p <= 0.025) == (found.outcome == "regressed")
-    assert (found.questions_needed is None) or (found.outcome == "inconclusive" and found.questions_needed > found.difference.n)
+    assert result.outcome == expected or (few and result.outcome == "inconclusive")
+    assert (result.p <= 0.025) == (result.outcome == "regressed")
+    assert (result.questions_needed is None) or (result.outcome == "inconclusive" and result.questions_needed > result.difference.n)
 
 
 def test_two_questions_never_pass_a_gate() -> None:
-    found = non_inferiority([1.0, 1.0], [1.0, 1.0], margin=0.01)
-    assert found.outcome == "inconclusive"
+    result = non_inferiority([1.0, 1.0], [1.0, 1.0], margin=0.01)
+    assert result.outcome == "inconclusive"
     assert non_inferiority([], [], margin=0.01).outcome == "inconclusive"
     assert non_inferiority([1.0], [0.0], margin=0.01).outcome == "inconclusive"
 
 
 def test_the_same_run_passes_against_itself_and_says_what_that_is_worth() -> None:
     scores = np.random.default_rng(0).random(250)
-    found = non_inferiority(scores, scores, margin=0.01)
-    assert found.outcome == "pass"
-    assert "1.2% of new ones may" in found.difference.doubt
+    result = non_inferiority(scores, scores, margin=0.01)
+    assert result.outcome == "pass"
+    assert "1.2% of new ones may" in result.difference.doubt
 
 
 def test_unscorable_questions_leave_the_gate() -> None:
@@ -111,9 +111,9 @@ def test_scores_of_different_questions_are_refused() -> None:
 @pytest.mark.slow
 def test_so_many_questions_would_indeed_decide() -> None:
     candidate, base = pair(150, 0.002, noise=0.08, seed=3)
-    found = non_inferiority(candidate, base, margin=0.01)
-    assert found.outcome == "inconclusive"
-    needed = found.questions_needed
+    result = non_inferiority(candidate, base, margin=0.01)
+    assert result.outcome == "inconclusive"
+    needed = result.questions_needed
     assert needed is not None
     delta = candidate - base
     rng = np.random.default_rng(4)
@@ -126,9 +126,9 @@ def test_so_many_questions_would_indeed_decide() -> None:
 
 def test_a_difference_right_on_the_margin_is_decided_by_no_number_of_questions() -> None:
     candidate, base = pair(200, 0.0)
-    found = non_inferiority(candidate - 0.01, base, margin=0.01)
-    assert found.outcome == "inconclusive"
-    assert found.questions_needed is None or found.questions_needed > 10**9
+    result = non_inferiority(candidate - 0.01, base, margin=0.01)
+    assert result.outcome == "inconclusive"
+    assert result.questions_needed is None or result.questions_needed > 10**9
 
 
 def test_the_whole_regresses_if_one_metric_does_and_passes_only_if_all_do() -> None:
@@ -164,13 +164,13 @@ def test_a_drop_that_only_the_correction_leaves_unclaimed_is_inconclusive_and_no
     assert alone.outcome == "regressed"
     assert alone.p_pass <= 0.025
     metrics = {"slight": slight, **others}
-    found = decide_all(metrics, dict.fromkeys(metrics, base), margins=0.1, strict=True)
-    decision = found.decisions["slight"]
+    result = decide_all(metrics, dict.fromkeys(metrics, base), margins=0.1, strict=True)
+    decision = result.decisions["slight"]
     assert decision.outcome == "inconclusive"
     assert decision.p_holm > 0.025 >= decision.p
     assert decision.questions_needed is not None
     assert decision.questions_needed > 300
-    assert found.outcome == "inconclusive"
+    assert result.outcome == "inconclusive"
 
 
 def test_metrics_or_margins_that_are_missing_are_refused() -> None:
@@ -202,11 +202,11 @@ def test_standard_error_of_documents_is_that_of_their_means_where_they_are_of_on
 def test_minimum_detectable_difference_is_the_closed_form_and_is_found_with_that_power() -> None:
     delta = np.random.default_rng(2).normal(0, 0.3, 400)
     expected = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * stats.sem(delta)
-    found = minimum_detectable(delta)
-    assert found == pytest.approx(expected)
+    result = minimum_detectable(delta)
+    assert result == pytest.approx(expected)
     rng = np.random.default_rng(3)
-    centred = delta - delta.mean()
-    called = [stats.ttest_1samp(rng.choice(centred, 400) + found, 0).pvalue < 0.05 for _ in range(1000)]
+    centered = delta - delta.mean()
+    called = [stats.ttest_1samp(rng.choice(centered, 400) + result, 0).pvalue < 0.05 for _ in range(1000)]
     assert np.mean(called) == pytest.approx(0.8, abs=0.04)
 
 

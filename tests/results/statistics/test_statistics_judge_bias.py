@@ -22,10 +22,10 @@ WIN, TIE, LOSS, NONE, UNSCORED = Verdict.WIN, Verdict.TIE, Verdict.LOSS, Verdict
 gap = math.nan
 
 
-def simulated(rng: np.random.Generator, questions: int, *, place: float, luck: float) -> list[np.ndarray]:
+def simulated(rng: np.random.Generator, questions: int, *, position: float, luck: float) -> list[np.ndarray]:
     """Verdicts of a judge who leans to the answer shown first and is partly lucky; three repetitions, both orders."""
     cells = np.stack([axis.ravel() for axis in np.indices((1, questions, 2, 3))])
-    lean = np.repeat(rng.normal(size=questions), 6) + place * np.where(cells[2] == 0, 1, -1)
+    lean = np.repeat(rng.normal(size=questions), 6) + position * np.where(cells[2] == 0, 1, -1)
     lean = lean + luck * rng.normal(size=len(lean))
     return [*cells, np.where(lean > 0, WIN, LOSS)]
 
@@ -45,26 +45,26 @@ def test_a_judge_who_repeats_himself_has_no_repetition_variance() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0.0, 0.5, 1.0, gap])), min_size=1, max_size=40))
 def test_repetition_variance_is_that_of_a_plain_loop(rows: list[tuple[int, float]]) -> None:
-    said = defaultdict(list)
+    responses = defaultdict(list)
     for item, value in rows:
-        said[item] += [] if math.isnan(value) else [value]
-    many = [values for values in said.values() if len(values) > 1]
-    found = repetition_variance(*zip(*rows, strict=True), resamples=20)  # type: ignore[arg-type]
-    assert found.single == len(said) - len(many)
-    assert found.pairs == sum(len(values) * (len(values) - 1) // 2 for values in many)
+        responses[item] += [] if math.isnan(value) else [value]
+    many = [values for values in responses.values() if len(values) > 1]
+    result = repetition_variance(*zip(*rows, strict=True), resamples=20)  # type: ignore[arg-type]
+    assert result.single == len(responses) - len(many)
+    assert result.pairs == sum(len(values) * (len(values) - 1) // 2 for values in many)
     if many:
         differing = [np.mean([a != b for a, b in itertools.combinations(values, 2)]) for values in many]
-        assert found.differing.value == pytest.approx(np.mean(differing))
-        assert found.variance.value == pytest.approx(np.mean([np.var(values, ddof=1) for values in many]))
+        assert result.differing.value == pytest.approx(np.mean(differing))
+        assert result.variance.value == pytest.approx(np.mean([np.var(values, ddof=1) for values in many]))
     else:
-        assert math.isnan(found.differing.value)
+        assert math.isnan(result.differing.value)
 
 
 def test_a_failed_repetition_is_no_difference_and_none_is_one() -> None:
-    found = battle_repetition_variance([0] * 4, [0] * 4, [0] * 4, [0, 1, 2, 3], [WIN, WIN, UNSCORED, NONE])
-    assert found.pairs == 3
-    assert found.differing.value == pytest.approx(2 / 3)
-    assert found.variance.value == 0.0
+    result = battle_repetition_variance([0] * 4, [0] * 4, [0] * 4, [0, 1, 2, 3], [WIN, WIN, UNSCORED, NONE])
+    assert result.pairs == 3
+    assert result.differing.value == pytest.approx(2 / 3)
+    assert result.variance.value == 0.0
 
 
 def test_flips_have_the_cells_that_could_flip_for_denominator() -> None:
@@ -79,9 +79,9 @@ def test_flips_have_the_cells_that_could_flip_for_denominator() -> None:
         (1, 0, 1, 0, LOSS),
         (1, 1, 0, 0, LOSS),
     ]
-    found = order_flip_rate(*zip(*rows, strict=True))
-    assert found.value == pytest.approx(1 / 3)
-    assert (found.n, found.units) == (3, 1)
+    result = order_flip_rate(*zip(*rows, strict=True))
+    assert result.value == pytest.approx(1 / 3)
+    assert (result.n, result.units) == (3, 1)
     # Of the six decisive verdicts of those three cells four name the answer shown first.
     first = first_shown_preference(*zip(*rows, strict=True))
     assert (first.value, first.n) == (pytest.approx(4 / 6), 6)
@@ -113,10 +113,10 @@ def test_documents_are_resampled_whole() -> None:
 def test_length_preference_counts_decided_battles_of_unequal_length() -> None:
     score = [1.0, 0.0, 0.5, gap, 1.0, 1.0]
     lengths = ([20, 5, 9, 9, 7, 3], [10, 10, 1, 1, 7, 30])
-    found = length_preference([0] * 6, [1] * 6, range(6), score, lengths, resamples=50)
-    assert (found.decided, found.equal_length, found.undecided) == (3, 1, 2)
-    assert found.longer_wins.value == pytest.approx(2 / 3)
-    assert found.longer_wins.n == 3
+    result = length_preference([0] * 6, [1] * 6, range(6), score, lengths, resamples=50)
+    assert (result.decided, result.equal_length, result.undecided) == (3, 1, 2)
+    assert result.longer_wins.value == pytest.approx(2 / 3)
+    assert result.longer_wins.n == 3
 
 
 @pytest.mark.slow
@@ -127,13 +127,13 @@ def test_a_better_method_that_writes_more_is_no_preference_for_length() -> None:
     better = first == 1
     lengths = [np.where(side, 200, 100) * np.exp(0.3 * rng.normal(size=rows)) for side in (better, ~better)]
     score = (rng.random(rows) < np.where(better, 0.8, 0.2)).astype(float)
-    found = length_preference(first, 1 - first, range(rows), score, (lengths[0], lengths[1]), resamples=300)
-    assert found.longer_wins.low > 0.7
-    assert found.per_doubling.low < 0 < found.per_doubling.high
+    result = length_preference(first, 1 - first, range(rows), score, (lengths[0], lengths[1]), resamples=300)
+    assert result.longer_wins.low > 0.7
+    assert result.per_doubling.low < 0 < result.per_doubling.high
     swayed = (rng.random(rows) < 1 / (1 + (lengths[1] / lengths[0]) ** (0.8 / math.log(2)))).astype(float)
-    found = length_preference(first, 1 - first, range(rows), swayed, (lengths[0], lengths[1]), resamples=300)
-    assert found.per_doubling.value == pytest.approx(0.8, abs=0.25)  # 3.5 standard errors
-    assert found.per_doubling.low > 0.5
+    result = length_preference(first, 1 - first, range(rows), swayed, (lengths[0], lengths[1]), resamples=300)
+    assert result.per_doubling.value == pytest.approx(0.8, abs=0.25)  # 3.5 standard errors
+    assert result.per_doubling.low > 0.5
 
 
 def test_rows_of_different_verdicts_are_refused() -> None:

@@ -15,8 +15,8 @@ from results.statistics.intervals import all_pairs, benjamini_hochberg, differen
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
 
-def numbers(found: Difference) -> list[float]:
-    return [found.value, found.low, found.high, found.n, found.p, found.wins, found.ties, found.losses, found.units]
+def numbers(result: Difference) -> list[float]:
+    return [result.value, result.low, result.high, result.n, result.p, result.wins, result.ties, result.losses, result.units]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -32,9 +32,9 @@ def test_bca_agrees_with_scipys(seed: int) -> None:
 
 def test_expanded_interval_of_few_units_is_as_wide_as_students_t() -> None:
     values = np.random.default_rng(4).normal(size=12)
-    found = estimate(values, resamples=50_000)
+    result = estimate(values, resamples=50_000)
     low, high = stats.t.interval(0.95, 11, values.mean(), stats.sem(values))
-    assert found.high - found.low == pytest.approx(high - low, rel=0.08)
+    assert result.high - result.low == pytest.approx(high - low, rel=0.08)
     narrow = estimate(values, resamples=50_000, method="percentile")
     assert narrow.high - narrow.low < 0.9 * (high - low)
 
@@ -81,10 +81,10 @@ def test_all_pairs_are_what_each_pair_gives_alone(
     ways = {"clusters": clusters, "resamples": 150, "method": method}
     together = all_pairs(columns, **ways)
     assert list(together) == list(itertools.combinations(range(methods), 2))
-    for (i, j), found in together.items():
+    for (i, j), result in together.items():
         alone = differences(columns[i][None], columns[j][None], **ways)[0]
-        assert np.allclose(numbers(found), numbers(alone), atol=1e-9, equal_nan=True)
-        assert found.doubt == alone.doubt
+        assert np.allclose(numbers(result), numbers(alone), atol=1e-9, equal_nan=True)
+        assert result.doubt == alone.doubt
 
 
 def test_gaps_shared_by_all_methods_change_nothing() -> None:
@@ -98,20 +98,20 @@ def test_gaps_shared_by_all_methods_change_nothing() -> None:
 
 def test_many_pairs_are_worked_off_in_parts_without_a_seam() -> None:
     columns = np.random.default_rng(2).random((25, 30))
-    found = all_pairs(columns, resamples=100)
-    assert len(found) == 300
+    results = all_pairs(columns, resamples=100)
+    assert len(results) == 300
     alone = difference(columns[23], columns[24], resamples=100)
-    assert np.allclose(numbers(found[23, 24]), numbers(alone))
+    assert np.allclose(numbers(results[23, 24]), numbers(alone))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=40), st.booleans())
 def test_a_method_does_not_differ_from_itself(values: list[float], clustered: bool) -> None:
     clusters = [f"d{number % 3}" for number in range(len(values))] if clustered else None
-    found = all_pairs([values, values], clusters=clusters, resamples=100)[0, 1]
-    assert (found.value, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
-    assert (found.wins, found.ties, found.losses) == (0, len(values), 0)
-    assert "no question differs" in found.doubt
+    result = all_pairs([values, values], clusters=clusters, resamples=100)[0, 1]
+    assert (result.value, result.low, result.high, result.p) == (0.0, 0.0, 0.0, 1.0)
+    assert (result.wins, result.ties, result.losses) == (0, len(values), 0)
+    assert "no question differs" in result.doubt
 
 
 @pytest.mark.slow
@@ -122,25 +122,25 @@ def test_the_order_of_questions_changes_nothing_but_the_luck_of_the_draw(seed: i
     a, b = rng.random((2, questions))
     documents = [f"d{number}" for number in rng.integers(0, 20, questions)] if clustered else None
     order = rng.permutation(questions)
-    one = difference(a, b, clusters=documents, resamples=4000)
-    mixed = [documents[place] for place in order] if documents else None
+    item = difference(a, b, clusters=documents, resamples=4000)
+    mixed = [documents[position] for position in order] if documents else None
     other = difference(a[order], b[order], clusters=mixed, resamples=4000)
-    assert other.value == pytest.approx(one.value, abs=1e-12)
-    assert (other.n, other.wins, other.losses, other.units) == (one.n, one.wins, one.losses, one.units)
-    width = one.high - one.low
-    assert abs(other.low - one.low) < 0.1 * width
-    assert abs(other.p - one.p) < 0.06
+    assert other.value == pytest.approx(item.value, abs=1e-12)
+    assert (other.n, other.wins, other.losses, other.units) == (item.n, item.wins, item.losses, item.units)
+    width = item.high - item.low
+    assert abs(other.low - item.low) < 0.1 * width
+    assert abs(other.p - item.p) < 0.06
 
 
 def test_sign_flips_of_all_pairs_agree_with_full_enumeration() -> None:
     columns = np.random.default_rng(7).integers(0, 3, (3, 9)) / 2
-    found = sign_flip_all_pairs(columns, resamples=60_000)
+    result = sign_flip_all_pairs(columns, resamples=60_000)
     for i, j in itertools.combinations(range(3), 2):
         units = columns[i] - columns[j]
         sums = [abs(np.dot(signs, units)) for signs in itertools.product((-1, 1), repeat=9)]
         exact = np.mean(np.array(sums) >= abs(units.sum()) - 1e-12)
-        assert found[i, j] == found[j, i] == pytest.approx(exact, abs=0.01)
-    assert (np.diag(found) == 1).all()
+        assert result[i, j] == result[j, i] == pytest.approx(exact, abs=0.01)
+    assert (np.diag(result) == 1).all()
 
 
 def test_sign_flips_of_all_pairs_refuse_gaps() -> None:
@@ -158,7 +158,7 @@ def test_benjamini_hochberg_agrees_with_the_definition(p: list[float]) -> None:
 
 @given(p_values)
 def test_false_discovery_control_never_asks_more_than_holm(p: list[float]) -> None:
-    assert all(bh <= one + 1e-12 for bh, one in zip(benjamini_hochberg(p), holm(p), strict=True))
+    assert all(bh <= item + 1e-12 for bh, item in zip(benjamini_hochberg(p), holm(p), strict=True))
     assert all(bh >= raw - 1e-12 for bh, raw in zip(benjamini_hochberg(p), p, strict=True))
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 from results.statistics.judges import prediction_powered_mean
 
 
-def judged_and_labelled(
+def judged_and_labeled(
     rng: np.random.Generator, items: int, labels: int, *, noise: float = 0.5, binary: bool = True, per_document: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values of a judge that is biased and noisy, labels of a random few, and what the person would say of all."""
@@ -36,24 +36,24 @@ def judged_and_labelled(
 
 
 def test_it_is_the_formula_of_the_paper() -> None:
-    f, y, _ = judged_and_labelled(np.random.default_rng(0), 500, 60, binary=False)
+    f, y, _ = judged_and_labeled(np.random.default_rng(0), 500, 60, binary=False)
     known = ~np.isnan(y)
     n, rest = 60, 440
     for weight in (0.3, 1.0):
-        found = prediction_powered_mean(f, y, weight=weight)
+        result = prediction_powered_mean(f, y, weight=weight)
         value = y[known].mean() + weight * (f[~known].mean() - f[known].mean())
         variance = np.var(y[known] - weight * f[known], ddof=1) / n + weight**2 * np.var(f[~known], ddof=1) / rest
         reach = stats.t.ppf(0.975, n - 1) * math.sqrt(variance)
-        assert found.corrected.value == pytest.approx(value)
-        assert found.standard_error == pytest.approx(math.sqrt(variance))
-        assert (found.corrected.low, found.corrected.high) == pytest.approx((value - reach, value + reach))
-    assert found.judged == pytest.approx(f.mean())
-    assert found.bias == pytest.approx((f - y)[known].mean())
-    assert (found.items, found.corrected.n) == (500, 60)
+        assert result.corrected.value == pytest.approx(value)
+        assert result.standard_error == pytest.approx(math.sqrt(variance))
+        assert (result.corrected.low, result.corrected.high) == pytest.approx((value - reach, value + reach))
+    assert result.judged == pytest.approx(f.mean())
+    assert result.bias == pytest.approx((f - y)[known].mean())
+    assert (result.items, result.corrected.n) == (500, 60)
 
 
 def test_the_tuned_weight_has_the_smallest_variance() -> None:
-    f, y, _ = judged_and_labelled(np.random.default_rng(1), 400, 50)
+    f, y, _ = judged_and_labeled(np.random.default_rng(1), 400, 50)
     known = ~np.isnan(y)
     tuned = prediction_powered_mean(f, y)
     closed = np.cov(y[known], f[known])[0, 1] / np.var(f[known], ddof=1) / (1 + 50 / 350)
@@ -67,23 +67,23 @@ def test_the_tuned_weight_has_the_smallest_variance() -> None:
 
 
 def test_at_weight_nought_it_is_the_mean_of_the_labels_with_students_interval() -> None:
-    f, y, _ = judged_and_labelled(np.random.default_rng(2), 300, 40, binary=False)
-    found = prediction_powered_mean(f, y, weight=0)
+    f, y, _ = judged_and_labeled(np.random.default_rng(2), 300, 40, binary=False)
+    result = prediction_powered_mean(f, y, weight=0)
     seen = y[~np.isnan(y)]
     low, high = stats.t.interval(0.95, 39, seen.mean(), stats.sem(seen))
-    for one in (found.corrected, found.labelled):
-        assert (one.value, one.low, one.high) == pytest.approx((seen.mean(), low, high))
-    assert found.worth == pytest.approx(40)
+    for item in (result.corrected, result.labeled):
+        assert (item.value, item.low, item.high) == pytest.approx((seen.mean(), low, high))
+    assert result.worth == pytest.approx(40)
 
 
 def test_a_perfect_judge_is_worth_all_items() -> None:
     rng = np.random.default_rng(3)
     truth = rng.normal(size=1000)
     labels = np.where(rng.random(1000) < 0.1, truth, np.nan)
-    found = prediction_powered_mean(truth + 0.5, labels, weight=1)
-    assert found.corrected.value == pytest.approx(truth.mean(), abs=0.02)
-    assert found.bias == pytest.approx(0.5)
-    assert found.standard_error == pytest.approx(truth.std() / math.sqrt(1000), rel=0.1)
+    result = prediction_powered_mean(truth + 0.5, labels, weight=1)
+    assert result.corrected.value == pytest.approx(truth.mean(), abs=0.02)
+    assert result.bias == pytest.approx(0.5)
+    assert result.standard_error == pytest.approx(truth.std() / math.sqrt(1000), rel=0.1)
 
 
 @pytest.mark.parametrize("useless", ["noise", "constant", "against"])
@@ -92,32 +92,32 @@ def test_a_useless_judge_is_hardly_listened_to(useless: str) -> None:
     truth = rng.normal(size=600)
     f = {"noise": rng.normal(size=600), "constant": np.ones(600), "against": -truth}[useless]
     labels = np.where(np.arange(600) < 80, truth, np.nan)
-    found = prediction_powered_mean(f, labels)
-    assert found.weight < 0.3
+    result = prediction_powered_mean(f, labels)
+    assert result.weight < 0.3
     if useless != "noise":
-        assert found.weight == 0
-        assert found.corrected == found.labelled
+        assert result.weight == 0
+        assert result.corrected == result.labeled
 
 
 def test_labels_of_everything_leave_nothing_to_the_judge() -> None:
     rng = np.random.default_rng(5)
     f, y = rng.random((2, 50))
-    found = prediction_powered_mean(f, y)
-    assert found.weight == prediction_powered_mean(f, y, weight=1).weight == 0
-    assert found.corrected.value == pytest.approx(y.mean())
+    result = prediction_powered_mean(f, y)
+    assert result.weight == prediction_powered_mean(f, y, weight=1).weight == 0
+    assert result.corrected.value == pytest.approx(y.mean())
 
 
 def test_items_the_judge_failed_on_are_left_out_and_counted() -> None:
-    f, y, _ = judged_and_labelled(np.random.default_rng(6), 300, 50)
+    f, y, _ = judged_and_labeled(np.random.default_rng(6), 300, 50)
     holed = np.append(f, [np.nan, np.nan])
-    found = prediction_powered_mean(holed, np.append(y, [1.0, np.nan]))
-    assert found.corrected.value == prediction_powered_mean(f, y).corrected.value
-    assert (found.corrected.unscorable, found.items, found.corrected.n) == (2, 300, 50)
+    result = prediction_powered_mean(holed, np.append(y, [1.0, np.nan]))
+    assert result.corrected.value == prediction_powered_mean(f, y).corrected.value
+    assert (result.corrected.unscorable, result.items, result.corrected.n) == (2, 300, 50)
 
 
 def test_documents_count_once() -> None:
     rng = np.random.default_rng(7)
-    f, y, _ = judged_and_labelled(rng, 80, 30)
+    f, y, _ = judged_and_labeled(rng, 80, 30)
     alone = prediction_powered_mean(f, y)
     documents = [f"d{item}" for item in range(80) for _ in range(5)]
     repeated = prediction_powered_mean(f.repeat(5), y.repeat(5), clusters=documents)
@@ -129,7 +129,7 @@ def test_documents_count_once() -> None:
 
 def test_labels_of_the_doubtful_cases_alone_are_noticed() -> None:
     rng = np.random.default_rng(8)
-    f, _, truth = judged_and_labelled(rng, 500, 2)
+    f, _, truth = judged_and_labeled(rng, 500, 2)
     worst = np.where(f < np.quantile(f, 0.15), truth, np.nan)
     assert "not a random subset" in prediction_powered_mean(f, worst).corrected.doubt
     fair = np.where(rng.random(500) < 0.15, truth, np.nan)
@@ -137,23 +137,23 @@ def test_labels_of_the_doubtful_cases_alone_are_noticed() -> None:
 
 
 def test_few_labels_are_flagged_and_two_are_too_few_to_tune() -> None:
-    f, y, _ = judged_and_labelled(np.random.default_rng(9), 100, 2, binary=False)
-    found = prediction_powered_mean(f, y)
-    assert found.weight == 0
-    assert "2 labelled, fewer than 30" in found.corrected.doubt
+    f, y, _ = judged_and_labeled(np.random.default_rng(9), 100, 2, binary=False)
+    result = prediction_powered_mean(f, y)
+    assert result.weight == 0
+    assert "2 labeled, fewer than 30" in result.corrected.doubt
 
 
 def test_labels_that_are_all_the_same_are_flagged() -> None:
-    f, y, _ = judged_and_labelled(np.random.default_rng(11), 200, 60)
-    found = prediction_powered_mean(f, np.where(np.isnan(y), np.nan, 1.0))
-    assert (found.labelled.low, found.labelled.high, found.weight) == (1.0, 1.0, 0.0)
-    assert "every label is the same" in found.corrected.doubt
+    f, y, _ = judged_and_labeled(np.random.default_rng(11), 200, 60)
+    result = prediction_powered_mean(f, np.where(np.isnan(y), np.nan, 1.0))
+    assert (result.labeled.low, result.labeled.high, result.weight) == (1.0, 1.0, 0.0)
+    assert "every label is the same" in result.corrected.doubt
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10_000), st.integers(3, 30), st.floats(-5, 5), st.floats(0.1, 9))
 def test_shifting_the_judge_changes_nothing_and_scaling_both_scales_all(seed: int, labels: int, shift: float, scale: float) -> None:
-    f, y, _ = judged_and_labelled(np.random.default_rng(seed), 60, labels, binary=False)
+    f, y, _ = judged_and_labeled(np.random.default_rng(seed), 60, labels, binary=False)
     plain, moved = prediction_powered_mean(f, y), prediction_powered_mean(f + shift, y)
     assert moved.corrected.value == pytest.approx(plain.corrected.value, abs=1e-9)
     assert moved.standard_error == pytest.approx(plain.standard_error, abs=1e-9)
@@ -164,9 +164,9 @@ def test_shifting_the_judge_changes_nothing_and_scaling_both_scales_all(seed: in
 
 def test_what_cannot_be_estimated_is_refused() -> None:
     gap = math.nan
-    with pytest.raises(ValueError, match="at least two labelled items"):
+    with pytest.raises(ValueError, match="at least two labeled items"):
         prediction_powered_mean([1.0, 2.0, 3.0], [1.0, gap, gap])
-    with pytest.raises(ValueError, match="at least two labelled items"):
+    with pytest.raises(ValueError, match="at least two labeled items"):
         prediction_powered_mean([1.0, 2.0, 3.0], [1.0, 2.0, gap], clusters=["a", "a", "b"])
     with pytest.raises(ValueError, match="same items"):
         prediction_powered_mean([1.0, 2.0], [1.0])
@@ -197,12 +197,12 @@ def test_intervals_cover_as_stated_and_are_shorter_than_without_the_judge(
     documents = [f"d{item // per_document}" for item in range(600)] if per_document > 1 else None
     held, uncorrected, widths = 0, 0, []
     for _ in range(sets):
-        f, y, _ = judged_and_labelled(rng, 600, labels, noise=noise, binary=binary, per_document=per_document)
-        found = prediction_powered_mean(f, y, clusters=documents)
-        held += found.corrected.low <= truth <= found.corrected.high
+        f, y, _ = judged_and_labeled(rng, 600, labels, noise=noise, binary=binary, per_document=per_document)
+        result = prediction_powered_mean(f, y, clusters=documents)
+        held += result.corrected.low <= truth <= result.corrected.high
         half = 1.96 * f.std() / math.sqrt(len(f))
         uncorrected += abs(f.mean() - truth) <= half
-        widths.append((found.corrected.high - found.corrected.low) / (found.labelled.high - found.labelled.low))
+        widths.append((result.corrected.high - result.corrected.low) / (result.labeled.high - result.labeled.low))
     share, width = held / sets, float(np.median(widths))
     print(
         f"\n{labels} labels, noise {noise}, {'0/1' if binary else 'real'}, {per_document} per document:"

@@ -98,22 +98,22 @@ def cells(full: bool) -> Iterator[tuple[str, Draw, float, list[str] | None]]:
 @pytest.mark.slow
 def test_default_intervals_cover_at_93_to_97_percent_small() -> None:
     for name, draw, truth, clusters in cells(full=False):
-        found = coverage(draw, truth, clusters, sets=1000, seed=4, resamples=999)["expanded"]
+        result = coverage(draw, truth, clusters, sets=1000, seed=4, resamples=999)["expanded"]
         # Three standard errors of a thousand datasets on top of the promise.
-        assert 0.93 - 0.024 <= found <= 0.97 + 0.017, (name, found)
+        assert 0.93 - 0.024 <= result <= 0.97 + 0.017, (name, result)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_default_intervals_cover_at_93_to_97_percent() -> None:
-    found = {}
+    results = {}
     for name, draw, truth, clusters in cells(full=True):
-        found[name] = coverage(draw, truth, clusters, sets=5000, seed=11)
-        print(f"{name:<62}" + "  ".join(f"{method} {share:.3f}" for method, share in found[name].items()), flush=True)
+        results[name] = coverage(draw, truth, clusters, sets=5000, seed=11)
+        print(f"{name:<62}" + "  ".join(f"{method} {share:.3f}" for method, share in results[name].items()), flush=True)
     for method in METHODS:
-        shares = [shares[method] for shares in found.values()]
+        shares = [shares[method] for shares in results.values()]
         print(f"{method}: {min(shares):.3f} to {max(shares):.3f} over {len(shares)} cells")
-    wrong = {name: shares["expanded"] for name, shares in found.items() if not 0.93 <= shares["expanded"] <= 0.97}
+    wrong = {name: shares["expanded"] for name, shares in results.items() if not 0.93 <= shares["expanded"] <= 0.97}
     assert not wrong
 
 
@@ -132,12 +132,12 @@ POOR = {
 @pytest.mark.parametrize("name", POOR)
 def test_intervals_that_fall_short_of_their_coverage_are_flagged(name: str) -> None:
     draw, truth, clusters = POOR[name]
-    found = coverage(draw, truth, clusters, sets=2000, seed=2, resamples=999)
-    print(name, found)
-    assert found["expanded"] < 0.93
+    result = coverage(draw, truth, clusters, sets=2000, seed=2, resamples=999)
+    print(name, result)
+    assert result["expanded"] < 0.93
     flagged = estimates(draw(np.random.default_rng(5), 200), clusters=clusters, resamples=50)
-    assert np.mean([one.reliable for one in flagged]) < 0.02
-    assert all(one.reliable == (one.doubt == "") for one in flagged)
+    assert np.mean([item.reliable for item in flagged]) < 0.02
+    assert all(item.reliable == (item.doubt == "") for item in flagged)
 
 
 @pytest.mark.slow
@@ -145,11 +145,11 @@ def test_intervals_inside_the_promise_are_not_flagged() -> None:
     for name, draw, _, clusters in cells(full=False):
         columns = draw(np.random.default_rng(6), 200)
         if name.startswith("difference"):
-            found = [difference(row, 0 * row, clusters=clusters, resamples=50) for row in columns[:40]]
+            results = [difference(row, 0 * row, clusters=clusters, resamples=50) for row in columns[:40]]
         else:
-            found = estimates(columns, clusters=clusters, resamples=50)  # type: ignore[assignment]
+            results = estimates(columns, clusters=clusters, resamples=50)  # type: ignore[assignment]
         # Around half of the datasets of p = .2 have a share just outside.
-        assert np.mean([one.reliable for one in found]) > (0.4 if "p=0.2" in name else 0.9), name
+        assert np.mean([item.reliable for item in results]) > (0.4 if "p=0.2" in name else 0.9), name
 
 
 def null_p_values(draw: Draw, sets: int, seed: int, resamples: int = 999) -> np.ndarray:
@@ -178,8 +178,10 @@ def gate_outcomes(truth: float, *, strict: bool, sets: int, seed: int, documents
     counts = dict.fromkeys(("pass", "regressed", "inconclusive"), 0)
     clusters = documents(np.full(400 // documents_of, documents_of)) if documents_of else None
     for row in changes(400, 0.2, truth / 0.2)(rng, sets):
-        found = non_inferiority(row, 0 * row, margin=0.02, strict=strict, clusters=clusters, resamples=999, seed=int(rng.integers(1 << 30)))
-        counts[found.outcome] += 1
+        result = non_inferiority(
+            row, 0 * row, margin=0.02, strict=strict, clusters=clusters, resamples=999, seed=int(rng.integers(1 << 30))
+        )
+        counts[result.outcome] += 1
     return {name: count / sets for name, count in counts.items()}
 
 
@@ -211,9 +213,9 @@ def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
     for number in range(sets):
         columns = {f"m{k}": row for k, row in enumerate(changes(300, 0.3, -0.02 / 0.3)(rng, 5))}
         base = {name: np.zeros(300) for name in columns}
-        found = decide_all(columns, base, margins=0.02, resamples=999, seed=number)
-        corrected += found.outcome == "regressed"
-        uncorrected += any(one.p <= 0.025 for one in found.decisions.values())
+        result = decide_all(columns, base, margins=0.02, resamples=999, seed=number)
+        corrected += result.outcome == "regressed"
+        uncorrected += any(decision.p <= 0.025 for decision in result.decisions.values())
         # One metric at the margin, four clearly fine: the whole passes falsely only where that one does.
         for name in list(columns)[1:]:
             columns[name] = changes(300, 0.3, 0.5)(rng, 1)[0]
@@ -239,9 +241,9 @@ def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
         hard = rng.beta(1, 1, 200)
         columns = (rng.random((10, 200)) < hard).astype(float)
         pairs = all_differences(columns)
-        found = bands(pairs)
-        all_pairs += any(not one.best for one in found)
-        missed += any(one.low > 1 or one.high < 10 for one in found)
+        results = bands(pairs)
+        all_pairs += any(not item.best for item in results)
+        missed += any(item.low > 1 or item.high < 10 for item in results)
         best = int(np.argmax(columns.mean(axis=1)))
         p = pairs.p[best]
         against_best += min(holm([value for row, value in enumerate(p) if row != best])) <= 0.05

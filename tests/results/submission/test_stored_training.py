@@ -31,7 +31,7 @@ def keep(store: Store, world: Benchmark, reference: str, questions: Sequence[Que
 
 
 def check(store: Store, world: Benchmark, *references: str) -> Report:
-    data = ", ".join(f"{{reference: '{one}'}}" for one in references)
+    data = ", ".join(f"{{reference: '{reference}'}}" for reference in references)
     card = parse_card(
         f"method: {{name: m, version: '1'}}\nbenchmark: worlds/multihop:validation\nsetting: distractor\nlimit: 4\n"
         f"training_data: [{data}]\n".encode(),
@@ -45,15 +45,15 @@ def check(store: Store, world: Benchmark, *references: str) -> Report:
 def test_questions_in_the_store_are_compared_and_no_dataset_is_loaded(
     store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.registry.load", lambda *given: pytest.fail("a dataset was loaded"))
+    monkeypatch.setattr("benchmarks.registry.load", lambda *value: pytest.fail("a dataset was loaded"))
     shared = replace(world.questions[0], id="elsewhere", text=f" {world.questions[0].text.upper()}")
     keep(store, world, "hotpotqa/distractor:train", [shared])
-    (said,) = check(store, world, "hotpotqa:train").contamination
-    assert "1 of the evaluated questions word for word" in said
+    (response,) = check(store, world, "hotpotqa:train").contamination
+    assert "1 of the evaluated questions word for word" in response
     assert check(store, world, "hotpotqa/distractor:train+dev", "hotpotqa:test").contamination[0].startswith("training data 1 ")
     report = check(store, world, "hotpotqa:dev", "musique:train", "hotpotqa/fullwiki:dev")
     assert report.contamination == ()
-    (note,) = [one for one in report.findings if one.code == "training_data_not_compared"]
+    (note,) = [finding for finding in report.findings if finding.code == "training_data_not_compared"]
     assert (note.severity, note.count) == ("note", 3)
 
 

@@ -24,14 +24,14 @@ METRICS = [parse("em"), parse("f1(rules=hotpotqa)")]
 
 
 def card(**changes: Any) -> Card:
-    said = {
+    responses = {
         "method": {"name": "theirs", "version": "1"},
         "benchmark": "worlds/multihop:validation",
         "setting": "distractor",
         "training_data": [],
         "limit": 5,
     }
-    return Card.model_validate(said | changes)
+    return Card.model_validate(responses | changes)
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def rows(tmp_path: Path) -> Callable[..., Path]:
     """From answers to the first questions to a file of predictions."""
 
     def write(target: Target, answers: list[str]) -> Path:
-        said = [Prediction(q.query_id, answer) for q, answer in zip(target.loaded.questions, answers, strict=False)]
+        responses = [Prediction(q.query_id, answer) for q, answer in zip(target.loaded.questions, answers, strict=False)]
         file = tmp_path / "predictions.jsonl"
-        file.write_text("".join(json.dumps(one.to_json()) + "\n" for one in said), "utf-8")
+        file.write_text("".join(json.dumps(item.to_json()) + "\n" for item in responses), "utf-8")
         return file
 
     return write

@@ -333,17 +333,17 @@ def test_a_template_holds_questions_without_gold_and_a_card_that_is_valid(tmp_pa
     assert [path.name for path in files] == ["card.yaml", "predictions.jsonl", "questions.jsonl", "passages.jsonl", "candidates.jsonl"]
     card, empty, questions, passages, candidates = (path.read_text("utf-8") for path in files)
     assert empty == ""
-    found = parse_card(card.encode(), "card.yaml")
-    assert (found.benchmark, found.limit, found.dataset_fingerprint) == ("worlds/multihop:validation", 6, world.fingerprint)
-    asked = [json.loads(line) for line in questions.splitlines()]
-    assert asked == [{"id": question.query_id, "text": question.text} for question in world.questions]
-    told = [json.loads(line) for line in candidates.splitlines()]
-    assert [one["candidates"] for one in told] == [list(question.candidates or ()) for question in world.questions]
-    assert {one["id"] for one in map(json.loads, passages.splitlines())} == set(world.corpus.ids)
+    result = parse_card(card.encode(), "card.yaml")
+    assert (result.benchmark, result.limit, result.dataset_fingerprint) == ("worlds/multihop:validation", 6, world.fingerprint)
+    queries = [json.loads(line) for line in questions.splitlines()]
+    assert queries == [{"id": question.query_id, "text": question.text} for question in world.questions]
+    reported = [json.loads(line) for line in candidates.splitlines()]
+    assert [item["candidates"] for item in reported] == [list(question.candidates or ()) for question in world.questions]
+    assert {item["id"] for item in map(json.loads, passages.splitlines())} == set(world.corpus.ids)
     # Native ids can spell out the hops; neither they nor the answers may be in what is handed out.
     for question in world.questions:
         assert question.id not in questions + candidates + card
-    known = {key for one in (*asked, *told) for key in one}
+    known = {key for item in (*queries, *reported) for key in item}
     assert known == {"id", "text", "candidates", "document_id", "topic_entities"}
 
 

@@ -43,12 +43,12 @@ def refused(text: str | bytes) -> UserError:
 
 
 def test_a_card_says_what_was_written_and_its_types_say_what_is_a_number() -> None:
-    found = card()
-    assert (found.method.label, found.method.parameters, found.method.open_weights) == ("my-method@1.10", 22_000_000, True)
-    assert str(found.setting) == "corpus(retriever=bm25,n=5)"
-    assert found.models[0].revision == "no"
-    assert found.settings["list"] == ["1", None, "yes"]
-    assert dataset_options(found).model_dump()["seed"] == 10007
+    result = card()
+    assert (result.method.label, result.method.parameters, result.method.open_weights) == ("my-method@1.10", 22_000_000, True)
+    assert str(result.setting) == "corpus(retriever=bm25,n=5)"
+    assert result.models[0].revision == "no"
+    assert result.settings["list"] == ["1", None, "yes"]
+    assert dataset_options(result).model_dump()["seed"] == 10007
 
 
 def test_a_card_written_out_reads_back_to_an_equal_one() -> None:
@@ -157,6 +157,6 @@ def test_what_could_do_harm_is_refused_quickly(text: str | bytes, what: str, tmp
 def test_a_card_of_the_largest_size_is_read_in_seconds() -> None:
     ids = ", ".join(f"q{number:016x}" for number in range(12_000))
     started = time.process_time()
-    found = card(CARD.replace("seeds: 0-99}", f"seeds: 0-99, question_ids: [{ids}]}}"))
-    assert len(found.training_data[0].question_ids) == 12_000
+    result = card(CARD.replace("seeds: 0-99}", f"seeds: 0-99, question_ids: [{ids}]}}"))
+    assert len(result.training_data[0].question_ids) == 12_000
     assert time.process_time() - started < 20

@@ -72,7 +72,7 @@ def check(world: Benchmark, rows: Iterable[dict[str, Any]] | bytes, card: Card |
 
 
 def only(report: Report, severity: str = "error") -> Finding:
-    (finding,) = (one for one in report.findings if one.severity == severity)
+    (finding,) = (finding for finding in report.findings if finding.severity == severity)
     return finding
 
 
@@ -91,7 +91,7 @@ def test_what_is_right_passes_and_is_scored_by_our_own_code(world: Benchmark) ->
         world.questions,
         [Prediction(q.id, gold_text(q), tuple(Evidence(e, 0.0) for e in q.evidence)) for q in world.questions],
         METRICS,
-        corpus_text=lambda one: world.corpus.get([one])[0].full_text,
+        corpus_text=lambda item: world.corpus.get([item])[0].full_text,
     )
     assert list(report.scores) == [str(metric) for metric in METRICS]
     for name, values in ours.items():
@@ -106,7 +106,7 @@ def test_rows_may_stand_in_any_order_and_under_either_id(world: Benchmark) -> No
     assert shuffled.ok
     assert shuffled.predictions == check(world, rows).predictions
     assert shuffled.digest == check(world, rows).digest
-    assert [one.question_id for one in shuffled.predictions] == [question.id for question in world.questions]
+    assert [prediction.question_id for prediction in shuffled.predictions] == [question.id for question in world.questions]
 
 
 def test_any_change_of_what_was_said_changes_the_digest(world: Benchmark) -> None:
@@ -135,21 +135,21 @@ def test_missing_extra_and_double_questions_are_each_named(world: Benchmark) -> 
 def test_all_problems_are_listed_at_once_in_text_and_json(world: Benchmark) -> None:
     rows = jsonl(perfect(world)[:9]) + b"{bad\n" + b'{"question_id": "q", "answer": 1}\n'
     report = check(world, rows, card_for(extra="dataset_fingerprint: 0123456789abcdef"))
-    assert [one.code for one in report.of("error")] == ["other_data", "not_json", "wrong_type", "missing"]
+    assert [item.code for item in report.of("error")] == ["other_data", "not_json", "wrong_type", "missing"]
     text = "\n".join(report.lines())
     assert "p.jsonl:10" in text
     assert "p.jsonl:11" in text
     assert "a question has no row (3 times)" in text
     parsed = json.loads(json.dumps(report.to_json()))
     assert parsed["ok"] is False
-    assert [one["count"] for one in parsed["findings"]] == [1, 1, 1, 3]
+    assert [item["count"] for item in parsed["findings"]] == [1, 1, 1, 3]
     with pytest.raises(UserError, match="other data"):
         report.require_ok()
 
 
 def test_ten_million_rows_are_read_no_further_than_the_questions_reach(world: Benchmark) -> None:
     class Endless(io.RawIOBase):
-        given = 0
+        value = 0
 
         def read(self, size: int = -1) -> bytes:
             block = b'{"question_id": "nobody", "answer": "a"}\n' * 1000
@@ -158,7 +158,7 @@ def test_ten_million_rows_are_read_no_further_than_the_questions_reach(world: Be
 
     source = Endless()
     report = validate(card_for(), source, target_for(world), file="p", metrics=())  # type: ignore[arg-type]
-    codes = {one.code: one for one in report.findings}
+    codes = {finding.code: finding for finding in report.findings}
     assert codes["too_many_rows"].count == 1
     assert codes["extra"].count == 12 + LIMITS.spare_rows
     assert len(codes["extra"].places) == LIMITS.shown
@@ -167,14 +167,14 @@ def test_ten_million_rows_are_read_no_further_than_the_questions_reach(world: Be
 
 def test_evidence_must_be_of_the_corpus_and_of_the_candidates(world: Benchmark) -> None:
     question, rows = world.questions[0], perfect(world)
-    foreign = next(one for one in world.corpus.ids if one not in (question.candidates or ()))
+    foreign = next(identifier for identifier in world.corpus.ids if identifier not in (question.candidates or ()))
     held = (question.candidates or ())[0]
     sentences = len(world.corpus.get([held])[0].sentences)
 
     def finding(*ids: str, setting: str = "distractor") -> str:
         evidence = [{"id": identifier, "score": 0.0} for identifier in ids]
         report = check(world, [rows[0] | {"evidence": evidence}, *rows[1:]], card_for(setting))
-        return " ".join(one.code for one in report.of("error"))
+        return " ".join(item.code for item in report.of("error"))
 
     assert finding("p0000000000000000") == "unknown_evidence"
     assert finding(f"{held}#{sentences}") == "unknown_evidence"
@@ -223,11 +223,11 @@ def test_in_the_graph_setting_evidence_is_of_the_questions_graph() -> None:
 
 def test_scores_that_contradict_the_order_are_a_warning_and_the_order_counts(world: Benchmark) -> None:
     rows = perfect(world)
-    row = next(index for index, one in enumerate(rows) if len(one["evidence"]) > 1)
-    evidence = [{"id": one["id"], "score": float(rank)} for rank, one in enumerate(rows[row]["evidence"])]
+    row = next(index for index, item in enumerate(rows) if len(item["evidence"]) > 1)
+    evidence = [{"id": item["id"], "score": float(rank)} for rank, item in enumerate(rows[row]["evidence"])]
     report = check(world, [*rows[:row], rows[row] | {"evidence": evidence}, *rows[row + 1 :]])
     assert only(report, "warning").code == "not_sorted"
-    assert [one.id for one in report.predictions[row].evidence] == list(world.questions[row].evidence)
+    assert [item.id for item in report.predictions[row].evidence] == list(world.questions[row].evidence)
 
 
 def test_failed_questions_are_noted_and_count_as_wrong(world: Benchmark) -> None:
@@ -239,7 +239,7 @@ def test_failed_questions_are_noted_and_count_as_wrong(world: Benchmark) -> None
 
 def test_rankings_alone_are_scored_on_rankings_alone(world: Benchmark) -> None:
     rows = [said(question, answer="") for question in world.questions]
-    assert {one.code for one in check(world, rows).findings} == {"no_answers"}
+    assert {finding.code for finding in check(world, rows).findings} == {"no_answers"}
     report = check(world, rows, card_for(extra="retrieval_only: true"))
     assert report.findings == ()
     assert list(report.scores) == ["recall@5#v1", "has_answer@5#v1"]
@@ -308,9 +308,9 @@ def test_training_data_that_cover_the_evaluation_are_flagged_and_not_refused(wor
     ],
 )
 def test_training_data_of_the_base_cover_what_is_told_in_other_styles(training: str, reason: str | None) -> None:
-    asked = registry.load("styled:validation", {"base_config": {"worlds": 1, "questions": 20}}).limited(12)
+    query = registry.load("styled:validation", {"base_config": {"worlds": 1, "questions": 20}}).limited(12)
     card = card_for(benchmark="styled:validation", training=f"[{{reference: '{training}'}}]")
-    report = check(asked, perfect(asked), card)
+    report = check(query, perfect(query), card)
     assert (reason is None) == (report.contamination == ())
     assert reason is None or reason in report.contamination[0]
 
@@ -349,7 +349,7 @@ def test_each_declared_dataset_is_loaded_once(world: Benchmark) -> None:
         return replace(world, reference=registry.DataReference.parse(reference), questions=world.questions[:2])
 
     named = ["hotpotqa:train", "hotpotqa:train+dev", "hotpotqa:dev+train+dev", "musique:train"] * 5
-    training = "[" + ", ".join(f"{{reference: '{one}'}}" for one in named) + "]"
+    training = "[" + ", ".join(f"{{reference: '{item}'}}" for item in named) + "]"
     report = check(world, perfect(world), card_for(training=training), training=load)
     assert sorted(loads) == ["hotpotqa:dev+train", "hotpotqa:train", "musique:train"]
     assert len(report.contamination) == 15

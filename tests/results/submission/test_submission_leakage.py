@@ -35,22 +35,22 @@ CORPUS = Corpus.of([PARIS, TITLE, OTHER])
 
 def question(number: int = 0, gold: str = "Paris", evidence: tuple[Passage, ...] = (PARIS,)) -> Question:
     text = f"In which city does tower {number} stand?"
-    return Question(f"n{number}", text, (gold,), evidence=tuple(one.id for one in evidence))
+    return Question(f"n{number}", text, (gold,), evidence=tuple(item.id for item in evidence))
 
 
 def look(prompts: Sequence[tuple[Question, str | Messages, Sequence[Passage]]], corpus: Corpus = CORPUS) -> list[Finding]:
     rows = []
-    for line, (asked, prompt, delivered) in enumerate(prompts, 1):
+    for line, (query, prompt, delivered) in enumerate(prompts, 1):
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-        evidence = tuple(Evidence(one.id, 0.0) for one in delivered)
-        rows.append(Prompted(line, asked, Prediction(asked.id, "", evidence, notes={PROMPT: messages}), corpus))
+        evidence = tuple(Evidence(item.id, 0.0) for item in delivered)
+        rows.append(Prompted(line, query, Prediction(query.id, "", evidence, notes={PROMPT: messages}), corpus))
     findings = Findings()
     check_prompts(rows, findings)
     return list(findings.all())
 
 
-def codes(prompt: str | Messages, delivered: Sequence[Passage] = (PARIS,), asked: Question | None = None) -> list[str]:
-    return [f"{one.code}/{one.severity}" for one in look([(asked or question(), prompt, delivered)])]
+def codes(prompt: str | Messages, delivered: Sequence[Passage] = (PARIS,), query: Question | None = None) -> list[str]:
+    return [f"{item.code}/{item.severity}" for item in look([(query or question(), prompt, delivered)])]
 
 
 def test_an_answer_that_nothing_delivered_says_is_a_leak() -> None:
@@ -75,9 +75,9 @@ def test_a_copy_of_what_was_delivered_explains_the_answer(prompt: str, delivered
 
 
 def test_the_question_explains_what_it_says_itself() -> None:
-    asked = dataclasses.replace(question(), text="Which is older, Paris or Berlin?")
-    assert codes("Q: Which is older, Paris or Berlin? A:", [OTHER], asked) == []
-    assert codes("Q: Which is older, Paris or Berlin? The key says Paris", [OTHER], asked) != []
+    query = dataclasses.replace(question(), text="Which is older, Paris or Berlin?")
+    assert codes("Q: Which is older, Paris or Berlin? A:", [OTHER], query) == []
+    assert codes("Q: Which is older, Paris or Berlin? The key says Paris", [OTHER], query) != []
 
 
 def test_a_title_explains_one_place_a_message_and_no_more() -> None:
@@ -93,7 +93,7 @@ def test_the_models_own_words_are_no_leak_where_they_are_marked() -> None:
 
 def many(write: Callable[[int, str], str], golds: Sequence[str], delivered: Sequence[Passage]) -> dict[str, Finding]:
     rows = [(question(number, gold), write(number, gold), delivered) for number, gold in enumerate(golds)]
-    return {one.code: one for one in look(rows)}
+    return {item.code: item for item in look(rows)}
 
 
 CITIES = [f"Town{number} Bay" for number in range(40)]
@@ -102,21 +102,21 @@ CITIES = [f"Town{number} Bay" for number in range(40)]
 def test_a_hint_in_every_prompt_is_an_error_even_where_the_passages_say_the_answer_too() -> None:
     lists = [passage(f"List {number}", f"A place called {city} is known for its tower.") for number, city in enumerate(CITIES)]
     rows = [
-        (question(number, city), f"{one.text}\nGold answer: {city}\nNow answer.", [one])
-        for number, (city, one) in enumerate(zip(CITIES, lists, strict=True))
+        (question(number, city), f"{item.text}\nGold answer: {city}\nNow answer.", [item])
+        for number, (city, item) in enumerate(zip(CITIES, lists, strict=True))
     ]
     (finding,) = look(rows, Corpus.of(lists))
     assert (finding.code, finding.severity, finding.count) == ("gold_in_prompt", "error", 40)
     assert "announced by the same words" in finding.places[0].detail
-    honest = [(asked, prompt.replace("Gold answer", "Not"), one) for asked, prompt, one in rows]
-    honest = [(asked, f"{one[0].text}\nNow answer.", one) for asked, _, one in honest]
+    honest = [(query, prompt.replace("Gold answer", "Not"), item) for query, prompt, item in rows]
+    honest = [(query, f"{item[0].text}\nNow answer.", item) for query, _, item in honest]
     assert look(honest, Corpus.of(lists)) == []
 
 
 def test_a_hint_is_known_by_one_word_where_what_precedes_it_varies() -> None:
-    given = passage("List", f"Places: {'; '.join(CITIES)}.")
-    rows = [(question(number, city), f"{given.text}\nTower {number}? Hint: {city}", [given]) for number, city in enumerate(CITIES)]
-    (finding,) = look(rows, Corpus.of([given]))
+    value = passage("List", f"Places: {'; '.join(CITIES)}.")
+    rows = [(question(number, city), f"{value.text}\nTower {number}? Hint: {city}", [value]) for number, city in enumerate(CITIES)]
+    (finding,) = look(rows, Corpus.of([value]))
     assert (finding.code, finding.severity, finding.count) == ("gold_in_prompt", "error", 40)
 
 
@@ -127,7 +127,7 @@ def test_the_share_is_said_and_decides_between_warning_and_error() -> None:
     more = many(lambda number, gold: f"Hint {gold}" if number < 4 else "no hint", CITIES, [OTHER])
     assert more["gold_in_prompt"].severity == "error"
     assert "4 of 40 prompts (10.0 %)" in more["gold_in_prompt"].what
-    assert [place.line for place in more["gold_in_prompt"].places] == [1, 2, 3, 4]
+    assert [position.line for position in more["gold_in_prompt"].places] == [1, 2, 3, 4]
 
 
 def test_what_stands_in_every_prompt_is_boilerplate() -> None:
@@ -138,8 +138,8 @@ def test_what_stands_in_every_prompt_is_boilerplate() -> None:
 
 
 def test_a_leaked_yes_is_no_boilerplate() -> None:
-    found = many(lambda number, gold: f"Key: {gold}.", ["yes", "no", "maybe", "never"] * 5, [OTHER])
-    assert found["gold_in_prompt"].severity == "error"
+    result = many(lambda number, gold: f"Key: {gold}.", ["yes", "no", "maybe", "never"] * 5, [OTHER])
+    assert result["gold_in_prompt"].severity == "error"
 
 
 def test_rewritten_evidence_is_a_warning_with_its_share() -> None:
@@ -156,8 +156,8 @@ def test_golds_without_tokens_and_unanswerable_questions_are_not_looked_for() ->
 
 
 def test_another_accepted_wording_counts_as_the_answer() -> None:
-    asked = dataclasses.replace(question(), aliases={"Paris": ("City of Light",)})
-    assert codes("Hint: city of light!", [OTHER], asked) == ["gold_in_prompt/error"]
+    query = dataclasses.replace(question(), aliases={"Paris": ("City of Light",)})
+    assert codes("Hint: city of light!", [OTHER], query) == ["gold_in_prompt/error"]
 
 
 @pytest.mark.parametrize("label", ['{"is_supporting": true, "text": "x"}', "isgold=1", "has_answer: yes", "'is_gold': False"])
@@ -185,29 +185,29 @@ def test_naming_just_the_positives_marks_them() -> None:
 # -- real questions --------------------------------------------------------------------------------------------
 
 
-def plain(asked: Question, given: Sequence[Passage]) -> str:
-    context = "\n\n".join(f"[{rank}] {one.title}\n{one.text}" for rank, one in enumerate(given, 1))
-    return f"Answer the question, if need be with yes or no.\n\n{context}\n\nQuestion: {asked.text}\nAnswer:"
+def plain(query: Question, options: Sequence[Passage]) -> str:
+    context = "\n\n".join(f"[{rank}] {item.title}\n{item.text}" for rank, item in enumerate(options, 1))
+    return f"Answer the question, if need be with yes or no.\n\n{context}\n\nQuestion: {query.text}\nAnswer:"
 
 
-def truncated(asked: Question, given: Sequence[Passage]) -> str:
-    context = "\n".join(f"Title: {one.title} Text: {one.text[:160]}" for one in given)
-    return f"Question: {asked.text}\n{context}\nAnswer yes, no or in a few words:"
+def truncated(query: Question, options: Sequence[Passage]) -> str:
+    context = "\n".join(f"Title: {item.title} Text: {item.text[:160]}" for item in options)
+    return f"Question: {query.text}\n{context}\nAnswer yes, no or in a few words:"
 
 
-def extracted(asked: Question, given: Sequence[Passage]) -> list[dict[str, str]]:
-    first = " ".join(sentence for one in given for sentence in sentences(one.text)[:2])
-    return [{"role": "system", "content": "You answer yes or no or briefly."}, {"role": "user", "content": f"{first}\n{asked.text}"}]
+def extracted(query: Question, options: Sequence[Passage]) -> list[dict[str, str]]:
+    first = " ".join(sentence for item in options for sentence in sentences(item.text)[:2])
+    return [{"role": "system", "content": "You answer yes or no or briefly."}, {"role": "user", "content": f"{first}\n{query.text}"}]
 
 
 def prompts_of(benchmark: Benchmark, write: Writer, hint: str = "") -> list[Finding]:
     rows = []
-    for asked in benchmark.questions:
-        given = benchmark.corpus.get((asked.candidates or asked.evidence)[:10])
-        prompt = write(asked, given)
+    for query in benchmark.questions:
+        value = benchmark.corpus.get((query.candidates or query.evidence)[:10])
+        prompt = write(query, value)
         if hint:
-            prompt = f"{prompt}{hint.format(gold=gold_text(asked))}"
-        rows.append((asked, prompt, given))
+            prompt = f"{prompt}{hint.format(gold=gold_text(query))}"
+        rows.append((query, prompt, value))
     return look(rows, benchmark.corpus)
 
 
@@ -221,15 +221,15 @@ def test_honest_prompts_of_real_questions_are_not_refused(
 ) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     findings = prompts_of(registry.load(reference).limited(60), write)
-    assert [one for one in findings if one.severity == "error"] == []
+    assert [finding for finding in findings if finding.severity == "error"] == []
     # And hardly anything is even asked about.
-    assert sum(one.count for one in findings) <= 3, [(one.what, one.places) for one in findings]
+    assert sum(finding.count for finding in findings) <= 3, [(finding.what, finding.places) for finding in findings]
 
 
 @pytest.mark.parametrize("reference", SETS)
 def test_a_gold_hint_in_real_prompts_is_found(reference: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     benchmark = registry.load(reference).limited(60)
-    found = {one.code: one for one in prompts_of(benchmark, plain, " (expected: {gold})")}
-    assert found["gold_in_prompt"].severity == "error"
-    assert found["gold_in_prompt"].count >= 0.9 * len(benchmark.questions)
+    results = {item.code: item for item in prompts_of(benchmark, plain, " (expected: {gold})")}
+    assert results["gold_in_prompt"].severity == "error"
+    assert results["gold_in_prompt"].count >= 0.9 * len(benchmark.questions)

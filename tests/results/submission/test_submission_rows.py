@@ -34,8 +34,8 @@ def refusal(raw: bytes, limits: Limits = LIMITS) -> tuple[str, int | None, str]:
     assert rows == []
     (finding,) = findings
     assert finding.severity == "error"
-    place = finding.places[0] if finding.places else None
-    return finding.code, place.line if place else None, place.detail if place else ""
+    position = finding.places[0] if finding.places else None
+    return finding.code, position.line if position else None, position.detail if position else ""
 
 
 def row(**fields: object) -> bytes:
@@ -50,15 +50,15 @@ def test_a_row_is_read_as_the_prediction_that_it_says() -> None:
         Usage(10, 2, 0, 1, {"read": 0.25}, 7, 0.001),
         {"support": ["p1"], "mine": {"deep": [1, None]}},
     )
-    (found,), findings = read(json.dumps(prediction.to_json()).encode())
-    assert (found.line, found.prediction, findings) == (1, prediction, ())
+    (result,), findings = read(json.dumps(prediction.to_json()).encode())
+    assert (result.line, result.prediction, findings) == (1, prediction, ())
 
 
 def test_prompts_become_messages_in_the_notes() -> None:
     texts = [row(prompt="one"), row(prompt=["one", "two"]), row(prompt=[{"role": "assistant", "content": "three"}])]
-    found = [one.prediction.notes[PROMPT] for one in read(b"\n".join(texts))[0]]
-    assert [[message["role"] for message in messages] for messages in found] == [["user"], ["user"] * 2, ["assistant"]]
-    assert found[2] == [{"role": "assistant", "content": "three"}]
+    results = [item.prediction.notes[PROMPT] for item in read(b"\n".join(texts))[0]]
+    assert [[message["role"] for message in messages] for messages in results] == [["user"], ["user"] * 2, ["assistant"]]
+    assert results[2] == [{"role": "assistant", "content": "three"}]
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_prompts_become_messages_in_the_notes() -> None:
     ],
 )
 def test_what_is_no_row_is_refused_with_its_line_and_reason(raw: bytes, code: str, detail: str) -> None:
-    found, line, said = refusal(raw)
-    assert found == code
+    result, line, response = refusal(raw)
+    assert result == code
     assert line == (None if code == "empty" else 1)
-    assert detail in said
+    assert detail in response
 
 
 def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
@@ -141,16 +141,16 @@ def test_a_byte_order_mark_is_skipped_and_noted() -> None:
 def test_the_problems_of_one_kind_are_counted_and_the_first_are_listed() -> None:
     raw = b"\n".join([row(), *[b"{nonsense"] * 40, row(question_id="q2"), b"\xff"])
     rows, findings = read(raw)
-    assert [one.line for one in rows] == [1, 42]
+    assert [item.line for item in rows] == [1, 42]
     not_json, not_utf8 = findings
-    assert (not_json.count, [place.line for place in not_json.places]) == (40, [2, 3, 4, 5, 6])
+    assert (not_json.count, [position.line for position in not_json.places]) == (40, [2, 3, 4, 5, 6])
     assert (not_utf8.code, not_utf8.places[0].line) == ("not_utf8", 43)
 
 
 def test_a_line_beyond_the_limit_is_skipped_and_the_next_one_read() -> None:
     rows, (finding,) = read(b"\n".join([row(answer="x" * 300), row(), row(answer="y" * 300)]), SMALL)
-    assert [one.line for one in rows] == [2]
-    assert (finding.code, finding.count, [place.line for place in finding.places]) == ("line_too_long", 2, [1, 3])
+    assert [item.line for item in rows] == [2]
+    assert (finding.code, finding.count, [position.line for position in finding.places]) == ("line_too_long", 2, [1, 3])
 
 
 def test_a_file_beyond_the_limit_is_read_no_further() -> None:
@@ -165,9 +165,9 @@ def test_a_file_beyond_the_limit_is_read_no_further() -> None:
 def test_lines_are_those_that_a_whole_reading_would_give(texts: list[str], chunk: int) -> None:
     raw = "\n".join(["{}", *texts]).encode()
     findings = Findings()
-    found = [(one.number, one.text) for one in lines(io.BytesIO(raw), findings, replace(LIMITS, chunk_bytes=chunk), 99)]
+    results = [(line.number, line.text) for line in lines(io.BytesIO(raw), findings, replace(LIMITS, chunk_bytes=chunk), 99)]
     wanted = [(number, text) for number, text in enumerate(["{}", *texts], 1) if text.encode().strip()]
-    assert found == wanted
+    assert results == wanted
     assert findings.errors == 0
 
 
@@ -185,7 +185,7 @@ def test_a_slow_pipe_is_read_like_a_file() -> None:
     raw = b"\xef\xbb\xbf" + row() + b"\n" + row(question_id="q2")
     findings = Findings()
     rows = list(jsonl_rows(Trickle(raw), findings, LIMITS))  # type: ignore[arg-type]  # reads like one
-    assert [one.prediction.question_id for one in rows] == ["q1", "q2"]
+    assert [item.prediction.question_id for item in rows] == ["q1", "q2"]
 
 
 _PROBE = """
@@ -220,7 +220,7 @@ def probe(writer: str) -> tuple[int, int, list[str]]:
     ("megabytes", "rows", "findings"), [(250, 1, ["line_too_long=1"]), (300, 0, ["line_too_long=1", "file_too_long=1"])]
 )
 def test_a_line_of_hundreds_of_megabytes_costs_no_memory(megabytes: int, rows: int, findings: list[str]) -> None:
-    found, grown, said = probe(f"""
+    result, grown, response = probe(f"""
         import sys
         try:
             sys.stdout.buffer.write(b'{{"question_id": "q", "answer": "')
@@ -230,7 +230,7 @@ def test_a_line_of_hundreds_of_megabytes_costs_no_memory(megabytes: int, rows: i
         except BrokenPipeError:
             pass
     """)
-    assert (found, said) == (rows, findings)
+    assert (result, response) == (rows, findings)
     assert grown < 24, f"{grown} MiB"
 
 

@@ -76,7 +76,7 @@ def test_a_submission_is_stored_with_its_card_and_shown_on_the_board(store: Stor
     assert row.card is not None
     assert row.card[RECORD]["contamination"] == list(report.contamination)
     assert card_of(row) == report.card
-    stored = {one.question_id: one for one in store.predictions(row.run)}
+    stored = {prediction.question_id: prediction for prediction in store.predictions(row.run)}
     assert [stored[question.id] for question in world.questions] == list(report.predictions)
     (board,) = boards(store)
     cells = board.rows[0].cells
@@ -119,7 +119,7 @@ def test_an_attempt_that_was_cut_off_is_begun_again(store: Store, world: Benchma
             keep(store, world, check(world, changed))
     report = check(world, perfect(world))
     assert keep(store, world, report).outcome == "stored"
-    stored = {one.question_id: one.answer for one in store.predictions(run_of(report.card, world.fingerprint))}
+    stored = {prediction.question_id: prediction.answer for prediction in store.predictions(run_of(report.card, world.fingerprint))}
     assert stored == {question.id: gold_text(question) for question in world.questions}
 
 
@@ -150,11 +150,11 @@ def test_a_submission_that_our_run_confirms_becomes_verified(store: Store, world
     run = keep(store, world, check(world, perfect(world))).run
     our_run(store, world, lambda number, question: gold_text(question))
     ours = find_ours(store, row_of(store, run))
-    found = compare(store, row_of(store, run), ours)
-    assert found.agrees
-    assert (found.same_answers, found.same_evidence, found.questions) == (12, 12, 12)
-    assert set(found.not_compared) == {str(metric) for metric in METRICS[3:]}
-    assert promote(store, row_of(store, run), found) == "verified"
+    result = compare(store, row_of(store, run), ours)
+    assert result.agrees
+    assert (result.same_answers, result.same_evidence, result.questions) == (12, 12, 12)
+    assert set(result.not_compared) == {str(metric) for metric in METRICS[3:]}
+    assert promote(store, row_of(store, run), result) == "verified"
     row = row_of(store, run)
     assert row.origin == "verified"
     assert row.card is not None
@@ -167,17 +167,17 @@ def test_a_submission_that_our_run_confirms_becomes_verified(store: Store, world
 def test_the_tolerance_decides_and_the_differing_questions_are_named(store: Store, world: Benchmark) -> None:
     run = keep(store, world, check(world, perfect(world))).run
     our_run(store, world, lambda number, question: gold_text(question) if number != 5 else "wrong")
-    found = compare(store, row_of(store, run), row_of(store, "ours0000"), 0.05)
-    em = next(one for one in found.metrics if one.metric.startswith("em"))
+    result = compare(store, row_of(store, run), row_of(store, "ours0000"), 0.05)
+    em = next(metric for metric in result.metrics if metric.metric.startswith("em"))
     assert (em.submitted, em.ours, em.n, em.differing, em.largest) == (1.0, pytest.approx(11 / 12), 12, 1, 1.0)
     assert em.first == ((world.questions[5].id, 1.0, 0.0),)
-    assert not found.agrees
-    assert promote(store, row_of(store, run), found) == "submitted"
+    assert not result.agrees
+    assert promote(store, row_of(store, run), result) == "submitted"
     wide = compare(store, row_of(store, run), row_of(store, "ours0000"), 0.1)
     assert wide.agrees
     assert promote(store, row_of(store, run), wide) == "verified"
     # A later comparison that disagrees takes nothing back.
-    assert promote(store, row_of(store, run), found) == "verified"
+    assert promote(store, row_of(store, run), result) == "verified"
     assert row_of(store, run).origin == "verified"
 
 

@@ -26,9 +26,9 @@ def test_names_of_near_points_stand_apart(at: list[tuple[float, float]], logarit
     xs = [math.log(row["x"]) if logarithmic else row["x"] for row in rows]
     width = (max(xs) - min(xs)) or 1.0
     height = max(row["high"] for row in rows) - min(row["low"] for row in rows)
-    for (one, x), (other, y) in combinations(zip(rows, xs, strict=True), 2):
-        if abs(x - y) / width < 0.001 and one["align"] == other["align"]:
-            assert abs(one["label"] - other["label"]) > 0.04 * height
+    for (item, x), (other, y) in combinations(zip(rows, xs, strict=True), 2):
+        if abs(x - y) / width < 0.001 and item["align"] == other["align"]:
+            assert abs(item["label"] - other["label"]) > 0.04 * height
     assert all(row["label"] <= row["value"] for row in rows)
 
 

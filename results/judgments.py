@@ -1,6 +1,6 @@
-"""Judgements in the store: what each call of a judge said, the scores and battles made of it, people's labels.
+"""Judgments in the store: what each call of a judge said, the scores and battles made of it, people's labels.
 
-A judgement is written with the scores that follow from it in one transaction, so that a killed judging goes on where
+A judgment is written with the scores that follow from it in one transaction, so that a killed judging goes on where
 it was, and no aggregate ever counts a reply that is not there to be read again.
 """
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from benchmarks.core.errors import UserError, unknown_name
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score
 from results.redaction import redacted, shareable, without_secrets
-from results.store import Store, insert, insert_scores, storable, summarise
+from results.store import Store, insert, insert_scores, storable, summarize
 
 ONE, OTHER = "one", "other"
 """Verdicts of a battle, beside `TIE` and `NONE`, once the order of presentation is undone."""
@@ -70,16 +70,25 @@ def put_judge(store: Store, judge: Judge) -> None:
     with store.database.writing() as connection:
         connection.execute("DELETE FROM judges WHERE judge = ?", [str(judge)])
         connection.execute("INSERT INTO judges VALUES (?, ?)", [str(judge), json.dumps(card, ensure_ascii=False)])
-        for one in card["measures"]:
-            definition = f"{one['definition']} {card['definition']}"
-            connection.execute("DELETE FROM metrics WHERE id = ?", [one["metric"]])
+        for item in card["measures"]:
+            definition = f"{item['definition']} {card['definition']}"
+            connection.execute("DELETE FROM metrics WHERE id = ?", [item["metric"]])
             connection.execute(
                 "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'fraction')",
-                [one["metric"], definition, one["low"], one["high"], one["higher_is_better"], one["group"], card["source"], str(judge)],
+                [
+                    item["metric"],
+                    definition,
+                    item["low"],
+                    item["high"],
+                    item["higher_is_better"],
+                    item["group"],
+                    card["source"],
+                    str(judge),
+                ],
             )
 
 
-def put_judgements(
+def put_judgments(
     store: Store,
     run: str,
     judge: Judge,
@@ -109,7 +118,7 @@ def put_judgements(
         same = {"run": run, "judge": str(judge)}
         _insert_calls(connection, "judge_calls", same, {"question": [q for q, _ in rows]}, [c for _, c in rows])
         insert_scores(connection, run, questions, values, reasons)
-        summarise(connection, run)
+        summarize(connection, run)
 
 
 def put_battles(
@@ -138,9 +147,9 @@ def put_battles(
         "other": match.other,
     }
     rows = [
-        (question, call, said)
+        (question, call, response)
         for question, made, all_said in zip(questions, calls, verdicts, strict=True)
-        for call, said in zip(made, all_said, strict=True)
+        for call, response in zip(made, all_said, strict=True)
     ]
     battles = [
         (
@@ -151,8 +160,8 @@ def put_battles(
             undone(call.part, verdict),
             None if verdict is not None else _storable(_why(call.parsed, criterion)),
         )
-        for question, call, said in rows
-        for criterion, verdict in said.items()
+        for question, call, response in rows
+        for criterion, verdict in response.items()
     ]
     battles += [
         (question, criterion, AS_GIVEN, 0, None, None)
@@ -168,14 +177,14 @@ def put_battles(
                     AND other = ? AND question IN (SELECT question FROM fresh)""",
                 list(same.values()),
             )
-        asked = [call for _, call, _ in rows]
-        _insert_calls(connection, "battle_calls", same, {"question": [q for q, _, _ in rows]}, asked)
+        queries = [call for _, call, _ in rows]
+        _insert_calls(connection, "battle_calls", same, {"question": [q for q, _, _ in rows]}, queries)
         insert(
             connection,
             "battles",
             {
                 **{name: [value] * len(battles) for name, value in same.items()},
-                **{name: [row[place] for row in battles] for place, name in enumerate(_BATTLE)},
+                **{name: [row[position] for row in battles] for position, name in enumerate(_BATTLE)},
             },
         )
 
@@ -250,15 +259,15 @@ def battle_calls(store: Store, match: Match, judge: str) -> dict[str, list[Judge
 
 def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
     """What a point judge's measures are worth for a run, by question and measure."""
-    names = {one["metric"]: one["name"] for one in judges(store)[judge]["measures"]}
+    names = {item["metric"]: item["name"] for item in judges(store)[judge]["measures"]}
     with store.database.reading() as connection:
         rows = connection.execute(
             "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
         ).fetchall()
-    found: dict[str, dict[str, Score]] = {}
+    results: dict[str, dict[str, Score]] = {}
     for question, metric, value, unscored in rows:
-        found.setdefault(question, {})[names[metric]] = Score(value, unscored)
-    return found
+        results.setdefault(question, {})[names[metric]] = Score(value, unscored)
+    return results
 
 
 def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
@@ -311,7 +320,7 @@ def find_judge(store: Store, name: str) -> dict[str, Any]:
 
 def judged_runs(store: Store, judge: str) -> list[str]:
     """Runs that a point judge has judged."""
-    metrics = [one["metric"] for one in judges(store)[judge]["measures"]]
+    metrics = [item["metric"] for item in judges(store)[judge]["measures"]]
     with store.database.reading() as connection:
         rows = connection.execute("SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics])
         return [row[0] for row in rows.fetchall()]
@@ -336,11 +345,11 @@ def _insert_calls(
 
 
 def _by_question(rows: Sequence[tuple]) -> dict[str, list[JudgeCall]]:
-    found: dict[str, list[JudgeCall]] = {}
+    results: dict[str, list[JudgeCall]] = {}
     for question, part, repetition, key, parse, unscored, *used in rows:
         parsed = Parsed(json.loads(parse) if parse is not None else None, unscored)
-        found.setdefault(question, []).append(JudgeCall(part, repetition, key, parsed, *used))
-    return found
+        results.setdefault(question, []).append(JudgeCall(part, repetition, key, parsed, *used))
+    return results
 
 
 def _nan(value: float | None) -> float:
@@ -363,7 +372,7 @@ _SEPARATOR = 31
 
 
 def digest(question: str, answer: str, other: str | None = None) -> str:
-    """The hash of what was labelled, by text; of two answers that of the run with the smaller fingerprint first."""
+    """The hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
     texts = [question, answer] if other is None else [question, answer, other]
     return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
 
@@ -445,39 +454,39 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
         ).fetchall()
         where = """question = ? AND dataset_fingerprint = ? AND setting = ? AND list_contains(?, one)
                    AND list_contains(?, other)"""
-        asked = [question, dataset_fingerprint, setting, wanted, wanted]
+        queries = [question, dataset_fingerprint, setting, wanted, wanted]
         paired = connection.execute(
             f"""SELECT judge, one, other, part, repetition, call, unscored, model, prompt_tokens, completion_tokens,
                 seconds, cost_usd FROM battle_calls WHERE {where} ORDER BY judge, rowid""",
-            asked,
+            queries,
         ).fetchall()
         won = connection.execute(
             f"""SELECT judge, one, other, part, repetition, criterion, verdict FROM battles
                 WHERE {where} AND (verdict IS NOT NULL OR unscored IS NOT NULL) ORDER BY rowid""",
-            asked,
+            queries,
         ).fetchall()
     by_criterion: dict[tuple, dict[str, Any]] = {}
     for *which, criterion, verdict in won:
         by_criterion.setdefault(tuple(which), {})[criterion] = verdict
-    found = [
+    results = [
         Verdict(judge, run, None, part, repetition, call, _read(parse), unscored and without_secrets(unscored), *used)
         for judge, run, part, repetition, call, parse, unscored, *used in alone
     ]
-    found += [
+    results += [
         Verdict(
             judge,
-            one,
+            item,
             other,
             part,
             repetition,
             call,
-            by_criterion.get((judge, one, other, part, repetition), {}),
+            by_criterion.get((judge, item, other, part, repetition), {}),
             unscored and without_secrets(unscored),
             *used,
         )
-        for judge, one, other, part, repetition, call, unscored, *used in paired
+        for judge, item, other, part, repetition, call, unscored, *used in paired
     ]
-    return found
+    return results
 
 
 def _read(parse: str | None) -> dict[str, Any]:
@@ -502,14 +511,14 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
     except sqlite3.Error:
         # A file that is no cache of replies, or is being moved: nothing is kept that could be shown.
         return {}
-    return {key: found for key, request, reply in rows if (found := _conversation(request, reply)) is not None}
+    return {key: result for key, request, reply in rows if (result := _conversation(request, reply)) is not None}
 
 
 def _conversation(request: str, reply: str) -> Conversation | None:
     """A kept call; None where its row is damaged."""
     try:
         messages = tuple(
-            (str(one.get("role", "")), without_secrets(str(one.get("content", "")))) for one in json.loads(request)["messages"]
+            (str(load.get("role", "")), without_secrets(str(load.get("content", "")))) for load in json.loads(request)["messages"]
         )
         return Conversation(messages, without_secrets(str(json.loads(reply).get("text", ""))))
     except (ValueError, KeyError, TypeError, AttributeError):

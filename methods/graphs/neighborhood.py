@@ -100,17 +100,17 @@ class GraphNamer:
     @staticmethod
     def _named(text: str, by_words: dict[tuple[str, ...], str], longest: int) -> tuple[str, ...]:
         words = _words(text)
-        found = [clean_name(text)]
+        results = [clean_name(text)]
         start = 0
         while start < len(words):
             for length in range(min(longest, len(words) - start), 0, -1):
                 name = by_words.get(tuple(words[start : start + length]))
                 if name is not None:
-                    found.append(name)
+                    results.append(name)
                     start += length - 1
                     break
             start += 1
-        return tuple(dict.fromkeys(name for name in found if name))
+        return tuple(dict.fromkeys(name for name in results if name))
 
 
 class LLMNamer:
@@ -132,11 +132,11 @@ class LLMNamer:
     def names(self, texts: Sequence[str], graph: KnowledgeGraph) -> list[tuple[str, ...] | str]:
         distinct = list(dict.fromkeys(texts))
         replies = self._model.complete([self._prompt.messages(text=text) for text in distinct])
-        found: dict[str, tuple[str, ...] | str] = {}
+        results: dict[str, tuple[str, ...] | str] = {}
         for text, reply in zip(distinct, replies, strict=True):
             names = (clean_name(name) for name in strings_in(reply.text) or ())
-            found[text] = reply.failed or tuple(dict.fromkeys(name for name in names if name))
-        return [found[text] for text in texts]
+            results[text] = reply.failed or tuple(dict.fromkeys(name for name in names if name))
+        return [results[text] for text in texts]
 
 
 def seeds_of(
@@ -174,30 +174,30 @@ class _Finder:
 
     def seeds(self, named: Sequence[tuple[str, ...] | str]) -> Seeds:
         failed = next((why for why in named if isinstance(why, str)), None)
-        asked = tuple(dict.fromkeys(name for names in named if not isinstance(names, str) for name in names))
-        exact = tuple(name for name in asked if name in self._graph.places)
-        if exact or not asked or not self._graph.nodes:
-            return Seeds(exact, "name" if exact else "", asked, failed)
-        near = self._nearest(asked)
-        return Seeds(near, self._fallback if near else "", asked, failed)
+        queries = tuple(dict.fromkeys(name for names in named if not isinstance(names, str) for name in names))
+        exact = tuple(name for name in queries if name in self._graph.places)
+        if exact or not queries or not self._graph.nodes:
+            return Seeds(exact, "name" if exact else "", queries, failed)
+        near = self._nearest(queries)
+        return Seeds(near, self._fallback if near else "", queries, failed)
 
-    def _nearest(self, asked: Sequence[str]) -> tuple[str, ...]:
+    def _nearest(self, queries: Sequence[str]) -> tuple[str, ...]:
         if self._fallback == "none":
             return ()
-        scores = self._jaccard(asked) if self._fallback == "jaccard5" else self._cosines(asked)
+        scores = self._jaccard(queries) if self._fallback == "jaccard5" else self._cosines(queries)
         # Nodes are in the order of their names, so that a stable sort breaks ties by name.
         best = np.argsort(-scores, kind="stable")[:NEAREST]
-        return tuple(self._graph.nodes[place].name for place in best if scores[place] > 0)
+        return tuple(self._graph.nodes[position].name for position in best if scores[position] > 0)
 
-    def _jaccard(self, asked: Sequence[str]) -> np.ndarray:
-        wanted = [frozenset(_words(name)) for name in asked]
-        return np.array([max(_overlap(words, one) for one in wanted) for words in self._words])
+    def _jaccard(self, queries: Sequence[str]) -> np.ndarray:
+        wanted = [frozenset(_words(name)) for name in queries]
+        return np.array([max(_overlap(words, item) for item in wanted) for words in self._words])
 
-    def _cosines(self, asked: Sequence[str]) -> np.ndarray:
+    def _cosines(self, queries: Sequence[str]) -> np.ndarray:
         assert self._encoder is not None
         if self._vectors is None:
             self._vectors = _unit(self._encoder.passages([node.text for node in self._graph.nodes]))
-        return (self._vectors @ _unit(self._encoder.passages(list(asked))).T).max(axis=1)
+        return (self._vectors @ _unit(self._encoder.passages(list(queries))).T).max(axis=1)
 
 
 def _texts(question: Question, source: str) -> list[str]:
@@ -209,8 +209,8 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.upper())
 
 
-def _overlap(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one or other else 0.0
+def _overlap(item: frozenset[str], other: frozenset[str]) -> float:
+    return len(item & other) / len(item | other) if item or other else 0.0
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -268,11 +268,11 @@ def ranked(scores: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[np.intp]
     Returns:
         Their indices, and their scores to `SIGNIFICANT` digits.
     """
-    found = np.flatnonzero(scores > 0)
-    values = rounded(np.asarray(scores, np.float64)[found])
-    alphabetical = np.argsort(np.array([names[place] for place in found.tolist()] or [""]), kind="stable")[: len(found)]
+    results = np.flatnonzero(scores > 0)
+    values = rounded(np.asarray(scores, np.float64)[results])
+    alphabetical = np.argsort(np.array([names[position] for position in results.tolist()] or [""]), kind="stable")[: len(results)]
     order = alphabetical[np.argsort(-values[alphabetical], kind="stable")]
-    return found[order], values[order]
+    return results[order], values[order]
 
 
 def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -310,10 +310,10 @@ def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
 
 SIZES = ("large", "small")
 SHOWN = 60
-"""Entities that a neighbourhood lists at least, those behind the cuts included, where there are as many."""
+"""Entities that a neighborhood lists at least, those behind the cuts included, where there are as many."""
 
 
-class NeighbourhoodConfig(BaseModel):
+class NeighborhoodConfig(BaseModel):
     """Options from seeds to cuts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -338,7 +338,7 @@ PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A neighbourhood cut to one size.
+    """A neighborhood cut to one size.
 
     Attributes:
         entities: Names, best first (seeds that were forced in come before all others).
@@ -358,7 +358,7 @@ class Subgraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbourhood:
+class Neighborhood:
     """What lies around the answer of a question.
 
     Attributes:
@@ -386,14 +386,14 @@ class Neighbourhood:
         return {"large": self.large, "small": self.small}[name]
 
 
-def neighbourhoods(
+def neighborhoods(
     graph: KnowledgeGraph,
     questions: Sequence[Question],
-    config: NeighbourhoodConfig,
+    config: NeighborhoodConfig,
     namer: Namer | None = None,
     encoder: TextEncoder | None = None,
-) -> list[Neighbourhood]:
-    """The neighbourhoods of questions about one document, all scored together.
+) -> list[Neighborhood]:
+    """The neighborhoods of questions about one document, all scored together.
 
     Args:
         graph: The document's graph.
@@ -406,28 +406,28 @@ def neighbourhoods(
         One per question, in order; those without a seed are `skipped`.
     """
     seeds = seeds_of(graph, questions, config.seeds, namer or GraphNamer(), encoder)
-    started = [number for number, one in enumerate(seeds) if one.names]
-    found = [Neighbourhood(question.id, one) for question, one in zip(questions, seeds, strict=True)]
+    started = [number for number, item in enumerate(seeds) if item.names]
+    results = [Neighborhood(question.id, item) for question, item in zip(questions, seeds, strict=True)]
     if started:
         scores = scores_from_seeds(graph, [seeds[number].names for number in started], config.ppr)
         for column, number in enumerate(started):
-            found[number] = _neighbourhood(questions[number].id, graph, seeds[number], scores[:, column], config)
-    return found
+            results[number] = _neighborhood(questions[number].id, graph, seeds[number], scores[:, column], config)
+    return results
 
 
-def _neighbourhood(question_id: str, graph: KnowledgeGraph, seeds: Seeds, scores: Floats, config: NeighbourhoodConfig) -> Neighbourhood:
+def _neighborhood(question_id: str, graph: KnowledgeGraph, seeds: Seeds, scores: Floats, config: NeighborhoodConfig) -> Neighborhood:
     order, values = ranked(scores, [node.name for node in graph.nodes])
-    names = tuple(graph.nodes[place].name for place in order)
+    names = tuple(graph.nodes[position].name for position in order)
     large, small = (_subgraph(names, cut(values, rule, config.ppr.eps), seeds, config.force_seeds) for rule in (config.large, config.small))
     # Both are beginnings of one ranking; only a small cut that falls behind the large one's could break this.
     if large.cut < small.cut:
         small = _subgraph(names, Cut(large.cut, small.considered, large.fall), seeds, config.force_seeds)
     assert set(small.entities) <= set(large.entities)
     shown = max(SHOWN, config.large.max_k + 1, len(large.entities))
-    return Neighbourhood(question_id, seeds, names[:shown], tuple(values[:shown].tolist()), large, small)
+    return Neighborhood(question_id, seeds, names[:shown], tuple(values[:shown].tolist()), large, small)
 
 
-def _subgraph(names: Sequence[str], found: Cut, seeds: Seeds, force: bool) -> Subgraph:
-    kept = tuple(names[: found.size])
+def _subgraph(names: Sequence[str], result: Cut, seeds: Seeds, force: bool) -> Subgraph:
+    kept = tuple(names[: result.size])
     missing = tuple(name for name in seeds.names if name not in kept) if force else ()
-    return Subgraph(missing + kept, found.size, found.considered, found.fall)
+    return Subgraph(missing + kept, result.size, result.considered, result.fall)

@@ -15,9 +15,9 @@ from rich.console import Console
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import Prediction
 from ragmeter.board_text import show_board
-from results import judgements, queries
+from results import judgments, queries
 from results.board import add_columns, boards, with_failures
-from results.judgements import ONE, OTHER, Match
+from results.judgments import ONE, OTHER, Match
 from results.queries import RunRow
 from results.store import Store
 from results.tables import labels, remarks, render
@@ -41,23 +41,23 @@ def put(store: Store, run: RunRow, judge: Judge, values: Sequence[float | str | 
     """Say of questions q0, q1 … a number, a reason, or nothing: then there is nothing to judge by."""
     calls = [[] if v is None else [call(None, v)] if isinstance(v, str) else [call({"verdict": v})] for v in values]
     scores = [three(None, v) if isinstance(v, str) else three(v) for v in values]
-    judgements.put_judge(store, judge)
-    judgements.put_judgements(store, run.run, judge, [f"q{n}" for n in range(len(values))], calls, scores)
+    judgments.put_judge(store, judge)
+    judgments.put_judgments(store, run.run, judge, [f"q{n}" for n in range(len(values))], calls, scores)
 
 
 def put_pair(store: Store, runs: dict[str, RunRow], question: str, *verdicts: tuple[str, str | None], judge: Judge = PAIRWISE) -> Match:
     """Let a pair judge say the same by every criterion in each of the parts named."""
     match = match_of(runs)
-    calls = [call({"said": 1} if said else None, None if said else "no JSON", part=part) for part, said in verdicts]
-    said = [dict.fromkeys(judge.entry.criteria, verdict) for _, verdict in verdicts]
-    judgements.put_judge(store, judge)
-    judgements.put_battles(store, match, judge, [question], [calls], [said])
+    calls = [call({"said": 1} if responses else None, None if responses else "no JSON", part=part) for part, responses in verdicts]
+    responses = [dict.fromkeys(judge.entry.criteria, verdict) for _, verdict in verdicts]
+    judgments.put_judge(store, judge)
+    judgments.put_battles(store, match, judge, [question], [calls], [responses])
     return match
 
 
 def match_of(runs: dict[str, RunRow]) -> Match:
-    one, other = sorted(runs.values(), key=lambda run: run.run)
-    return Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+    item, other = sorted(runs.values(), key=lambda run: run.run)
+    return Match(item.dataset_fingerprint, item.setting, item.run, other.run)
 
 
 def rows(store: Store, table: str) -> list[tuple[Any, ...]]:
@@ -71,24 +71,24 @@ def rows(store: Store, table: str) -> list[tuple[Any, ...]]:
 @pytest.mark.slow
 def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
     run = fill(store, SAID, GOLDS)["bm25"]
-    said = [
+    responses = [
         call({"verdict": "Match", "by": "em"}, key=None),
         call(None, "refusal: 'no'", repetition=1, model="m", prompt_tokens=7, completion_tokens=2, seconds=0.5, cost_usd=0.25),
     ]
-    judgements.put_judge(store, MATCH)
-    judgements.put_judgements(store, run.run, MATCH, ["q1", "q0"], [said, []], [three(0.5), three(None)])
-    assert judgements.calls(store, run.run, str(MATCH)) == {"q1": said}
-    assert judgements.scores(store, run.run, str(MATCH)) == {"q1": three(0.5), "q0": three(None)}
-    assert judgements.judges(store)[str(MATCH)] == MATCH.describe()
-    assert judgements.judged(store, run.run, MATCH) == {"q0", "q1"}
-    assert judgements.judged_runs(store, str(MATCH)) == [run.run]
+    judgments.put_judge(store, MATCH)
+    judgments.put_judgments(store, run.run, MATCH, ["q1", "q0"], [responses, []], [three(0.5), three(None)])
+    assert judgments.calls(store, run.run, str(MATCH)) == {"q1": responses}
+    assert judgments.scores(store, run.run, str(MATCH)) == {"q1": three(0.5), "q0": three(None)}
+    assert judgments.judges(store)[str(MATCH)] == MATCH.describe()
+    assert judgments.judged(store, run.run, MATCH) == {"q0", "q1"}
+    assert judgments.judged_runs(store, str(MATCH)) == [run.run]
 
 
 def test_judging_again_replaces_and_doubles_nothing(store: Store, fill: Any) -> None:
     run = fill(store, SAID, GOLDS)["bm25"]
     put(store, run, MATCH, [0.0, 0.0])
     put(store, run, MATCH, [1.0, "no verdict"])
-    assert judgements.scores(store, run.run, str(MATCH)) == {"q0": three(1.0), "q1": three(None, "no verdict")}
+    assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(1.0), "q1": three(None, "no verdict")}
     assert len(rows(store, "judge_calls")) == 2
     assert sum(row[2].startswith("accuracy") for row in rows(store, "scores")) == 2
 
@@ -96,8 +96,8 @@ def test_judging_again_replaces_and_doubles_nothing(store: Store, fill: Any) -> 
 def test_what_could_not_be_scored_is_judged_again_only_when_asked(store: Store, fill: Any) -> None:
     run = fill(store, SAID, GOLDS)["bm25"]
     put(store, run, MATCH, [1.0, "no verdict", None])
-    assert judgements.judged(store, run.run, MATCH) == {"q0", "q1", "q2"}
-    assert judgements.judged(store, run.run, MATCH, retry_unscored=True) == {"q0", "q2"}
+    assert judgments.judged(store, run.run, MATCH) == {"q0", "q1", "q2"}
+    assert judgments.judged(store, run.run, MATCH, retry_unscored=True) == {"q0", "q2"}
 
 
 @pytest.mark.slow
@@ -120,10 +120,10 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
     console = Console(width=200, record=True, file=io.StringIO())
     show_board(board, console)
     for text in (console.export_text(), render([board], "markdown"), render([board], "latex")):
-        said = text.replace("\\", "")
-        assert "the judge gave 2 questions no value; counted as zero, it is 25.0" in said
-        assert said.count("the judge gave 2 questions no value") == 1  # one line for all measures of a judge
-        assert "up to 1 question is unscorable" in said
+        response = text.replace("\\", "")
+        assert "the judge gave 2 questions no value; counted as zero, it is 25.0" in response
+        assert response.count("the judge gave 2 questions no value") == 1  # one line for all measures of a judge
+        assert "up to 1 question is unscorable" in response
     with store.database.reading() as connection:
         kept = connection.execute("SELECT scored, n, mean, unscored FROM summaries WHERE metric = ?", [metric])
         assert kept.fetchall() == [(5, 2, 0.5, 2)]
@@ -161,7 +161,7 @@ def test_two_judges_never_share_a_column_and_rules_are_called_rules(store: Store
     assert len(set(heads.values())) == len(board.metrics)
     assert heads[RULE.metric("accuracy")] == "accuracy (rule)"
     assert "model=m" in heads[MATCH.metric("accuracy")]  # two of one model: only the whole id tells them apart
-    card = judgements.judges(store)[str(RULE)]
+    card = judgments.judges(store)[str(RULE)]
     assert (card["rule"], card["model"]) == (True, "rule")
     assert "model=rule" in str(RULE)
 
@@ -184,11 +184,11 @@ def test_a_metric_of_a_judge_is_defined_in_the_store(store: Store, fill: Any) ->
 
 def test_half_a_surrogate_pair_does_not_stop_a_judging(store: Store, fill: Any) -> None:
     run = fill(store, SAID, GOLDS)["bm25"]
-    judgements.put_judge(store, MATCH)
-    judgements.put_judgements(
+    judgments.put_judge(store, MATCH)
+    judgments.put_judgments(
         store, run.run, MATCH, ["q0"], [[call({"verdict": "\ud83d"}), call(None, "said \ud83d")]], [three(None, "\ud83d")]
     )
-    assert judgements.scores(store, run.run, str(MATCH))["q0"]["accuracy"].unscored == "?"
+    assert judgments.scores(store, run.run, str(MATCH))["q0"]["accuracy"].unscored == "?"
 
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
@@ -197,23 +197,23 @@ texts = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(part=texts, value=st.dictionaries(texts, texts, max_size=3), reason=texts.filter(bool))
-def test_any_judgement_survives_the_store(
+def test_any_judgment_survives_the_store(
     tmp_path_factory: pytest.TempPathFactory, fill: Any, part: str, value: dict[str, str], reason: str
 ) -> None:
     store = Store(tmp_path_factory.mktemp("any") / "s")
     run = fill(store, {"bm25": ["x"]}, ["a"], metrics=())["bm25"]
-    said = [call(value, part=part), call(None, reason, part=part, repetition=1)]
-    judgements.put_judge(store, MATCH)
-    judgements.put_judgements(store, run.run, MATCH, ["q0"], [said], [three(None, reason)])
-    assert judgements.calls(store, run.run, str(MATCH)) == {"q0": said}
-    assert judgements.scores(store, run.run, str(MATCH)) == {"q0": three(None, reason)}
+    responses = [call(value, part=part), call(None, reason, part=part, repetition=1)]
+    judgments.put_judge(store, MATCH)
+    judgments.put_judgments(store, run.run, MATCH, ["q0"], [responses], [three(None, reason)])
+    assert judgments.calls(store, run.run, str(MATCH)) == {"q0": responses}
+    assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(None, reason)}
 
 
 # -- two answers ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("part", "said", "kept"),
+    ("part", "response", "kept"),
     [
         (AS_GIVEN, FIRST, ONE),
         (AS_GIVEN, SECOND, OTHER),
@@ -225,28 +225,28 @@ def test_any_judgement_survives_the_store(
         (SWAPPED, None, None),
     ],
 )
-def test_the_order_shown_is_undone(store: Store, fill: Any, part: str, said: str | None, kept: str | None) -> None:
+def test_the_order_shown_is_undone(store: Store, fill: Any, part: str, response: str | None, kept: str | None) -> None:
     runs = fill(store, SAID, GOLDS)
-    match = put_pair(store, runs, "q1", (part, said))
-    found = judgements.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
-    assert {battle.verdict for battle in found} == {kept}
-    assert Counter(battle.criterion for battle in found) == dict.fromkeys(PAIRWISE.entry.criteria, 1)
-    assert {battle.unscored for battle in found} == {None if kept else "no JSON"}
+    match = put_pair(store, runs, "q1", (part, response))
+    results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
+    assert {battle.verdict for battle in results} == {kept}
+    assert Counter(battle.criterion for battle in results) == dict.fromkeys(PAIRWISE.entry.criteria, 1)
+    assert {battle.unscored for battle in results} == {None if kept else "no JSON"}
 
 
 def test_a_word_that_is_no_verdict_is_refused() -> None:
     with pytest.raises(ValueError, match="no verdict"):
-        judgements.undone(AS_GIVEN, "Answer 1")
+        judgments.undone(AS_GIVEN, "Answer 1")
 
 
 def test_a_pair_judged_again_is_replaced(store: Store, fill: Any) -> None:
     runs = fill(store, SAID, GOLDS)
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
     match = put_pair(store, runs, "q1", (AS_GIVEN, TIE))
-    found = judgements.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
-    assert [battle.verdict for battle in found] == [TIE] * 3
+    results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
+    assert [battle.verdict for battle in results] == [TIE] * 3
     assert len(rows(store, "battle_calls")) == 1
-    assert judgements.matches(store) == [(str(PAIRWISE), match)]
+    assert judgments.matches(store) == [(str(PAIRWISE), match)]
 
 
 def test_pairs_without_a_verdict_are_judged_again_only_when_asked(store: Store, fill: Any) -> None:
@@ -254,15 +254,17 @@ def test_pairs_without_a_verdict_are_judged_again_only_when_asked(store: Store, 
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
     put_pair(store, runs, "q2", (AS_GIVEN, FIRST), (SWAPPED, None))
     match = put_pair(store, runs, "q4")
-    assert judgements.fought(store, match, PAIRWISE) == {"q1", "q2", "q4"}
-    assert judgements.fought(store, match, PAIRWISE, retry_unscored=True) == {"q1", "q4"}
+    assert judgments.fought(store, match, PAIRWISE) == {"q1", "q2", "q4"}
+    assert judgments.fought(store, match, PAIRWISE, retry_unscored=True) == {"q1", "q4"}
 
 
 def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(store: Store, fill: Any) -> None:
     runs = fill(store, SAID, GOLDS)
     match = put_pair(store, runs, "q4")
-    found = judgements.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
-    assert [(battle.criterion, battle.unscorable) for battle in found] == sorted((criterion, True) for criterion in PAIRWISE.entry.criteria)
+    results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
+    assert [(battle.criterion, battle.unscorable) for battle in results] == sorted(
+        (criterion, True) for criterion in PAIRWISE.entry.criteria
+    )
 
 
 # -- with the answers ----------------------------------------------------------------------------------------------
@@ -276,23 +278,23 @@ def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store,
     for question in ("q0", "q1"):
         put_pair(store, runs, question, (AS_GIVEN, FIRST))
     store.append(runs["bm25"].run, [Prediction("q1", "b")], {})
-    assert set(judgements.calls(store, runs["bm25"].run, str(MATCH))) == {"q0"}
-    assert judgements.judged(store, runs["bm25"].run, MATCH) == {"q0"}
-    assert judgements.judged(store, runs["dense"].run, MATCH) == {"q0", "q1"}
-    assert judgements.fought(store, match_of(runs), PAIRWISE) == {"q0"}
+    assert set(judgments.calls(store, runs["bm25"].run, str(MATCH))) == {"q0"}
+    assert judgments.judged(store, runs["bm25"].run, MATCH) == {"q0"}
+    assert judgments.judged(store, runs["dense"].run, MATCH) == {"q0", "q1"}
+    assert judgments.fought(store, match_of(runs), PAIRWISE) == {"q0"}
     assert {row[3] for row in rows(store, "battle_calls")} == {"q0"}
 
 
-def test_forgetting_a_run_takes_its_judgements_and_its_battles(store: Store, fill: Any) -> None:
+def test_forgetting_a_run_takes_its_judgments_and_its_battles(store: Store, fill: Any) -> None:
     runs = fill(store, SAID, GOLDS)
     for run in runs.values():
         put(store, run, MATCH, [1.0])
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST))
     store.forget(runs["bm25"].run)
-    assert judgements.judged_runs(store, str(MATCH)) == [runs["dense"].run]
+    assert judgments.judged_runs(store, str(MATCH)) == [runs["dense"].run]
     assert rows(store, "battles") == rows(store, "battle_calls") == []
 
 
 def test_nothing_is_judged_where_nothing_was_written(store: Store) -> None:
-    assert judgements.judges(store) == {}
-    assert judgements.judged(store, "any", MATCH) == judgements.fought(store, Match("d", "s", "a", "b"), PAIRWISE) == set()
+    assert judgments.judges(store) == {}
+    assert judgments.judged(store, "any", MATCH) == judgments.fought(store, Match("d", "s", "a", "b"), PAIRWISE) == set()

@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.graphs import TripleCorpus
-from methods.graphs.triples import LineariseConfig, linearise, linearised, relation_text
+from methods.graphs.triples import LinearizeConfig, linearize, linearized, relation_text
 
 JAMAICA = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
 
 
 def test_the_paper_figure_is_reproduced() -> None:
-    assert linearise(JAMAICA) == "Jamaica languages_spoken Jamaican English"
+    assert linearize(JAMAICA) == "Jamaica languages_spoken Jamaican English"
 
 
 def test_options_write_the_whole_relation_and_spaces() -> None:
-    assert linearise(JAMAICA, "full") == "Jamaica location.country.languages_spoken Jamaican English"
-    assert linearise(JAMAICA, underscores="space") == "Jamaica languages spoken Jamaican English"
-    assert linearise(JAMAICA, "full", "space") == "Jamaica location.country.languages spoken Jamaican English"
-    assert linearise(("snake_case", "a.b", "m.0_1"), underscores="space") == "snake_case b m.0_1"
+    assert linearize(JAMAICA, "full") == "Jamaica location.country.languages_spoken Jamaican English"
+    assert linearize(JAMAICA, underscores="space") == "Jamaica languages spoken Jamaican English"
+    assert linearize(JAMAICA, "full", "space") == "Jamaica location.country.languages spoken Jamaican English"
+    assert linearize(("snake_case", "a.b", "m.0_1"), underscores="space") == "snake_case b m.0_1"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ texts = st.text(alphabet="ab._ é", max_size=6)
 )
 def test_many_at_once_are_what_one_after_another_is(rows, rel, underscores, random) -> None:  # type: ignore[no-untyped-def]
     triples = TripleCorpus.of_triples(rows).triples
-    config = LineariseConfig(rel=rel, underscores=underscores)
-    assert linearised(triples, config=config) == [linearise(one, rel, underscores) for one in triples]
+    config = LinearizeConfig(rel=rel, underscores=underscores)
+    assert linearized(triples, config=config) == [linearize(triple, rel, underscores) for triple in triples]
     some = np.array([random.randrange(len(triples)) for _ in range(5)])
-    assert linearised(triples, some, config) == [linearise(triples[int(n)], rel, underscores) for n in some]
+    assert linearized(triples, some, config) == [linearize(triples[int(n)], rel, underscores) for n in some]

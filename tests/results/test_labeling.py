@@ -14,8 +14,8 @@ import pytest
 from benchmarks.core.errors import UserError
 from methods.api import Prediction
 from results import exchange
-from results import labels as labelling
-from results.judgements import ONE, OTHER, digest, with_present
+from results import labels as labeling
+from results.judgments import ONE, OTHER, digest, with_present
 from results.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
 from results.store import Store, storable
@@ -38,8 +38,8 @@ def written(path: Path, rows: list[dict[str, str]], columns: tuple[str, ...] = C
 
 @pytest.fixture
 def runs(store: Store, fill: Any) -> dict[str, Any]:
-    found: dict[str, Any] = fill(store, SAID, GOLDS, metrics=())
-    return found
+    results: dict[str, Any] = fill(store, SAID, GOLDS, metrics=())
+    return results
 
 
 def single(store: Store, runs: dict[str, Any], number: int = 5, **options: Any) -> list[dict[str, str]]:
@@ -76,7 +76,7 @@ def test_the_sample_is_drawn_by_seed_from_all_runs(store: Store, runs: dict[str,
     first = single(store, runs, 20)
     assert single(store, runs, 20) == first
     assert single(store, runs, 20, seed=1) != first
-    assert single(store, runs, 10) == first[:10]  # more can be drawn later without losing what is labelled
+    assert single(store, runs, 10) == first[:10]  # more can be drawn later without losing what is labeled
     assert len({row["item"] for row in single(store, runs, 1000)}) == 60
     # 20 of 60: each run and each question has its chance, none is left out by its place.
     assert len({row["item"].partition("~")[0] for row in first}) == 2
@@ -99,7 +99,7 @@ def test_a_spreadsheet_runs_nothing_of_an_answer(store: Store, runs: dict[str, A
     assert not any(cell.startswith(("=", "+", "-", "@")) for cell in shown)
 
 
-def test_runs_without_answers_or_without_a_common_question_cannot_be_labelled(store: Store, runs: dict[str, Any], fill: Any) -> None:
+def test_runs_without_answers_or_without_a_common_question_cannot_be_labeled(store: Store, runs: dict[str, Any], fill: Any) -> None:
     with pytest.raises(UserError, match="two answers"):
         export_items(store, [runs["secret-method"]], "overall", 5, pairs=True)
     with pytest.raises(UserError, match="no answers"):
@@ -188,7 +188,7 @@ def test_a_label_of_one_answer_is_none_of_two(store: Store, runs: dict[str, Any]
 def test_the_same_item_twice_is_refused(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     (row,) = single(store, runs, 1)
     with pytest.raises(UserError, match="labeled twice"):
-        import_labels(store, written(tmp_path / "a.csv", [{**row, "label": one} for one in ("right", "wrong")]), "ann")
+        import_labels(store, written(tmp_path / "a.csv", [{**row, "label": item} for item in ("right", "wrong")]), "ann")
 
 
 def test_files_that_are_no_labels_say_so(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
@@ -232,38 +232,38 @@ def test_passages_as_long_as_a_book_go_out_and_come_in(store: Store, fill: Any, 
 # -- with the answers, and with each other -------------------------------------------------------------------------
 
 
-def labelled(store: Store, rows: list[dict[str, str]], tmp_path: Path, label: str = "right") -> Imported:
+def labeled(store: Store, rows: list[dict[str, str]], tmp_path: Path, label: str = "right") -> Imported:
     return import_labels(store, written(tmp_path / "a.csv", [{**row, "label": label} for row in rows]), "ann")
 
 
-def questions_labelled(store: Store) -> set[str]:
+def questions_labeled(store: Store) -> set[str]:
     return {label.question for label in labels(store)}
 
 
 @pytest.mark.slow
 def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
-    labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
+    labeled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     run = runs["secret-method"].run
     store.append(run, [Prediction("q1", "mine 1"), Prediction("q2", "now another")], {})
-    assert questions_labelled(store) == {f"q{n}" for n in range(30)} - {"q2"}
-    assert labelling.standing(store, [run]) == (29, 1)
+    assert questions_labeled(store) == {f"q{n}" for n in range(30)} - {"q2"}
+    assert labeling.standing(store, [run]) == (29, 1)
     store.append(run, [Prediction("q2", "mine 2")], {})
-    assert labelling.standing(store) == (30, 0)
+    assert labeling.standing(store) == (30, 0)
 
 
 @pytest.mark.slow
 def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     """What `--fresh` does: the answers go, the labels wait for answers that are equal."""
     single_items = single(store, {"mine": runs["secret-method"]}, 30)
-    labelled(store, single_items, tmp_path)
+    labeled(store, single_items, tmp_path)
     pair_items = pairs(store, runs, 30)
-    labelled(store, pair_items, tmp_path, "1")
+    labeled(store, pair_items, tmp_path, "1")
     before = set(labels(store))
     mine, other = runs["secret-method"].run, runs["other-method"].run
     store.forget(mine)
     assert labels(store) == []
-    assert labelling.standing(store, [mine]) == (0, 60)
-    assert labelling.standing(store, [other]) == (0, 30)
+    assert labeling.standing(store, [mine]) == (0, 60)
+    assert labeling.standing(store, [other]) == (0, 30)
     store.append(mine, [Prediction(f"q{n}", "new" if n == 3 else f"mine {n}") for n in range(30)], {})
     assert set(labels(store)) == {label for label in before if label.question != "q3"}
     store.append(mine, [Prediction("q3", "mine 3")], {})
@@ -272,7 +272,7 @@ def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, ru
 
 @pytest.mark.slow
 def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any], fill: Any, tmp_path: Path) -> None:
-    labelled(store, single(store, runs, 1000), tmp_path)
+    labeled(store, single(store, runs, 1000), tmp_path)
     before = set(labels(store))
     assert exchange.prune(store, [run.run for run in runs.values()]).resting == len(before) == 60
     assert labels(store) == []
@@ -286,10 +286,10 @@ def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile
 ) -> None:
     drawn = single(store, {"mine": runs["secret-method"]}, 30)
     store.append(runs["secret-method"].run, [Prediction("q2", "now another")], {})
-    assert labelled(store, drawn, tmp_path) == Imported(30, 0, 0, resting=1)
-    assert "q2" not in questions_labelled(store)
-    # The new answer is labelled too; neither label takes the other's place.
-    assert labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path, "wrong").replaced == 29
+    assert labeled(store, drawn, tmp_path) == Imported(30, 0, 0, resting=1)
+    assert "q2" not in questions_labeled(store)
+    # The new answer is labeled too; neither label takes the other's place.
+    assert labeled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path, "wrong").replaced == 29
     (label,) = (label for label in labels(store) if label.question == "q2")
     assert label.label == "wrong"
     store.append(runs["secret-method"].run, [Prediction("q2", "mine 2")], {})
@@ -299,25 +299,25 @@ def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile
 
 @pytest.mark.slow
 def test_a_label_does_not_pass_to_another_question_of_the_same_name(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
-    labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
+    labeled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     with store.database.writing() as connection:
         connection.execute("UPDATE questions SET text = 'who else?' WHERE question = 'q7'")
-    assert questions_labelled(store) == {f"q{n}" for n in range(30)} - {"q7"}
+    assert questions_labeled(store) == {f"q{n}" for n in range(30)} - {"q7"}
 
 
 @pytest.mark.slow
 def test_a_label_of_which_an_older_store_did_not_say_what_was_read_rests(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
-    labelled(store, single(store, runs, 4), tmp_path)
+    labeled(store, single(store, runs, 4), tmp_path)
     with store.database.writing() as connection:
-        connection.execute("UPDATE annotations SET labelled = NULL")
+        connection.execute("UPDATE annotations SET labeled = NULL")
         connection.execute("DELETE FROM predictions")
     assert labels(store) == []
-    assert labelling.standing(store) == (0, 4)
+    assert labeling.standing(store) == (0, 4)
 
 
 def test_files_of_an_earlier_export_are_taken_as_about_the_present_answers(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     drawn = [{**row, "item": re.sub("~[0-9a-f]+/", "/", row["item"])} for row in single(store, runs, 8)]
-    assert labelled(store, drawn, tmp_path) == Imported(8, 0, 0)
+    assert labeled(store, drawn, tmp_path) == Imported(8, 0, 0)
     assert len(labels(store)) == 8
 
 
@@ -332,17 +332,17 @@ def test_python_and_the_store_hash_alike(store: Store, runs: dict[str, Any], tmp
         store.append(second, [Prediction("q1", other)], {})
     with store.database.reading() as connection:
         made = f"(SELECT *, '{first}' AS one, {'NULL' if other is None else repr(second)} AS other FROM questions)"
-        (found,) = connection.execute(f"SELECT present FROM ({with_present(made)}) WHERE question = 'q1'").fetchall()
+        (result,) = connection.execute(f"SELECT present FROM ({with_present(made)}) WHERE question = 'q1'").fetchall()
     texts = ["what 1?", storable(answer), *([] if other is None else [other])]
-    assert found == (digest(*texts),)
+    assert result == (digest(*texts),)
 
 
 def test_people_agree_as_krippendorff_says() -> None:
     def said(annotator: str, *values: str | None) -> list[Label]:
         return [Label(f"q{n}", "r", None, "accuracy", annotator, v) for n, v in enumerate(values) if v is not None]
 
-    found = labelling.between_annotators(said("ann", "right", "wrong", "right", None) + said("bob", "right", "wrong", "wrong", "right"))
+    result = labeling.between_annotators(said("ann", "right", "wrong", "right", None) + said("bob", "right", "wrong", "wrong", "right"))
     expected = krippendorff_alpha(np.array([[1, 0, 1, np.nan], [1, 0, 0, 1]]))
-    assert found["accuracy"].corrected.value == pytest.approx(expected.corrected.value)
-    assert found["accuracy"].raw.value == pytest.approx(2 / 3)
-    assert labelling.between_annotators(said("ann", "right")) == {}
+    assert result["accuracy"].corrected.value == pytest.approx(expected.corrected.value)
+    assert result["accuracy"].raw.value == pytest.approx(2 / 3)
+    assert labeling.between_annotators(said("ann", "right")) == {}

@@ -63,7 +63,7 @@ class IdIndex:
 
     def __init__(self, keys: Keys, positions: NDArray[np.integer], id_at: Callable[[int], str]) -> None:
         self._keys = keys
-        self._places = positions
+        self._positions = positions
         self._id_at = id_at
 
     @classmethod
@@ -81,7 +81,7 @@ class IdIndex:
 
     def save(self, stem: Path) -> None:
         """Write `STEM.keys.npy` and `STEM.places.npy`; each appears whole or not at all."""
-        for name, values in (("keys", self._keys), ("places", self._places)):
+        for name, values in (("keys", self._keys), ("places", self._positions)):
             partial = _part(stem, f"{name}.part")
             with open(partial, "wb") as file:
                 np.save(file, values)
@@ -92,7 +92,7 @@ class IdIndex:
         wanted = key(identifier)
         at = int(self._keys.searchsorted(np.uint64(wanted)))
         while at < len(self._keys) and int(self._keys[at]) == wanted:
-            position = int(self._places[at])
+            position = int(self._positions[at])
             if self._id_at(position) == identifier:
                 return position
             at += 1
@@ -100,12 +100,12 @@ class IdIndex:
 
     def places_of(self, keys: Keys) -> NDArray[np.integer]:
         """The first place of each key, for keys that are all there: shape (keys,)."""
-        return self._places[np.searchsorted(self._keys, keys)]
+        return self._positions[np.searchsorted(self._keys, keys)]
 
     def repeated(self) -> NDArray[np.integer]:
         """Pairs of places whose keys are equal, neighbors in the order of places: shape (pairs, 2)."""
         same = np.flatnonzero(self._keys[1:] == self._keys[:-1])
-        return np.stack([self._places[same], self._places[same + 1]], axis=1)
+        return np.stack([self._positions[same], self._positions[same + 1]], axis=1)
 
 
 def _part(stem: Path, name: str) -> Path:

@@ -88,7 +88,7 @@ class Read:
     """
 
     entry: Entry | BadRecord | None
-    place: int
+    position: int
     size: int = 0
 
 
@@ -308,7 +308,7 @@ class _State:
     """Where a build stands behind a shard; everything since the beginning."""
 
     file: int = 0
-    place: int = 0
+    position: int = 0
     read: int = 0
     records: int = 0
     passages: int = 0
@@ -494,8 +494,8 @@ class _Build:
     def _batches(self) -> Iterator[list[Read]]:
         """What the dump holds from the state on, in batches that do not reach over files."""
         for number in range(self._state.file, len(self._files)):
-            skip = self._state.place if number == self._state.file else 0
-            self._state.file, self._state.place = number, skip
+            skip = self._state.position if number == self._state.file else 0
+            self._state.file, self._state.position = number, skip
             reading = read(self._files[number], self._layout, skip)
             while batch := list(islice(reading, BATCH_ROWS)):
                 yield batch
@@ -510,7 +510,7 @@ class _Build:
                 if len(state.listed) < _LISTED:
                     position = (item.entry.where or "").removeprefix(f"{self._files[state.file].parent}{os.sep}")
                     state.listed.append(f"{position}: {item.entry.what}")
-        state.place = batch[-1].place
+        state.position = batch[-1].position
         state.read += sum(item.size for item in batch)
         state.records += len(entries)
         state.passages += new

@@ -133,7 +133,7 @@ class Graphs(Mapping[str, Graph]):
     def __init__(self, triples: Triples, rows: Rows, offsets: NDArray[Any], ids: Sequence[str]) -> None:
         self.triples = triples
         self._rows = rows
-        self.places = dict(zip(ids, pairwise(offsets.tolist()), strict=True))
+        self.positions = dict(zip(ids, pairwise(offsets.tolist()), strict=True))
 
     @classmethod
     def open(cls, folder: Path, triples: Triples, ids: Sequence[str]) -> Graphs:
@@ -147,14 +147,14 @@ class Graphs(Mapping[str, Graph]):
         return cls(triples, _numbers(folder / ROWS_FILE), np.load(folder / OFFSETS_FILE), ids)
 
     def __getitem__(self, question: str) -> Graph:
-        start, end = self.places[question]
+        start, end = self.positions[question]
         return Graph(self.triples, self._rows[start:end])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.positions)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
 
 class TripleCorpus(Corpus):
@@ -169,7 +169,7 @@ class TripleCorpus(Corpus):
     def __init__(self, table: pa.Table, triples: Triples, position: Path | None = None) -> None:
         super().__init__(table)
         self.triples = triples
-        self.place = position
+        self.position = position
 
     @classmethod
     def mapped(cls, folder: Path) -> TripleCorpus:
@@ -190,9 +190,9 @@ class TripleCorpus(Corpus):
 
     @cached_property
     def _index(self) -> IdIndex:
-        if self.place is None:
+        if self.position is None:
             return IdIndex.of(self.triples.table["id"], self._id)
-        return IdIndex.open(self.place / IDS_FILE, self._id)
+        return IdIndex.open(self.position / IDS_FILE, self._id)
 
     def rows_of(self, candidates: Sequence[str]) -> NDArray[Any]:
         """The rows of a query's candidates; at once where they are a view of this corpus.
@@ -266,7 +266,7 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
     parts = [corpus for corpus in corpora if isinstance(corpus, TripleCorpus)]
     if len(parts) < len(corpora):
         return Corpus.of(passage for corpus in corpora for passage in corpus)
-    beside = parts[0].place
+    beside = parts[0].position
     if beside is None:
         return TripleCorpus.of_triples(triple for part in parts for triple in part.triples)
     folder = beside.with_name(f"union-{fingerprint([part.fingerprint for part in parts])}")

@@ -287,10 +287,10 @@ def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = Non
                 yield from _strings(item.value, item.line if item.number is None else item.number)
             elif not skip_bad:
                 raise UserError(
-                    item.problem, where=f"{path}, {item.place}", try_this="repair the file, or skip bad records (each is counted)"
+                    item.problem, where=f"{path}, {item.position}", try_this="repair the file, or skip bad records (each is counted)"
                 )
             elif skipped is not None:
-                skipped.append(f"{path}, {item.place}")
+                skipped.append(f"{path}, {item.position}")
 
 
 def _kind(path: Path) -> str:
@@ -366,7 +366,7 @@ class Overlap:
     question_id: str
     text: str
     words: int
-    found: Mapping[str, int]
+    result: Mapping[str, int]
     grams: Mapping[str, int]
     first: str | None
 
@@ -378,11 +378,11 @@ class Overlap:
     @property
     def share(self) -> float:
         """Share of all its grams that were met; 0 where it has none."""
-        return sum(self.found.values()) / max(1, sum(self.grams.values()))
+        return sum(self.result.values()) / max(1, sum(self.grams.values()))
 
     def share_of(self, part: str) -> float | None:
         """Share of a part's grams that were met; None where the part has none."""
-        return self.found[part] / self.grams[part] if self.grams.get(part) else None
+        return self.result[part] / self.grams[part] if self.grams.get(part) else None
 
     def to_json(self) -> dict[str, Any]:
         """One flat row: the columns of a CSV file."""
@@ -521,7 +521,7 @@ def contamination(
             units.lengths[parts[QUESTION][0]],
             {part: int(result[positions].sum()) for part, positions in parts.items()},
             {part: int(total[positions].sum()) for part, positions in parts.items()},
-            _place(first, [position for part in parts.values() for position in part], files, named),
+            _position(first, [position for part in parts.values() for position in part], files, named),
         )
         for benchmark, question, parts in queries
     )
@@ -555,7 +555,7 @@ def _passage(identifier: str, benchmark: Benchmark, units: _Units) -> int:
     return position
 
 
-def _place(first: Places, positions: Sequence[int], files: Sequence[Path], named: Sequence[str]) -> str | None:
+def _position(first: Places, positions: Sequence[int], files: Sequence[Path], named: Sequence[str]) -> str | None:
     code = int(first[positions].min())
     if code == NOWHERE:
         return None
@@ -575,7 +575,7 @@ class _Scan:
     def _clear(self) -> None:
         self._batch = array("i")
         self._starts: list[int] = []
-        self._places: list[int] = []
+        self._positions: list[int] = []
 
     def file(self, number: int, read: Iterator[Text], path: Path, progress: Callable[[Path, int], None] | None) -> int:
         """Read a file; returns the number of its texts."""
@@ -596,21 +596,21 @@ class _Scan:
         if not joined:
             self._batch.append(0)
         self._starts.append(len(self._batch))
-        self._places.append(position)
+        self._positions.append(position)
         self._batch.extend(self._index.numbered(words))
         self.words += len(words)
 
     def _flush(self) -> None:
         """Look at the batch, and keep its end: the next text may go on there."""
         words = np.array(self._batch, dtype=np.int32)
-        starts, positions = np.array(self._starts, dtype=np.int64), np.array(self._places, dtype=np.int64)
+        starts, positions = np.array(self._starts, dtype=np.int64), np.array(self._positions, dtype=np.int64)
         self._index.meet(words, lambda at: positions[np.searchsorted(starts, at, side="right") - 1])
         kept = max(0, len(words) - self._longest + 1)
         begins = np.searchsorted(starts, kept, side="right") - 1 if len(starts) else 0
         self._clear()
         self._batch.extend(words[kept:].tolist())
         self._starts.extend(np.maximum(starts[max(0, begins) :] - kept, 0).tolist())
-        self._places.extend(positions[max(0, begins) :].tolist())
+        self._positions.extend(positions[max(0, begins) :].tolist())
 
 
 # -- Questions that say nearly the same, found exactly: every pair above a threshold, and no other --

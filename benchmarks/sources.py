@@ -187,12 +187,12 @@ class Record:
 
     fields: Mapping[str, Any]
     path: Path
-    place: str
+    position: str
 
     @property
     def where(self) -> str:
         """File and place."""
-        return f"{self.path}, {self.place}"
+        return f"{self.path}, {self.position}"
 
     def has(self, name: str) -> bool:
         """Whether a field is there and says something: not null, not "", not an empty list or object."""
@@ -314,12 +314,12 @@ def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
         return
     for item in stream_json(path, whole=whole):
         if item.problem is not None:
-            yield BadRecord(item.problem, where=f"{path}, {item.place}", try_this=_REPAIR)
+            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this=_REPAIR)
         elif not isinstance(item.value, dict):
             what = f"a record must be an object, not {_word(item.value)}"
-            yield BadRecord(what, where=f"{path}, {item.place}", try_this=_REPAIR)
+            yield BadRecord(what, where=f"{path}, {item.position}", try_this=_REPAIR)
         else:
-            yield Record(item.value, path, item.place)
+            yield Record(item.value, path, item.position)
 
 
 def read_records(
@@ -414,7 +414,7 @@ def find_file(reference: DataReference, config: DatasetConfig, *, folders: Seque
         UserError: As in `find_files`.
     """
     if _asking.get():
-        raise _Told(Sought(reference, folders, patterns))
+        raise _Interrupted(Sought(reference, folders, patterns))
     (path,) = found_locally(reference, config, folders, patterns, {}, sharded=False)
     return path
 
@@ -430,7 +430,7 @@ class Sought:
     hub: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-class _Told(BaseException):
+class _Interrupted(BaseException):
     """Ends a loader that was only asked what it looks for; no loader takes it for a fault of its own."""
 
     def __init__(self, sought: Sought) -> None:
@@ -450,7 +450,7 @@ def sought_by(load: Callable[[], object]) -> Sought | Exception | None:
     token = _asking.set(True)
     try:
         load()
-    except _Told as told:
+    except _Interrupted as told:
         return told.sought
     except Exception as error:
         return error
@@ -492,7 +492,7 @@ def find_files(
             file's name says that it is another split, or the hub does not give it (`hub.fetch`).
     """
     if _asking.get():
-        raise _Told(Sought(reference, folders, patterns, card, hub))
+        raise _Interrupted(Sought(reference, folders, patterns, card, hub))
     names = hub.get(key(reference), ())
     if config.revision is not None:
         if config.path is not None:
@@ -528,7 +528,7 @@ _NOWHERE = "/no-such-folder/only-asked-where-it-reads"
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Availability:
     """Where a split is.
 
     Attributes:
@@ -543,7 +543,7 @@ class Whereabouts:
     state: str
     paths: tuple[Path, ...] = ()
     repository: str | None = None
-    said: UserError | None = None
+    response: UserError | None = None
 
     @property
     def read_from(self) -> str:
@@ -552,11 +552,11 @@ class Whereabouts:
             return ", ".join(map(str, self.paths))
         if self.state == ABSENT:
             return f"the hub ({self.repository}), when it is loaded" if self.repository else "–"
-        return self.said.what if self.said is not None else "–"
+        return self.response.what if self.response is not None else "–"
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        response = None if self.said is None or self.state == ABSENT else self.said.what
+        response = None if self.response is None or self.state == ABSENT else self.response.what
         return {"state": self.state, "paths": list(map(str, self.paths)), "hub": self.repository, "said": response}
 
 
@@ -573,7 +573,7 @@ def parts(reference: str | DataReference) -> list[DataReference]:
     return [replace(whole, split=split) for split in (whole.split or "").split("+")]
 
 
-def whereabouts(reference: DataReference, options: Mapping[str, Any] | None = None) -> Whereabouts:
+def availability(reference: DataReference, options: Mapping[str, Any] | None = None) -> Availability:
     """Where a split would be read from now.
 
     Args:
@@ -590,28 +590,28 @@ def whereabouts(reference: DataReference, options: Mapping[str, Any] | None = No
         if options:
             raise
         # Some option has to be given, and nobody was asked for it yet.
-        return Whereabouts(reference, OWN, said=error)
+        return Availability(reference, OWN, response=error)
     sought = _sought(reference, entry, options or {})
     if isinstance(sought, OwnFile):
         return _own(reference, config.path, sought)
     if sought is None:
-        return Whereabouts(reference, MADE)
+        return Availability(reference, MADE)
     names = sought.hub.get(key(reference), ())
     repository = sought.card.hub_id if sought.card is not None and names else None
     missing: UserError | None = None
     if config.revision is None:
         try:
             result = found_locally(reference, config, sought.folders, sought.patterns, sought.hub, sharded=True)
-            return Whereabouts(reference, LOCAL, result, repository)
+            return Availability(reference, LOCAL, result, repository)
         except NotThere as error:
             missing = error
         except UserError as error:
-            return Whereabouts(reference, UNCLEAR, (), repository, error)
+            return Availability(reference, UNCLEAR, (), repository, error)
     if repository is not None and config.path is None:
         cached = hub.cached(repository, names, config.revision or entry.card.revision)
         if cached is not None:
-            return Whereabouts(reference, CACHED, cached, repository)
-    return Whereabouts(reference, ABSENT, (), repository, missing)
+            return Availability(reference, CACHED, cached, repository)
+    return Availability(reference, ABSENT, (), repository, missing)
 
 
 def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
@@ -649,13 +649,13 @@ class OwnFile(UserError):
         super().__init__(f"{reference} is read from a file of your own", try_this=hint)
 
 
-def _own(reference: DataReference, named: str | None, response: OwnFile) -> Whereabouts:
+def _own(reference: DataReference, named: str | None, response: OwnFile) -> Availability:
     if named is None:
-        return Whereabouts(reference, OWN, said=response)
+        return Availability(reference, OWN, response=response)
     path = Path(named).expanduser()
     if path.exists():
-        return Whereabouts(reference, LOCAL, (path,))
-    return Whereabouts(reference, ABSENT, said=no_such_path(reference, path))
+        return Availability(reference, LOCAL, (path,))
+    return Availability(reference, ABSENT, response=no_such_path(reference, path))
 
 
 def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str, Any]) -> Sought | OwnFile | None:

@@ -362,7 +362,7 @@ def _is_abbreviation(text: str, start: int, end: re.Match[str]) -> bool:
 _RUNS = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 
-def answer_places(text: str, golds: Iterable[str], *, most: int = 200) -> list[tuple[int, int]]:
+def answer_positions(text: str, golds: Iterable[str], *, most: int = 200) -> list[tuple[int, int]]:
     """Where the tokens of any gold occur consecutively in a text, by the rule of `has_answer`.
 
     Args:
@@ -379,7 +379,7 @@ def answer_places(text: str, golds: Iterable[str], *, most: int = 200) -> list[t
         return []
     tokens, starts, ends = _tokens(text)
     padded = f" {' '.join(tokens).lower()} "
-    results = sorted(position for gold in wanted for position in _token_places(padded, f" {gold} ", most))
+    results = sorted(position for gold in wanted for position in _token_positions(padded, f" {gold} ", most))
     merged: list[tuple[int, int]] = []
     for first, last in results:
         if merged and first < merged[-1][1]:
@@ -395,7 +395,7 @@ def _possible(lowered: str, gold: str) -> bool:
     return all(word in lowered for word in gold.split() if word.isascii() and word.isalnum())
 
 
-def _token_places(padded: str, gold: str, most: int) -> list[tuple[int, int]]:
+def _token_positions(padded: str, gold: str, most: int) -> list[tuple[int, int]]:
     """First token and the one after the last of each occurrence; both texts have a space before each of their tokens
     and one at the end."""
     results: list[tuple[int, int]] = []

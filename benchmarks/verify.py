@@ -24,7 +24,7 @@ from benchmarks.io.hub import stated_sizes
 from benchmarks.leakage import THRESHOLD, near_duplicates
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
-from benchmarks.sources import MADE, Whereabouts
+from benchmarks.sources import MADE, Availability
 from benchmarks.text import is_scorable_gold
 from benchmarks.text_batch import normalize_all
 
@@ -241,7 +241,7 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
     return Finding(name, RED, f"{held:,}, the card says {expected:,}{hint}")
 
 
-def vouched(benchmark: Benchmark, position: Whereabouts) -> Finding:
+def vouched(benchmark: Benchmark, position: Availability) -> Finding:
     """Whether somebody vouches for the files: the hub at a pinned commit, or a SHA256SUMS beside them."""
     name, source = "files are those that somebody vouches for", benchmark.extra.get("source")
     if source:

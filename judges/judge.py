@@ -132,7 +132,7 @@ class JudgeConfig(BaseModel):
     policy: ClassVar[frozenset[str]] = frozenset()
     """Options that say what replies count and nothing of what is asked: those that a replay may change."""
 
-    beside: ClassVar[frozenset[str]] = frozenset()
+    alongside: ClassVar[frozenset[str]] = frozenset()
     """Options that are no part of the judge's identity: prices, and names of files whose content `identity` hashes."""
 
     @property
@@ -303,7 +303,7 @@ class Judge:
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides what it says, and nothing else: options that do not are as if they were not set."""
         kind = type(self.config)
-        unset = {name: kind.model_fields[name].get_default(call_default_factory=True) for name in kind.beside}
+        unset = {name: kind.model_fields[name].get_default(call_default_factory=True) for name in kind.alongside}
         return {
             "judge": self.entry.id,
             "version": self.entry.version,

@@ -48,7 +48,7 @@ def score(
     aligned = _aligned(questions, predictions)
     absent = np.array([prediction is None for prediction in aligned], dtype=bool)
     failed = np.array([bool(prediction and prediction.notes.get(FAILED)) for prediction in aligned], dtype=bool)
-    batch = Batch(questions, list(map(_said, questions, aligned)), corpus_text, graphs=graphs)
+    batch = Batch(questions, list(map(_message, questions, aligned)), corpus_text, graphs=graphs)
     results: dict[str, Scores] = {}
     for metric in wanted:
         scores = metric.compute(batch).copy()
@@ -60,7 +60,7 @@ def score(
     return results
 
 
-def _said(question: Question, prediction: Prediction | None) -> Prediction:
+def _message(question: Question, prediction: Prediction | None) -> Prediction:
     """What is scored of a prediction: no answer where there is none, or where it says that it failed."""
     if prediction is None:
         return Prediction(question.query_id, "")

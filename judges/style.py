@@ -233,7 +233,7 @@ class StyleText:
 
     style: str
     source: str
-    told: str
+    styled: str
     golds: tuple[str, ...] = ()
 
 
@@ -293,9 +293,9 @@ def texts_of(rewritings: Iterable[Rewriting], benchmark: Benchmark | None = None
     """Pairs as texts, with the gold answers of their questions where the benchmark is given; failed ones left out."""
     golds = {question.id: question.golds for question in benchmark.questions} if benchmark else {}
     return [
-        StyleText(rewriting.style, rewriting.formal.text, rewriting.told.text, golds.get(rewriting.question, ()))
+        StyleText(rewriting.style, rewriting.formal.text, rewriting.styled.text, golds.get(rewriting.question, ()))
         for rewriting in rewritings
-        if rewriting.told is not None
+        if rewriting.styled is not None
     ]
 
 
@@ -364,7 +364,7 @@ class _Work:
 
     def measured(self) -> dict[str, Scores]:
         """Values by measure, each of shape (pairs,)."""
-        sources, styled = [text.source for text in self.texts], [text.told for text in self.texts]
+        sources, styled = [text.source for text in self.texts], [text.styled for text in self.texts]
         results: dict[str, Scores] = {}
         judge = self.strength
         if judge is not None:
@@ -417,7 +417,7 @@ def _numbers_kept(sources: Sequence[str], styled: Sequence[str]) -> Scores:
 def _answers_kept(texts: Sequence[StyleText]) -> Scores:
     golds = [text.golds for text in texts]
     had = has_answer_all([text.source for text in texts], golds)
-    has = has_answer_all([text.told for text in texts], golds)
+    has = has_answer_all([text.styled for text in texts], golds)
     return np.where(had, has.astype(np.float64), np.nan)
 
 

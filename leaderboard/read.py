@@ -18,17 +18,16 @@ from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, 
 from results import battles as battle_board
 from results import board as boards
 from results import checkpoints, compare, invariants, judgments, provenance, queries, style
-from results import contestants as column_figures
 from results import judge_card as judge_cards
 from results import judgments as judged
 from results import provenance as attributions
 from results import style as curves_of
-from results import style as drops_of
+from results import style as gaps_of
+from results import systems as column_figures
 from results.battles import BattleBoard
-from results.board import Board, board, folded_costs, folded_runs, groups, places, series_of
+from results.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
 from results.checkpoints import Checkpoint, Checkpoints
 from results.compare import Comparison
-from results.contestants import Contestant, Figures, contestants
 from results.judge_card import JudgeCard
 from results.judgments import Conversation, Verdict
 from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
@@ -37,7 +36,8 @@ from results.published import Comparison as PublishedComparison
 from results.queries import AnswerRow, ExperimentRow, IndexCost, Passage, QuestionRow, RunRow, UserError
 from results.statistics.closed_form import Band
 from results.store import Store
-from results.style import CurveTable, DropTable, Over
+from results.style import CurveTable, GapTable, Over
+from results.systems import Figures, System, systems
 
 # Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
 # and must not be changed. The store's folder comes from whoever started the server, never from a URL.
@@ -164,7 +164,7 @@ def places_of(
     at: Source, experiment: str | None, group: int, reference: str | None, metric: str, higher_is_better: bool
 ) -> dict[str, Band]:
     """The places on the board of one group of runs, by run; the column with its `reference` is remembered."""
-    return places(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
+    return positions(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -260,19 +260,19 @@ def styled_experiments(at: Source) -> list[str]:
     for row in experiments(at):
         runs = [run for group in run_groups(at, row.name) for run in group]
         # One telling in two settings is nothing to compare.
-        if any(len({side.told for side in sides}) > 1 for sides in style.sides(runs).values()):
+        if any(len({side.styled for side in sides}) > 1 for sides in style.sides(runs).values()):
             results.append(row.name)
     return results
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
-def style_drops(at: Source, experiment: str) -> list[DropTable]:
+def style_gaps(at: Source, experiment: str) -> list[GapTable]:
     """What each telling costs each method.
 
     Raises:
         UserError: No base is asked about both formally and otherwise.
     """
-    return drops_of.style_drops(store_of(at), experiment)
+    return gaps_of.style_gaps(store_of(at), experiment)
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
@@ -338,7 +338,7 @@ class Entrants:
     """Columns with their metrics, all contestants, and what these can be filtered by."""
 
     columns: list[Column]
-    rows: list[Contestant]
+    rows: list[System]
     choices: Choices
 
 
@@ -395,7 +395,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
     """Who competes on what, in which metric."""
     groups = setting_of(at, experiment, setting).groups
     columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure)
-    rows = contestants({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
+    rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
     return Entrants(columns, rows, filters.choices(rows))
 
 
@@ -429,7 +429,7 @@ class _Field:
     """Who is left on what is shown, each ranked."""
 
     columns: list[Column]
-    rows: list[Contestant]
+    rows: list[System]
     cells: Mapping[Key, Cell]
 
 

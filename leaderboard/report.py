@@ -25,12 +25,12 @@ from leaderboard.views import board as board_table
 from leaderboard.views.board import Order, published_table
 from results import queries
 from results.battles import battle_boards
-from results.board import Board, boards, places
+from results.board import Board, boards, positions
 from results.budget import Axis, budget_curves, quality_budget, read_in_full
 from results.queries import UserError
 from results.statistics.closed_form import Band
 from results.store import Store
-from results.style import style_drops
+from results.style import style_gaps
 from results.tables import plain
 
 # -- The boards of an experiment as one JSON document, for other pages and programs to show --
@@ -110,7 +110,7 @@ def behind(store: Store, experiment: str, results: Sequence[Board], definitions:
 
 def _styles(store: Store, experiment: str, definitions: Definitions) -> Iterator[Node]:
     try:
-        tables = style_drops(store, experiment)
+        tables = style_gaps(store, experiment)
     except UserError:
         # Nothing is asked both formally and in another style.
         return
@@ -118,7 +118,7 @@ def _styles(store: Store, experiment: str, definitions: Definitions) -> Iterator
         better = higher_is_better(table.metric, definitions)
         title = f"What style costs: {formats.metric_label(table.metric)} on {table.base}"
         yield el(
-            "div", el("h2", title), style.drops(table, higher_is_better=better), el("p", style.drops_note(table), cls="note"), cls="stack"
+            "div", el("h2", title), style.gaps(table, higher_is_better=better), el("p", style.gaps_note(table), cls="note"), cls="stack"
         )
 
 
@@ -234,7 +234,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     first = Order("rank", False)
     rows = board_table.ordered(board, focus, first, definitions)
     scale = scale_of(focus, definitions)
-    bands = places(store, board, focus, higher_is_better=higher_is_better(focus, definitions))
+    bands = positions(store, board, focus, higher_is_better=higher_is_better(focus, definitions))
     charts_of = [
         (
             f"{formats.metric_label(focus)} with 95 % intervals",

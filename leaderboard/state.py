@@ -37,7 +37,7 @@ class Miss:
         shown: What is chosen instead; empty where nothing is.
     """
 
-    asked: str
+    requested: str
     shown: str
 
 

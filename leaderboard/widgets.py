@@ -486,7 +486,7 @@ def choose_correction() -> Correction:
     return next(name for name in CORRECTIONS if name == chosen)
 
 
-def filters_asked(result: Choices) -> Filters:
+def filters_of_url(result: Choices) -> Filters:
     """What the URL asks for, as far as it exists here; nothing is drawn."""
     return Filters(
         _keys("kinds", result.kinds),
@@ -499,7 +499,7 @@ def filters_asked(result: Choices) -> Filters:
     )
 
 
-def datasets_asked(labels: Mapping[str, str]) -> list[str]:
+def datasets_of_url(labels: Mapping[str, str]) -> list[str]:
     """Columns that the URL asks for; all of them where it names none."""
     return [key for key in labels if key in _keys("datasets", labels)] or list(labels)
 
@@ -588,12 +588,12 @@ def tell_missing() -> None:
     """At a page's end: say what the link names in vain, and what is shown instead."""
     result = state.corrected()
     if result:
-        show(el("div", *(el("p", _said(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")
+        show(el("div", *(el("p", _message(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")
 
 
-def _said(name: str, miss: Miss) -> str:
+def _message(name: str, miss: Miss) -> str:
     instead = f"{_shortened(miss.shown)} is shown" if miss.shown else "it is left out"
-    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.asked)}; {instead}."
+    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.requested)}; {instead}."
 
 
 def _shortened(text: str) -> str:

@@ -148,10 +148,10 @@ def _page(browser: Any, address: str, *, changes: bool = True, used: str = "h1.p
 def _window(browser: Any) -> Any:
     """A new window; `asked` of it counts what it sent to the server."""
     page = browser.new_page(viewport={"width": 1440, "height": 1000})
-    page.asked = 0
+    page.requested = 0
 
     def count(_: object) -> None:
-        page.asked += 1
+        page.requested += 1
 
     page.on("websocket", lambda socket: socket.on("framesent", count))
     return page
@@ -227,12 +227,12 @@ def _count(page: Any, kind: str) -> int:
 
 def _until_rest(page: Any, act: Any) -> list[float]:
     """Seconds until what an act changed stands there; none where no script ran for it."""
-    query, began = page.asked, page.evaluate("() => performance.now()")
+    query, began = page.requested, page.evaluate("() => performance.now()")
     act()
     page.wait_for_timeout(50)
     page.wait_for_function(AT_REST, polling=50)
     # The state that the app shows of its script will not do: of a short one the browser never draws it.
-    return [(page.evaluate("() => window.moved") - began) / 1000] if page.asked > query else []
+    return [(page.evaluate("() => window.moved") - began) / 1000] if page.requested > query else []
 
 
 def _crowd(browser: Any, address: str, store: Store) -> tuple[float, list[float], int]:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.models.causal import CausalConfig, CausalModel
-from methods.models.likelihood import Asked, LikelihoodScorer, ScoredText, ScoringTemplate
+from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringRequest, ScoringTemplate
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-4
@@ -87,7 +87,7 @@ class Work:
 
     name: str
     chunks: list[str]
-    questions: list[Asked]
+    questions: list[ScoringRequest]
     target: float | None
 
     def pairs(self, model: CausalModel) -> list[ScoredText]:
@@ -111,11 +111,11 @@ def workloads(model: CausalModel, chunk: int, quick: bool, few: bool) -> list[Wo
     known = words(400, 1)
     chunks = 2
 
-    def asked(count: int) -> list[Asked]:
-        return [Asked({"question": text_of(model, 16, rng, known)}, " " + text_of(model, 4, rng, known)) for _ in range(count)]
+    def asked(count: int) -> list[ScoringRequest]:
+        return [ScoringRequest({"question": text_of(model, 16, rng, known)}, " " + text_of(model, 4, rng, known)) for _ in range(count)]
 
-    labels = [Asked({"question": text_of(model, 16, rng, known)}, label) for label in (" yes", " no", " maybe", " so")]
-    labels = [Asked(labels[0].fields, label.target) for label in labels]
+    labels = [ScoringRequest({"question": text_of(model, 16, rng, known)}, label) for label in (" yes", " no", " maybe", " so")]
+    labels = [ScoringRequest(labels[0].fields, label.target) for label in labels]
     long = [text_of(model, chunk, rng, known) for _ in range(chunks)]
     short = [text_of(model, 30, rng, known) for _ in range(4 * chunks)]
     works = [

@@ -175,7 +175,7 @@ def variants(identifier: str, options: dict[str, Any], dtypes: Sequence[str], ba
             yield Variant(str(typed.get("dtype", FIXED)), batch or FIXED, component)
 
 
-def asked_of(reference: str, config: str | None, setting: str | None, queries: int, candidates: int) -> Benchmark:
+def questions_of(reference: str, config: str | None, setting: str | None, queries: int, candidates: int) -> Benchmark:
     """The first questions of a benchmark, each with exactly so many candidates.
 
     Raises:
@@ -252,7 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if heads(work, device) else 1
     dtypes, batches = query.dtypes.split(","), [int(item) for item in query.batches.split(",")]
     if query.reranker:
-        benchmark = asked_of(query.benchmark, query.config, query.setting, query.queries, query.candidates)
+        benchmark = questions_of(query.benchmark, query.config, query.setting, query.queries, query.candidates)
         real(query.reranker, dtypes, batches, benchmark, query.candidates, device)
     if query.architectures:
         names = list(ARCHITECTURES) if query.architectures == "all" else query.architectures.split(",")

@@ -28,7 +28,7 @@ from methods.api import FAILED
 from ragmeter import experiment as experiments
 from ragmeter.board_text import show_battles, show_board
 from ragmeter.experiment import Experiment
-from ragmeter.runner.experiment import How, carry_through
+from ragmeter.runner.experiment import How, run_experiment
 from results import checkpoints, queries, store_folder
 from results.battles import BattleBoard, battle_boards
 from results.board import Board, boards
@@ -328,7 +328,7 @@ def run(
     talk = flag(progress, "progress")
     read = _experiment(experiment, text(profile, "profile"), home)
     opened = Store(home)
-    outcomes = carry_through(read, opened, how, talk=talk)
+    outcomes = run_experiment(read, opened, how, talk=talk)
     for outcome in outcomes:
         if outcome.status == FAILED_RUN:
             warnings.warn(f"{outcome.task.method.name} on {outcome.task.run.dataset} failed: {outcome.error}", stacklevel=3)

@@ -14,12 +14,12 @@ from benchmarks.core.errors import counted
 from ragmeter.console import folded, parts, widest
 from results.battles import BattleBoard, Pairing
 from results.board import Board, Cell, Row
-from results.contestants import CONTAMINATED
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
+from results.systems import CONTAMINATED
 from results.tables import doubts, labels, mark, plus_minus, remarks
-from results.variants import told_by_name
+from results.variants import style_of_name
 
 _NAMED = 2
 """So many methods of which the same must be known are named; more are counted."""
@@ -289,7 +289,7 @@ def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
     return ", ".join(
         f"{name} {strength.elo[0]:.0f} ({strength.elo[1]:.0f}–{strength.elo[2]:.0f})"
         + ("‡" if strength.separated else "")
-        + f" rank {strength.places}"
+        + f" rank {strength.positions}"
         for name, strength in strengths
     ) + (
         "; ‡ won or lost everything: how far away it stands cannot be known" if any(strength.separated for _, strength in strengths) else ""
@@ -317,6 +317,6 @@ def _spread(rate: WinRate) -> str:
 
 def in_words(dataset: str) -> str:
     """A dataset without its options, which tables above give; of one told in some style, which."""
-    how = told_by_name(dataset)
+    how = style_of_name(dataset)
     base = how.base.partition("(")[0]
     return base if how.base == dataset else f"{base}, {how.name}"

@@ -17,13 +17,13 @@ import numpy as np
 from benchmarks.core.errors import UserError, unknown_name
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
-from results.contestants import Wanted, contaminated_by, figures, why_not_ranked
 from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
 from results.statistics.closed_form import Band, bands
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import differences, estimates, holm
 from results.store import Store
+from results.systems import Wanted, contaminated_by, figures, why_not_ranked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -614,7 +614,7 @@ def _row_json(row: Row) -> dict[str, Any]:
 _KEY = "board"
 
 
-def places(store: Store, board: Board, metric: str, *, higher_is_better: bool = True) -> dict[str, Band]:
+def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool = True) -> dict[str, Band]:
     """The place of every run that may be compared with others, by its fingerprint; as the matrix has them.
 
     Args:
@@ -632,4 +632,4 @@ def places(store: Store, board: Board, metric: str, *, higher_is_better: bool = 
         return {}
     result = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric)])[_KEY]
     at = np.array([result.runs[run] for run in able], dtype=np.int64)
-    return dict(zip(able, bands(result.pairs, places=at, higher_is_better=higher_is_better), strict=True))
+    return dict(zip(able, bands(result.pairs, positions=at, higher_is_better=higher_is_better), strict=True))

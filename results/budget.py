@@ -23,7 +23,7 @@ _KNOB = re.compile(r"[\s,:]*\(?(?:\d+(?:\.\d+)?\s*[x×]|(?:k|budget|rate|ratio|t
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class UsageCost:
     """One run: what it is worth and what it takes.
 
     Attributes:
@@ -87,13 +87,13 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
     return float(ways[axis](cost))
 
 
-def telling_axis(board: Board) -> Axis:
+def informative_axis(board: Board) -> Axis:
     """Tokens, where methods differ in them; else time: retrievers alone spend no tokens."""
     tokens = {spent(row, "tokens", row.run.done) for row in board.rows if not row.control and row.cost is not None}
     return "tokens" if len({token for token in tokens if not math.isnan(token)}) > 1 else "seconds"
 
 
-def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: bool = True) -> list[Spent]:
+def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: bool = True) -> list[UsageCost]:
     """Runs with their quality and cost, cheapest first, and which of them are on the Pareto front.
 
     Args:
@@ -111,7 +111,7 @@ def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: b
     able = np.array([not row.cells[metric].apart for row, _, _ in results], dtype=bool)
     quality = np.where(able, [sign * value.value for _, value, _ in results], np.nan)
     front = pareto_front(quality, [x for _, _, x in results]) if results else ()
-    rows = [Spent(row, value, x, bool(on)) for (row, value, x), on in zip(results, front, strict=True)]
+    rows = [UsageCost(row, value, x, bool(on)) for (row, value, x), on in zip(results, front, strict=True)]
     return sorted(rows, key=lambda item: (math.isnan(item.x), item.x))
 
 

@@ -293,17 +293,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
-class Blessing:
+class Tag:
     """A name for a run or a checkpoint; exactly one of `run` and `checkpoint` is set."""
 
     name: str
     run: str | None
     checkpoint: str | None
     note: str | None
-    blessed_at: datetime
+    tagged_at: datetime
 
 
-def bless(store: Store, name: str, target: RunRow | Checkpoint, note: str | None = None) -> Blessing | None:
+def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | None = None) -> Tag | None:
     """Give a run or a checkpoint a name; a name that exists moves.
 
     Returns:
@@ -322,7 +322,7 @@ def bless(store: Store, name: str, target: RunRow | Checkpoint, note: str | None
             raise UserError(f"{target.method} is a control and no baseline", where=target.path)
         if target.status != FINISHED:
             raise UserError(f"this run is {target.status}, not finished", where=target.path, try_this="ragmeter resume")
-    before = blessing(store, name)
+    before = tag_named(store, name)
     run, checkpoint = (target.run, None) if isinstance(target, RunRow) else (None, target.sha256)
     with store.database.writing() as connection:
         connection.execute("DELETE FROM blessings WHERE name = ?", [name])
@@ -330,32 +330,32 @@ def bless(store: Store, name: str, target: RunRow | Checkpoint, note: str | None
     return before
 
 
-def unbless(store: Store, name: str) -> Blessing:
+def untag(store: Store, name: str) -> Tag:
     """Take a name away; what it pointed to stays.
 
     Raises:
         UserError: There is no such name.
     """
-    before = blessing(store, name)
+    before = tag_named(store, name)
     if before is None:
-        raise unknown_name("blessed name", name, [item.name for item in blessings(store)])
+        raise unknown_name("blessed name", name, [item.name for item in tags(store)])
     with store.database.writing() as connection:
         connection.execute("DELETE FROM blessings WHERE name = ?", [name])
     return before
 
 
-def blessings(store: Store) -> list[Blessing]:
+def tags(store: Store) -> list[Tag]:
     """Blessed names in their order; none where there is no store yet."""
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
         rows = connection.execute("SELECT name, run, checkpoint, note, blessed_at FROM blessings ORDER BY name").fetchall()
-    return [Blessing(*row) for row in rows]
+    return [Tag(*row) for row in rows]
 
 
-def blessing(store: Store, name: str) -> Blessing | None:
+def tag_named(store: Store, name: str) -> Tag | None:
     """What a name is blessed to, None where it is not."""
-    return next((item for item in blessings(store) if item.name == name), None)
+    return next((item for item in tags(store) if item.name == name), None)
 
 
 # -- what an argument means ----------------------------------------------------------------------------------------
@@ -370,9 +370,9 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
     Raises:
         UserError: Nothing, or more than one thing, is meant; a blessed name points to what is gone.
     """
-    name = blessing(store, text)
+    name = tag_named(store, text)
     if name is not None:
-        return _blessed(store, name)
+        return _tagged(store, name)
     results = matching(store, text)
     try:
         run = queries.find_run(store, text)
@@ -380,7 +380,7 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
         if not error.what.startswith("unknown "):
             raise
         if not results:
-            named = [*(item.name for item in blessings(store)), *(checkpoint.name for checkpoint in checkpoints(store))]
+            named = [*(item.name for item in tags(store)), *(checkpoint.name for checkpoint in checkpoints(store))]
             noun, every = "run, checkpoint or blessed name", queries.runs(store)
             raise queries.unknown_run(store, noun, text, _names(store, text), every, named) from None
         if len(results) > 1:
@@ -397,9 +397,9 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
     Raises:
         UserError: None, or more than one, is meant; or the name is blessed to a run.
     """
-    name = blessing(store, text)
+    name = tag_named(store, text)
     if name is not None:
-        target = _blessed(store, name)
+        target = _tagged(store, name)
         if isinstance(target, Checkpoint):
             return target
         raise UserError(f"{text!r} is the blessed name of a run, not of a checkpoint", try_this=f"ragmeter results show {text}")
@@ -456,7 +456,7 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
     return made[0]
 
 
-def _blessed(store: Store, name: Blessing) -> RunRow | Checkpoint:
+def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
     if name.checkpoint is not None:
         results = [checkpoint for checkpoint in checkpoints(store) if checkpoint.sha256 == name.checkpoint]
         if results:
@@ -482,7 +482,7 @@ def _names(store: Store, text: str) -> list[str]:
     hashes = [*(run.run for run in runs), *(item.sha256 for item in trained)]
     if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
         return hashes
-    return [*(item.name for item in blessings(store)), *(run.path for run in runs), *(item.name for item in trained)]
+    return [*(item.name for item in tags(store)), *(run.path for run in runs), *(item.name for item in trained)]
 
 
 def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint]) -> UserError:
@@ -545,7 +545,7 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     results = [
         f"{reference} was trained on" + (f" by {who}" if who else "")
         for reference, who in trained_on(run, cards, known).items()
-        if covers_run(reference, run.told.same_questions, run.told.base != run.dataset)
+        if covers_run(reference, run.styled.same_questions, run.styled.base != run.dataset)
     ]
     if results:
         return results

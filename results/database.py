@@ -166,7 +166,7 @@ class _Shared:
         self._writer_waits = False
         self._spoilt = False
         self._file: tuple[int, int] | None = None
-        self._asked: int | None = None
+        self._request: int | None = None
         self._since = self._left = 0.0
         self._ending = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -320,7 +320,7 @@ class _Shared:
             with suppress(OSError):
                 self._wanted.touch()
             time.sleep(random.uniform(0.002, 0.02))
-        self._file, self._asked, self._spoilt = self._identity(), self._last_asked(), False
+        self._file, self._request, self._spoilt = self._identity(), self._last_request(), False
         self._since = self._left = time.monotonic()
         self._watcher = threading.Thread(target=self._watch, args=(self._held,), name="store", daemon=True)
         try:
@@ -365,7 +365,7 @@ class _Shared:
         """Whether the file is to be closed as soon as no thread uses it."""
         if self._spoilt or self._identity() != self._file:
             return True
-        return time.monotonic() - self._since > TENURE_S and self._last_asked() != self._asked
+        return time.monotonic() - self._since > TENURE_S and self._last_request() != self._request
 
     def _identity(self) -> tuple[int, int] | None:
         """Which file this is: another one may have been put in its place, by a restored backup for instance."""
@@ -374,7 +374,7 @@ class _Shared:
             return result.st_dev, result.st_ino
         return None
 
-    def _last_asked(self) -> int | None:
+    def _last_request(self) -> int | None:
         """When somebody who waits last said so."""
         with suppress(OSError):
             return os.stat(self._wanted).st_mtime_ns
@@ -384,7 +384,7 @@ class _Shared:
         """Close the file in time, from a thread of its own."""
         while not self._ending.wait(LOOK_S) and self._held is held:
             unused = time.monotonic() - self._left
-            if not self._users and (unused > IDLE_S or self._due() or (unused > LOOK_S and self._last_asked() != self._asked)):
+            if not self._users and (unused > IDLE_S or self._due() or (unused > LOOK_S and self._last_request() != self._request)):
                 with self._turn:
                     if self._held is held and not self._users:
                         self._close()

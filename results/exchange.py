@@ -27,7 +27,7 @@ from results.invariants import check_run
 from results.judgments import with_present
 from results.queries import RunRow
 from results.store import AGGREGATED, BETWEEN_RUNS, BY_RUN, FINISHED, Store
-from results.variants import told_by_name
+from results.variants import style_of_name
 
 MANIFEST = "ragmeter.json"
 FORMAT = 1
@@ -41,7 +41,7 @@ _SHARED = {
     "metrics": ("id",),
     "indexing": ("run", "artifact"),
     "checkpoints": ("sha256",),
-    "blessings": ("name",),
+    "tags": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),
     "judges": ("judge",),
     "battle_calls": _BATTLE,
@@ -211,7 +211,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
     if "base" not in _columns(connection, source["runs"]):
         # Of a ragmeter whose rows did not say yet what they ask.
         names = [name for (name,) in connection.execute(f"SELECT DISTINCT dataset FROM {source['runs']}").fetchall()]
-        columns = [told_by_name(name).row() for name in names]
+        columns = [style_of_name(name).row() for name in names]
         connection.register("told", pa.table({"dataset": names, **{key: [row[key] for row in columns] for key in columns[0]}}))
         source["runs"] = f"(SELECT * FROM {source['runs']} JOIN told USING (dataset))"
     fresh = f"FROM {source['runs']} there ANTI JOIN runs USING (run)"
@@ -311,8 +311,8 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
         runs: Those to choose from.
     """
     with store.database.reading() as connection:
-        blessed = {row[0] for row in connection.execute("SELECT run FROM blessings WHERE run IS NOT NULL").fetchall()}
-    return [run for run in runs if run.experiment == "-" and run.origin == "run" and run.run not in blessed]
+        tagged = {row[0] for row in connection.execute("SELECT run FROM blessings WHERE run IS NOT NULL").fetchall()}
+    return [run for run in runs if run.experiment == "-" and run.origin == "run" and run.run not in tagged]
 
 
 def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Pruned:

@@ -148,8 +148,8 @@ def put_battles(
     }
     rows = [
         (question, call, response)
-        for question, made, all_said in zip(questions, calls, verdicts, strict=True)
-        for call, response in zip(made, all_said, strict=True)
+        for question, made, all_responses in zip(questions, calls, verdicts, strict=True)
+        for call, response in zip(made, all_responses, strict=True)
     ]
     battles = [
         (
@@ -419,7 +419,7 @@ class Verdict:
     part: str
     repetition: int
     call: str | None
-    said: Mapping[str, Any] = field(default_factory=dict)
+    response: Mapping[str, Any] = field(default_factory=dict)
     unscored: str | None = None
     model: str = ""
     prompt_tokens: int = 0

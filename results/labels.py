@@ -265,7 +265,7 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
         connection.register("items", pa.table({**kinds, "place": range(len(rows))}))
         present = [row[0] for row in connection.execute(f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]
         # An item of an earlier export does not say what was read: it was what the run says.
-        labeled = [row[4] or now_said for row, now_said in zip(rows, present, strict=True)]
+        labeled = [row[4] or now_reported for row, now_reported in zip(rows, present, strict=True)]
         for (question, item, other, criterion, *_), read in zip(rows, labeled, strict=True):
             gone = connection.execute(
                 """DELETE FROM annotations WHERE question = ? AND one = ? AND other IS NOT DISTINCT FROM ?

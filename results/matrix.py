@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 
 from results.checkpoints import Cards, Checkpoints
-from results.contestants import COSTS, Contestant, Figures, contaminated_by, why_not_ranked
 from results.queries import NOT_STATED, OURS, Cost, RunRow
 from results.statistics.closed_form import Band, Moments, bands, holm_array
 from results.statistics.intervals import benjamini_hochberg
+from results.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
 
 Correction = Literal["column", "all", "fdr"]
 """Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""
@@ -116,7 +116,7 @@ class Matrix:
     """
 
     columns: tuple[Column, ...]
-    rows: tuple[Contestant, ...]
+    rows: tuple[System, ...]
     cells: Mapping[tuple[str, str], Cell]
     costs: Mapping[str, Cost] = field(default_factory=dict)
     reference: str | None = None
@@ -127,7 +127,7 @@ class Matrix:
     _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def line(self, row: Contestant) -> list[Cell | None]:
+    def line(self, row: System) -> list[Cell | None]:
         """A row's cells in the order of the columns."""
         return [self.cells.get((row.key, column.key)) for column in self.columns]
 
@@ -147,19 +147,19 @@ class Matrix:
                 results[column.key] = cell.apart
         return results
 
-    def mean(self, row: Contestant) -> Mean | None:
+    def mean(self, row: System) -> Mean | None:
         """Over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
         if row.key not in self._means:
             self._means[row.key] = self._mean(row)
         return self._means[row.key]
 
-    def cost(self, row: Contestant) -> Cost | None:
+    def cost(self, row: System) -> Cost | None:
         """Means over the row's columns of what a question takes, and what all of them cost together."""
         if row.key not in self._spent:
             self._spent[row.key] = self._cost(row)
         return self._spent[row.key]
 
-    def _mean(self, row: Contestant) -> Mean | None:
+    def _mean(self, row: System) -> Mean | None:
         line = self.line(row)
         if len(line) < 2 or len({_kind(column) for column in self.columns}) > 1:
             return None
@@ -173,14 +173,14 @@ class Matrix:
         value = float(np.mean([cell.value for cell in results]))
         return Mean(value, math.hypot(*together.values()) / len(results))
 
-    def _cost(self, row: Contestant) -> Cost | None:
+    def _cost(self, row: System) -> Cost | None:
         spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]
         if not spent:
             return None
         means = {name: float(np.mean([getattr(item, name) for item in spent])) for name in Cost.__slots__}
         return Cost(**means | {"cost_usd": sum(item.cost_usd for item in spent)})
 
-    def _runs(self, row: Contestant) -> list[RunRow]:
+    def _runs(self, row: System) -> list[RunRow]:
         return [row.runs[column.key] for column in self.columns if column.key in row.runs]
 
 
@@ -195,7 +195,7 @@ Key = tuple[str, str]
 
 def ranked_cells(
     columns: Sequence[Column],
-    rows: Sequence[Contestant],
+    rows: Sequence[System],
     results: Mapping[str, Figures],
     *,
     cards: Cards,
@@ -224,7 +224,7 @@ def ranked_cells(
         able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
-            placed = bands(figures.pairs, places=positions, higher_is_better=column.higher_is_better)
+            placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better)
             for key, band in zip(able, placed, strict=True):
                 cells[key] = replace(cells[key], band=band)
     return cells
@@ -232,7 +232,7 @@ def ranked_cells(
 
 def matrix(
     columns: Sequence[Column],
-    rows: Sequence[Contestant],
+    rows: Sequence[System],
     results: Mapping[str, Figures],
     cells: Mapping[Key, Cell],
     *,
@@ -271,7 +271,7 @@ def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str,
     """Which columns share questions, directly or by way of others: a number for each such group."""
     groups: list[tuple[set[str], list[str]]] = []
     for column in columns:
-        query, keys = set(results[column.key].asked) if column.key in results else set(), [column.key]
+        query, keys = set(results[column.key].requested) if column.key in results else set(), [column.key]
         apart = []
         for ids, members in groups:
             if ids.isdisjoint(query):
@@ -283,7 +283,7 @@ def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str,
     return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
 
 
-def _able(cells: Mapping[Key, Cell], row: Contestant, column: Column) -> bool:
+def _able(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
     """Whether a row has a value in a column that may be compared."""
     cell = cells.get((row.key, column.key))
     return cell is not None and not cell.apart

@@ -25,7 +25,7 @@ from benchmarks.styles.rules import FORMAL
 from results import tables
 from results.board import Board
 from results.statistics.core import Estimate
-from results.variants import asked_of, variant_of
+from results.variants import questions_of, variant_of
 
 COLUMNS = ("paper", "table", "method", "id", "dataset", "setting", "metric", "value", "unit", "note")
 OPTIONAL = frozenset({"id", "setting", "note"})
@@ -113,7 +113,7 @@ class Figure:
         return _conditions_of(self.setting)
 
     @property
-    def slip(self) -> str | None:
+    def misprint(self) -> str | None:
         """What is wrong in the paper about this figure, where we know of something."""
         return self.note.partition("slip: ")[2] or None
 
@@ -419,7 +419,7 @@ def beside(
     description = method if isinstance(method, Mapping) else None
     if description is not None and "method" not in description:
         return []  # a submission's: its parts are not ours, so no figure is about it
-    reference = asked_of(dataset)
+    reference = questions_of(dataset)
     about = _about(reference.name, _bare(metric))
     if not about:
         return []
@@ -447,7 +447,7 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
         setting: Retrieval setting of ours.
         metric: Metric id of ours.
     """
-    reference, name = asked_of(dataset), Setting.parse(setting).name
+    reference, name = questions_of(dataset), Setting.parse(setting).name
     results: dict[tuple[str, ...], Figure] = {}
     for figure in figures():
         there = DataReference.parse(figure.dataset)

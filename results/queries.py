@@ -23,7 +23,7 @@ from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.schema import SENTENCE_MARK, Passage
 from results.redaction import shareable, without_secrets
 from results.store import RUNNING, Store
-from results.variants import Told
+from results.variants import StyledRun
 
 # -- Runs that are being written at this moment, read with no more than counts --
 
@@ -67,12 +67,12 @@ class Running:
     done: int
     failed: int
     started_at: datetime
-    begun_at: datetime
+    resumed_at: datetime
 
     @property
     def resumed(self) -> bool:
         """Whether an earlier execution answered a part, so that `done` says nothing of the present one's pace."""
-        return self.begun_at - self.started_at > _SAME_MOMENT
+        return self.resumed_at - self.started_at > _SAME_MOMENT
 
 
 def running(store: Store) -> list[Running]:
@@ -159,7 +159,7 @@ class RunRow:
     environment: dict[str, Any]
     card: dict[str, Any] | None
     metrics: tuple[str, ...] | None
-    told: Told
+    styled: StyledRun
 
     @property
     def path(self) -> str:
@@ -285,14 +285,14 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             *texts,
             _told(card) if card else None,
             None if metrics is None else tuple(metrics),
-            _asked(base, split, style, tuple(same)),
+            _request(base, split, style, tuple(same)),
         ]
     )
     # Services repeat keys in what they say of errors.
     return replace(result, error=without_secrets(result.error)) if result.error else result
 
 
-_asked = lru_cache(maxsize=4096)(Told.of_row)
+_request = lru_cache(maxsize=4096)(StyledRun.of_row)
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import SENTENCE_MARK, Passage, Question
-from benchmarks.text import answer_places, is_abstention, normalize
+from benchmarks.text import answer_positions, is_abstention, normalize
 from judges.judge import Item
 from methods.api import Prediction
 from results import queries
@@ -38,7 +38,7 @@ def sought(golds: Iterable[str]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=512)
-def places(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """Where a text holds one of these answers, by the rule of the metric has_answer; kept, because methods return the
     same passages.
 
@@ -46,7 +46,7 @@ def places(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
         text: What is looked through, all of it.
         golds: As `sought` gives them.
     """
-    return tuple(answer_places(text, golds))
+    return tuple(answer_positions(text, golds))
 
 
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:

@@ -41,7 +41,7 @@ _FORMS = r"""
     | (?:(?<=https://)|(?<=http://))[^\s/@:"'?#]{1,200}(?=@)    # token@host; over ssh it is a user's name
 """
 # What stands behind a name. Only the value goes; in running text a name alone says nothing ("the API key: see below").
-_SAID = r"""
+_STATED = r"""
     (?P<kept>
         [?&;][A-Za-z0-9_.-]{0,40}(?i:key|token|secret|passw(?:or)?d|pwd|signature|sig|credential|auth)=
         (?=[^&;\#\s"'<>)\]}\\]{6})
@@ -58,9 +58,9 @@ _SAID = r"""
 _FIELD = re.compile(_NAMES, re.IGNORECASE | re.VERBOSE)
 _NO_FIELD = re.compile(_HARMLESS, re.IGNORECASE | re.VERBOSE)
 _FORM = re.compile(_FORMS, re.VERBOSE)
-_BEHIND = re.compile(_SAID, re.VERBOSE)
+_BEHIND = re.compile(_STATED, re.VERBOSE)
 # An escaped ASCII character can hide a name or a form from a look at the text.
-_SUSPECT = re.compile(rf'(?i:"(?:{_NAMES})"\s*:)|\\u00[2-7]|{_FORMS}|{_SAID}', re.VERBOSE)
+_SUSPECT = re.compile(rf'(?i:"(?:{_NAMES})"\s*:)|\\u00[2-7]|{_FORMS}|{_STATED}', re.VERBOSE)
 _VARIABLE = re.compile(r".*(?:TOKEN|KEY|SECRET|CREDENTIAL|COOKIE|PASSWORD|PASSWD|PASS)S?(?:_.*)?|(?:.*_)?(?:PASS.*|(?:AUTH|PWD)(?:_.*)?)")
 _NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
 """A working directory; the path of what the server itself must read."""
@@ -117,18 +117,18 @@ def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> 
     """
     for part in reversed(path):
         value = {str(part): value}
-    value = _unsaid(redacted(value))
+    value = _redacted(redacted(value))
     for part in path:
         value = value[str(part)] if isinstance(value, Mapping) else value
     text = HIDDEN if value == HIDDEN else without_secrets(repr(value))
     return text if len(text) <= longest else text[: longest - 3] + "…"
 
 
-def _unsaid(value: Any) -> Any:
+def _redacted(value: Any) -> Any:
     """A value without what stands where keys are put by mistake: for variables' names, and in addresses."""
     if isinstance(value, Mapping):
-        return {name: HIDDEN if _may_be_key(name, inner) else _unsaid(inner) for name, inner in value.items()}
-    return [_unsaid(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {name: HIDDEN if _may_be_key(name, inner) else _redacted(inner) for name, inner in value.items()}
+    return [_redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _may_be_key(name: Any, value: Any) -> bool:

@@ -24,7 +24,7 @@ from benchmarks.styles.mix import STYLED
 from judges.metric import Metric, Scores
 from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
 from results.database import Database, now
-from results.variants import told_by_name
+from results.variants import style_of_name
 
 # -- Rows on their way into the store: Python values and arrays to Arrow, Arrow to DuckDB --
 
@@ -330,7 +330,7 @@ class Store:
                 "origin": run.origin,
                 "card": None if run.card is None else json.dumps(run.card),
                 "environment": environment,
-                **told_by_name(run.dataset).row(),
+                **style_of_name(run.dataset).row(),
             }
             connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
 

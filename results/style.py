@@ -24,13 +24,13 @@ from results import queries
 from results.board import folded_columns, folded_runs, is_called
 from results.queries import Columns, RunRow
 from results.statistics.core import Difference, Estimate
-from results.statistics.intervals import StyleDrop, difference, differences, estimates, holm, style_robustness
+from results.statistics.intervals import StyleGap, difference, differences, estimates, holm, style_robustness
 from results.store import Store
 from results.tables import plain
-from results.variants import Told
+from results.variants import StyledRun
 
 if TYPE_CHECKING:
-    from methods.sark.reranker import Sensitivity, ToldTwice
+    from methods.sark.reranker import InBothStyles, Sensitivity
 
 # -- Runs of an experiment by how the passages of their benchmark were told, and what survived it --
 
@@ -46,7 +46,7 @@ class Side:
         runs: In the experiment's order.
     """
 
-    told: Told
+    styled: StyledRun
     setting: str
     seed: int
     fingerprint: str
@@ -60,7 +60,7 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
         results.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
     bases: dict[str, list[Side]] = {}
     for (dataset, setting, seed), members in results.items():
-        how = members[0].told
+        how = members[0].styled
         bases.setdefault(how.base, []).append(Side(how, setting, seed, dataset, tuple(members)))
     return bases
 
@@ -121,7 +121,7 @@ class CurveTable:
     title: str
     metric: str
     scale: float
-    places: tuple[float, ...]
+    positions: tuple[float, ...]
     curves: tuple[Curve, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence
             if over_seeds:
                 columns, _ = folded_columns(columns, rows, metrics)
                 rows = folded_runs(rows)
-            for title in _mixes(side, styled) if over == "formal" else [_titled(side, side.told.name)]:
+            for title in _mixes(side, styled) if over == "formal" else [_titled(side, side.styled.name)]:
                 point = _by_share if over == "formal" else _by_depth
                 results.setdefault(title, []).extend(filter(None, (point(run, side, columns) for run in rows)))
     return results
@@ -203,19 +203,19 @@ def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence
 
 def _titled(side: Side, *parts: str) -> str:
     seed = [f"seed {side.seed}"] if side.seed else []
-    return ", ".join([side.told.base, *filter(None, parts), f"setting {side.setting}", *seed])
+    return ", ".join([side.styled.base, *filter(None, parts), f"setting {side.setting}", *seed])
 
 
 def _mixes(side: Side, styled: Sequence[Side]) -> list[str]:
     """The curves over shares on which a side is a point: formal candidates alone end that of every style."""
-    if side.told.shares:
-        return [_titled(side, side.told.style, side.told.drawn)] if side.told.style else []
-    others = (item.told for item in styled if (item.setting, item.seed) == (side.setting, side.seed) and item.told.style)
+    if side.styled.shares:
+        return [_titled(side, side.styled.style, side.styled.drawn)] if side.styled.style else []
+    others = (item.styled for item in styled if (item.setting, item.seed) == (side.setting, side.seed) and item.styled.style)
     return list(dict.fromkeys(_titled(side, str(other.style), other.drawn) for other in others))
 
 
 def _by_share(run: RunRow, side: Side, columns: Columns) -> _Point:
-    return _Point((run.method,), run.method, side.told.formal, run, columns)
+    return _Point((run.method,), run.method, side.styled.formal, run, columns)
 
 
 def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
@@ -253,7 +253,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class Gap:
     """What one telling costs one method.
 
     Attributes:
@@ -269,9 +269,9 @@ class Drop:
         beyond_p: Its p-value, Holm-corrected over the methods that are held against the reference in this telling.
     """
 
-    told: Told
+    styled: StyledRun
     value: Estimate
-    found: StyleDrop
+    result: StyleGap
     relative: float
     content_known: bool
     answers_kept: Estimate
@@ -280,16 +280,16 @@ class Drop:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; the parts are None where they could not be told apart."""
-        result = self.found
+        result = self.result
         parts: dict[str, Estimate | Difference]
         parts = {"answers_kept": self.answers_kept, "content_lost": result.content_lost, "from_content": result.from_content}
-        parts |= {"from_style": result.from_style, "drop_where_survived": result.drop_where_survived}
+        parts |= {"from_style": result.from_style, "gap_where_survived": result.gap_where_survived}
         return {
-            "style": self.told.name,
-            "formal_share": self.told.formal,
-            "drawn": self.told.drawn,
+            "style": self.styled.name,
+            "formal_share": self.styled.formal,
+            "drawn": self.styled.drawn,
             "value": asdict(self.value),
-            "drop": asdict(result.drop) | {"p_holm": result.p_holm},
+            "drop": asdict(result.gap) | {"p_holm": result.p_holm},
             "relative_drop": self.relative,
             "beyond_reference": None if self.beyond is None else asdict(self.beyond) | {"p_holm": self.beyond_p},
             **{name: asdict(part) if self.content_known else None for name, part in parts.items()},
@@ -297,17 +297,17 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class MethodDrops:
+class MethodGaps:
     """One method on one metric: its value on formal candidates and what each other telling costs."""
 
     method: str
     kind: str
     formal: Estimate
-    drops: tuple[Drop, ...]
+    gaps: tuple[Gap, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DropTable:
+class GapTable:
     """All methods over one base on one metric.
 
     Attributes:
@@ -324,7 +324,7 @@ class DropTable:
     seed: int
     metric: str
     scale: float
-    rows: tuple[MethodDrops, ...]
+    rows: tuple[MethodGaps, ...]
     reference: str | None = None
 
     @property
@@ -332,15 +332,15 @@ class DropTable:
         """Mean drop by telling, over what can be ranked."""
         results: dict[str, list[float]] = {}
         for row in self.rows:
-            for drop in row.drops:
-                if row.kind != "control" and not math.isnan(drop.found.drop.value):
-                    results.setdefault(drop.told.name, []).append(drop.found.drop.value)
+            for gap in row.gaps:
+                if row.kind != "control" and not math.isnan(gap.result.gap.value):
+                    results.setdefault(gap.styled.name, []).append(gap.result.gap.value)
         return {name: float(np.mean(values)) for name, values in results.items()}
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
         methods = [
-            {"method": row.method, "kind": row.kind, "formal": asdict(row.formal), "styles": [drop.to_json() for drop in row.drops]}
+            {"method": row.method, "kind": row.kind, "formal": asdict(row.formal), "styles": [gap.to_json() for gap in row.gaps]}
             for row in self.rows
         ]
         shared = {name: getattr(self, name) for name in ("base", "setting", "seed", "metric", "reference")}
@@ -351,7 +351,7 @@ class NotStyled(UserError):
     """No dataset of an experiment is asked about both formally and in another style."""
 
 
-def style_drops(
+def style_gaps(
     store: Store,
     experiment: str,
     metrics: Sequence[str] | None = None,
@@ -359,7 +359,7 @@ def style_drops(
     styles: Sequence[str] | None = None,
     over_seeds: bool = False,
     reference: str | None = None,
-) -> list[DropTable]:
+) -> list[GapTable]:
     """The drops of an experiment's methods, a table for each base and metric.
 
     Args:
@@ -379,13 +379,13 @@ def style_drops(
     known = queries.definitions(store)
     tables = []
     for base, styled in sides(runs).items():
-        for formal in (side for side in styled if not side.told.shares):
+        for formal in (side for side in styled if not side.styled.shares):
             others = [
                 side
                 for side in styled
-                if side.told.shares
+                if side.styled.shares
                 and (side.setting, side.seed) == (formal.setting, formal.seed)
-                and (styles is None or {style for style, _ in side.told.shares} & set(styles))
+                and (styles is None or {style for style, _ in side.styled.shares} & set(styles))
             ]
             if others:
                 work = _Scored(store, formal, others, shown, over_seeds)
@@ -393,7 +393,7 @@ def style_drops(
                     if rows := work.rows(metric):
                         rows, named = work.held_against(rows, against, metric)
                         scale = queries.scale_of(metric, known)
-                        tables.append(DropTable(base, formal.setting, formal.seed, metric, scale, rows, named))
+                        tables.append(GapTable(base, formal.setting, formal.seed, metric, scale, rows, named))
     if not tables:
         raise NotStyled(
             f"the experiment {experiment!r} asks about no dataset both formally and in another style",
@@ -440,7 +440,7 @@ class _Scored:
         alive = np.array([item is None or not item.lost for item in left], dtype=bool)
         self._alive[side] = None if results is None else alive
 
-    def rows(self, metric: str) -> tuple[MethodDrops, ...]:
+    def rows(self, metric: str) -> tuple[MethodGaps, ...]:
         """The methods that were scored formally and otherwise."""
         results = []
         for run in self._runs[self._formal.fingerprint]:
@@ -451,25 +451,25 @@ class _Scored:
                 results.append(self._row(run, formal, there))
         return tuple(results)
 
-    def held_against(self, rows: tuple[MethodDrops, ...], reference: str | None, metric: str) -> tuple[tuple[MethodDrops, ...], str | None]:
+    def held_against(self, rows: tuple[MethodGaps, ...], reference: str | None, metric: str) -> tuple[tuple[MethodGaps, ...], str | None]:
         """Rows with how much larger each drop is than the reference's, and the reference's name among them."""
         runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
         named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
         if named is None:
             return rows, None
-        results = {row.method: list(row.drops) for row in rows}
+        results = {row.method: list(row.gaps) for row in rows}
         for side in self._others:
             theirs = self._delta(runs[named], side, metric)
             held: list[tuple[str, int, Difference]] = []
             for row in rows:
                 own = None if row.method == named else self._delta(runs[row.method], side, metric)
-                position = next((n for n, drop in enumerate(row.drops) if drop.told == side.told), None)
+                position = next((n for n, gap in enumerate(row.gaps) if gap.styled == side.styled), None)
                 if own is not None and theirs is not None and position is not None:
                     held.append((row.method, position, difference(own, theirs, clusters=self._clusters)))
             corrected = holm([item.p if item.n else math.nan for _, _, item in held])
             for (method, position, item), p in zip(held, corrected, strict=True):
                 results[method][position] = replace(results[method][position], beyond=item, beyond_p=p)
-        return tuple(replace(row, drops=tuple(results[row.method])) for row in rows), named
+        return tuple(replace(row, gaps=tuple(results[row.method])) for row in rows), named
 
     def _delta(self, run: RunRow, side: Side, metric: str) -> Floats | None:
         """What a telling costs a method, question by question."""
@@ -484,7 +484,7 @@ class _Scored:
         values = None if same is None else columns.values.get((same.run, metric))
         return None if values is None else aligned(columns.questions, values, self._ids)
 
-    def _row(self, run: RunRow, formal: Floats, styled: Mapping[str, Floats]) -> MethodDrops:
+    def _row(self, run: RunRow, formal: Floats, styled: Mapping[str, Floats]) -> MethodGaps:
         known = {name: self._alive[name] for name in styled}
         everyone = np.ones(len(formal), dtype=bool)
         alive = {name: everyone if item is None else item for name, item in known.items()}
@@ -493,15 +493,15 @@ class _Scored:
         kept = np.stack([np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in styled.items()])
         result = estimates(np.concatenate([formal[None, :], shared, kept]), clusters=self._clusters)
         values, shares = result[1 : 1 + len(styled)], result[1 + len(styled) :]
-        drops = []
-        told_here = (other for other in self._others if other.fingerprint in styled)
-        for side, value, share in zip(told_here, values, shares, strict=True):
+        gaps = []
+        shown = (other for other in self._others if other.fingerprint in styled)
+        for side, value, share in zip(shown, values, shares, strict=True):
             name = side.fingerprint
-            drop = robust.drops[name].drop.value
-            before = value.value + drop
-            relative = drop / before if before else float("nan")
-            drops.append(Drop(side.told, value, robust.drops[name], relative, known[name] is not None, share))
-        return MethodDrops(run.method, run.kind, result[0], tuple(drops))
+            gap = robust.gaps[name].gap.value
+            before = value.value + gap
+            relative = gap / before if before else float("nan")
+            gaps.append(Gap(side.styled, value, robust.gaps[name], relative, known[name] is not None, share))
+        return MethodGaps(run.method, run.kind, result[0], tuple(gaps))
 
 
 # -- How far rerankers are moved by style --
@@ -511,7 +511,7 @@ MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
 """What is measured, as `methods.sark.reranker.Sensitivity` names it."""
 
 
-def sensitivity_estimates(result: Sensitivity, questions: Sequence[ToldTwice]) -> dict[str, Estimate]:
+def sensitivity_estimates(result: Sensitivity, questions: Sequence[InBothStyles]) -> dict[str, Estimate]:
     """By measure, the mean over questions.
 
     Args:

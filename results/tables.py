@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from results.board import Board, Cell, Row
-from results.contestants import CONTAMINATED
+from results.systems import CONTAMINATED
 
 FORMATS = ("csv", "markdown", "latex")
 

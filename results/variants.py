@@ -24,7 +24,7 @@ _DRAWN = ("by", "seed", "draw")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StyledRun:
     """What a run's row says of its benchmark: whose questions it asks, and how their candidates are told.
 
     Attributes:
@@ -64,30 +64,30 @@ class Told:
         return {"base": self.base, "split": self.split, "style": style, "same_questions": list(self.same_questions)}
 
     @classmethod
-    def of_row(cls, base: str, split: str | None, style: str, same_questions: Iterable[str]) -> Told:
+    def of_row(cls, base: str, split: str | None, style: str, same_questions: Iterable[str]) -> StyledRun:
         """From those columns."""
         kept = json.loads(style)
         return cls(base, tuple(kept["shares"].items()), kept["drawn"], split, tuple(same_questions))
 
 
-def told_by_name(dataset: str) -> Told:
+def style_of_name(dataset: str) -> StyledRun:
     """What is recorded of a dataset of this name when a run over it is; one that is no mix is formal.
 
     Source: `benchmarks.styles.mix`, which names its benchmarks
     `styled:SPLIT(BASE,STYLE=SHARE,…,by=…,seed=…)`.
     """
     try:
-        query = asked_of(dataset)
+        query = questions_of(dataset)
         base, *parts = variant_of(dataset) or [""]
     except UserError:
-        return Told(dataset)  # of a program of the user's own
+        return StyledRun(dataset)  # of a program of the user's own
     same = (str(query), *sorted(held(query) - {str(query)}))
     if not base:
-        return Told(dataset, split=query.split, same_questions=same)
+        return StyledRun(dataset, split=query.split, same_questions=same)
     keys = [part.partition("=") for part in parts]
     shares = tuple((key, float(value)) for key, _, value in keys if key not in (*_DRAWN, FORMAL))
     drawn = ",".join(f"{key}={value}" for key, _, value in keys if key in _DRAWN and shares)
-    return Told(f"{base}:{query.split}", shares, drawn, query.split, same)
+    return StyledRun(f"{base}:{query.split}", shares, drawn, query.split, same)
 
 
 def variant_of(dataset: str) -> list[str]:
@@ -100,7 +100,7 @@ def variant_of(dataset: str) -> list[str]:
     return variant.removesuffix(")").split(",") if variant and DataReference.parse(name).name == STYLED else []
 
 
-def asked_of(dataset: str) -> DataReference:
+def questions_of(dataset: str) -> DataReference:
     """The dataset whose questions a benchmark asks, by the name that the papers use.
 
     Args:
@@ -124,7 +124,7 @@ def covers(reference: str, dataset: str) -> bool:
         dataset: What is evaluated, likewise.
     """
     try:
-        if _holds(asked_of(reference), asked_of(dataset)):
+        if _holds(questions_of(reference), questions_of(dataset)):
             return True
         # A reference to mixed styles that does not say of what may be to those that are asked.
         return not variant_of(reference) and _holds(DataReference.of_name(reference), DataReference.of_name(dataset))
@@ -143,7 +143,7 @@ def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> 
     """
     try:
         query = DataReference.parse(same_questions[0])
-        if _holds(asked_of(reference), query, frozenset(same_questions)):
+        if _holds(questions_of(reference), query, frozenset(same_questions)):
             return True
         # A reference to mixed styles that does not say of what may be to those that are asked.
         return mixed and not variant_of(reference) and _holds(DataReference.of_name(reference), replace(query, name=STYLED, subset=None))

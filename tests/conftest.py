@@ -24,7 +24,7 @@ import typer.main
 from hypothesis import settings
 
 from benchmarks.worlds import dataset
-from benchmarks.worlds.text import Library, Telling, articles
+from benchmarks.worlds.text import Library, Rendering, articles
 from benchmarks.worlds.world import World, WorldConfig, generate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -161,7 +161,7 @@ def _worlds_made_once() -> Iterator[None]:
     """Equal options give the world that was made of them before; the tests of how worlds are loaded override this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "generate", _generated)
-        patch.setattr(dataset, "articles", lambda world, telling: _told(world.seed, world.config, telling))
+        patch.setattr(dataset, "articles", lambda world, rendering: _told(world.seed, world.config, rendering))
         yield
 
 
@@ -171,8 +171,8 @@ def _generated(seed: int, config: WorldConfig) -> World:
 
 
 @lru_cache(maxsize=32)
-def _told(seed: int, config: WorldConfig, telling: Telling) -> Library:
-    return articles(_generated(seed, config), telling)
+def _told(seed: int, config: WorldConfig, rendering: Rendering) -> Library:
+    return articles(_generated(seed, config), rendering)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -233,7 +233,7 @@ def first_error(error: ValidationError) -> Any:
     return min(result, key=lambda item: item["type"] != "extra_forbidden")
 
 
-def told_of(error: ValidationError) -> tuple[str, str]:
+def described(error: ValidationError) -> tuple[str, str]:
     """Where in the document the error to tell of is (`method.name`; empty: all of it), and what is wrong there."""
     first = first_error(error)
     return ".".join(map(str, first["loc"])), in_words(first)

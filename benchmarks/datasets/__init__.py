@@ -19,10 +19,10 @@ class QuestionIds:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._only = str(paths[0]) if len(paths) == 1 else ""
-        self._places: dict[str, str] = {}
+        self._positions: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def add(self, identifier: str, record: Record) -> None:
         """Note the id of a record's question.
@@ -30,14 +30,14 @@ class QuestionIds:
         Raises:
             UserError: It was there already.
         """
-        position = record.place if self._only else record.where
-        if identifier in self._places:
+        position = record.position if self._only else record.where
+        if identifier in self._positions:
             raise UserError(
                 f"question id {identifier!r} occurs twice",
-                where=(f"{self._only}, " if self._only else "") + f"{self._places[identifier]} and {position}",
+                where=(f"{self._only}, " if self._only else "") + f"{self._positions[identifier]} and {position}",
                 try_this="remove one of the records: scores are kept per question id",
             )
-        self._places[identifier] = position
+        self._positions[identifier] = position
 
 
 def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def stream_rows(
 
 def _ordinal(record: Record) -> int:
     """The number that ends `line 3` or `line 1, record 3`; it does not change when others are skipped."""
-    return int(record.place.rpartition(" ")[2])
+    return int(record.position.rpartition(" ")[2])
 
 
 def documents(record: Record, *names: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.graph_qa import NSM, ROG, Asked, GraphConfig, Layout, Source, answered, assemble, topics_by_id, topics_once
+from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, Layout, Row, Source, answered, assemble, topics_by_id, topics_once
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record
@@ -77,7 +77,7 @@ def load(reference: DataReference, config: GraphConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, SOURCE)
 
 
-def official(record: Record) -> Asked:
+def official(record: Record) -> Row:
     """Read an official record: `ID, question, sparql, compositionality_type, answers[{answer, aliases}]`.
 
     Copies with one string `answer` in place of `answers`, and ToG's with `topic_entity` besides, are read too.
@@ -109,7 +109,7 @@ def official(record: Record) -> Asked:
         topic_entities=topics_once(topics.values(), counts),
         metadata={name: value for name, value in metadata.items() if value},
     )
-    return Asked(question, None, counts, record)
+    return Row(question, None, counts, record)
 
 
 def _answers(record: Record) -> tuple[dict[str, tuple[str, ...]], Counter[str], list[str]]:
@@ -118,7 +118,7 @@ def _answers(record: Record) -> tuple[dict[str, tuple[str, ...]], Counter[str], 
     ids: list[str] = []
     counts: Counter[str] = Counter()
     for i, item in enumerate(record.field("answers", list, [])):
-        part = Record(record.expect(item, f"answers[{i}]", dict), record.path, f"{record.place}, answers[{i}]")
+        part = Record(record.expect(item, f"answers[{i}]", dict), record.path, f"{record.position}, answers[{i}]")
         others = part.texts("aliases", ())
         identifier = part.text("answer_id", "")
         # An entity without a name has null here; what else is known of it then stands for it.

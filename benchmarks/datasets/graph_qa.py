@@ -29,11 +29,11 @@ from benchmarks.schema import Question, Triple
 from benchmarks.sources import BadRecord, Record, find_files, read_records, records, refuse_other_dataset
 
 # -- The layouts that WebQSP and CWQ share: RoG's rows, and NSM's JSON Lines over vocabularies (GNN-RAG has it too) --
-# A layout turns a record into an `Asked`: the question, its graph by names, and what was odd about it.
+# A layout turns a record into an `Row`: the question, its graph by names, and what was odd about it.
 
 
 @dataclass(slots=True)
-class Asked:
+class Row:
     """What one record yields.
 
     Attributes:
@@ -49,7 +49,7 @@ class Asked:
     record: Record
 
 
-Parse = Callable[[Record], Asked]
+Parse = Callable[[Record], Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Layout:
     items: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     has_graphs: bool = False
-    beside: Callable[[Path], Sequence[Path]] = lambda path: ()
+    alongside: Callable[[Path], Sequence[Path]] = lambda path: ()
 
     def fits(self, fields: Mapping[str, Any]) -> bool:
         """Whether a record with these fields is written so."""
@@ -99,7 +99,7 @@ def topics_once(names: Collection[str], counts: Counter[str]) -> tuple[str, ...]
 # --- RoG -----------------------------------------------------------------------------------------------------
 
 
-def rog(record: Record) -> Asked:
+def rog(record: Record) -> Row:
     """Read RoG's row: `id, question, answer[], q_entity[], a_entity[], graph[[h, r, t]]`.
 
     Raises:
@@ -116,7 +116,7 @@ def rog(record: Record) -> Asked:
         topic_entities=topics_once(topics, counts),
         metadata={name: value for name, value in metadata.items() if value},
     )
-    return Asked(question, _named_triples(record, "graph"), counts, record)
+    return Row(question, _named_triples(record, "graph"), counts, record)
 
 
 ROG = Layout("RoG's rows", (frozenset({"q_entity"}), frozenset({"graph"})), lambda path: rog, has_graphs=True)
@@ -158,7 +158,7 @@ class Vocabulary:
     files: tuple[Path, ...]
 
     @classmethod
-    def beside(cls, path: Path) -> Vocabulary:
+    def alongside(cls, path: Path) -> Vocabulary:
         """The vocabularies that lie beside a file, or one folder up.
 
         Raises:
@@ -277,10 +277,10 @@ def _names(path: Path) -> dict[str, str]:
 
 def nsm(path: Path) -> Parse:
     """What reads NSM's records: `id, question, entities, answers[{kb_id, text}], subgraph{tuples, entities}`."""
-    vocabulary = Vocabulary.beside(path)
+    vocabulary = Vocabulary.alongside(path)
     once = Counter(entities_sharing_a_name=vocabulary.homonyms)
 
-    def parse(record: Record) -> Asked:
+    def parse(record: Record) -> Row:
         names: list[str] = []
         ids: list[str] = []
         for i, item in enumerate(record.field("answers", list, [])):
@@ -301,16 +301,16 @@ def nsm(path: Path) -> Parse:
             topic_entities=topics_once(topics, counts),
             metadata={"answer_ids": ids},
         )
-        return Asked(question, _numbered_triples(record, vocabulary), counts, record)
+        return Row(question, _numbered_triples(record, vocabulary), counts, record)
 
     return parse
 
 
-NSM = Layout("NSM's JSON Lines", (frozenset({"subgraph"}),), nsm, has_graphs=True, beside=vocabulary_files)
+NSM = Layout("NSM's JSON Lines", (frozenset({"subgraph"}),), nsm, has_graphs=True, alongside=vocabulary_files)
 
 
 def _numbered_triples(record: Record, vocabulary: Vocabulary) -> list[Triple]:
-    subgraph = Record(record.field("subgraph", dict), record.path, f"{record.place}, subgraph")
+    subgraph = Record(record.field("subgraph", dict), record.path, f"{record.position}, subgraph")
     rows = subgraph.field("tuples", list)
     if any(type(row) is not list or len(row) != 3 for row in rows):
         wrong = next(i for i, row in enumerate(rows) if type(row) is not list or len(row) != 3)
@@ -481,7 +481,7 @@ class _Reader:
         self.skipped = skipped
         self._source = source
 
-    def read(self, paths: Sequence[Path]) -> Iterator[Asked]:
+    def read(self, paths: Sequence[Path]) -> Iterator[Row]:
         """What the records yield, in order.
 
         Raises:
@@ -497,7 +497,7 @@ class _Reader:
         if not ids:
             raise UserError("the file holds no question that can be read", where=str(paths[0]))
 
-    def _each(self, record: Record, parse: Callable[[Record], Asked]) -> list[Asked]:
+    def _each(self, record: Record, parse: Callable[[Record], Row]) -> list[Row]:
         """What a record yields: one question, or where it is the whole file all of them."""
         if not self.layout.fits(record.fields):
             refuse_other_dataset(record, self._source.name)
@@ -508,20 +508,20 @@ class _Reader:
             name = f"{self.layout.items}[{i}]"
             try:
                 fields = record.expect(item, name, dict)
-                results.append(self._one(Record(fields, record.path, f"{record.place}, {name}"), parse))
+                results.append(self._one(Record(fields, record.path, f"{record.position}, {name}"), parse))
             except BadRecord as error:
                 if not self.skip_bad:
                     raise
                 self.skipped.append(SkippedRecord(error.where or record.where, error.what))
         return results
 
-    def _one(self, record: Record, parse: Callable[[Record], Asked]) -> Asked:
+    def _one(self, record: Record, parse: Callable[[Record], Row]) -> Row:
         query = parse(record)
         self._source.refuse(query.question, self.split, record.where)
         return query
 
 
-def _counted(read: Iterable[Asked], counts: Counter[str]) -> Iterator[Asked]:
+def _counted(read: Iterable[Row], counts: Counter[str]) -> Iterator[Row]:
     for query in read:
         counts.update(query.counts)
         yield query
@@ -542,7 +542,7 @@ def _compiled(
 ) -> tuple[list[Question], Graphs, TripleCorpus]:
     """Questions and graphs of files, from the cache or read into it."""
     hashes = [file_sha256(archive_of(path)[0] if archive_of(path) else path) for path in paths]  # type: ignore[index]
-    beside = [file_sha256(path) for path in reader.layout.beside(paths[0])]
+    beside = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
     members = [str(archive_of(path)[1]) if archive_of(path) else "" for path in paths]  # type: ignore[index]
     key = fingerprint(_VERSION, identity, reader.split, reader.skip_bad, hashes, members, beside)
     folder = cache_folder() / f"{identity[0]}-{reader.split}-{key}"
@@ -571,7 +571,7 @@ def _compile(reader: _Reader, paths: Sequence[Path], folder: Path) -> None:
         ) from error
 
 
-def _fill(position: Path, read: Iterable[Asked], skipped: Sequence[SkippedRecord]) -> None:
+def _fill(position: Path, read: Iterable[Row], skipped: Sequence[SkippedRecord]) -> None:
     counts: Counter[str] = Counter()
     with GraphWriter(position) as writer, open(position / _QUESTIONS, "w", encoding="utf-8", newline="\n") as kept:
         for query in _counted(read, counts):
@@ -583,7 +583,7 @@ def _fill(position: Path, read: Iterable[Asked], skipped: Sequence[SkippedRecord
     (position / _CARD).write_text(json.dumps({"counts": dict(counts), "skipped": left_out}), "utf-8")
 
 
-def _met(query: Asked, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
+def _met(query: Row, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
     """What a reader of scores should know of a question's graph (keys of `NOTES`)."""
     nodes = {head for head, _, _ in graph} | {tail for _, _, tail in graph}
     answers = query.question.answers

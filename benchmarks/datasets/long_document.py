@@ -60,7 +60,7 @@ class LongDocumentConfig(DatasetConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Row:
     """What one record yields.
 
     Attributes:
@@ -214,7 +214,7 @@ def assemble(
     card: DatasetCard,
     config: LongDocumentConfig,
     paths: Sequence[Path],
-    parse: Callable[[Record], Asked],
+    parse: Callable[[Record], Row],
     *,
     first: int | None = None,
     extra: Mapping[str, Any] | None = None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.long_document import Asked, LongDocumentConfig, answer_type, assemble, gold, worded
+from benchmarks.datasets.long_document import LongDocumentConfig, Row, answer_type, assemble, gold, worded
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -120,7 +120,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     subset = reference.subset or "narrativeqa"
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
 
-    def parse(record: Record) -> Asked:
+    def parse(record: Record) -> Row:
         _require_set(record, subset)
         answers, counts = gold(record)
         known = {name: record.fields.get(name) for name in ("length", "all_classes")}
@@ -131,7 +131,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
             type=answer_type(answers),
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return Asked(question, worded(record, "context"), record, counts)
+        return Row(question, worded(record, "context"), record, counts)
 
     return assemble(reference, VERSION, CARD, config, paths, parse, extra={"reading": reading(subset)})
 

@@ -85,7 +85,7 @@ def restored(record: Record) -> Record:
             fields[name] = [dict(zip(value, row, strict=True)) for row in _rows(record, name, value, list(value))]
     if "paragraphs" not in fields:
         _identify(fields)
-    return Record(fields, record.path, record.place)
+    return Record(fields, record.path, record.position)
 
 
 def _identify(fields: dict[str, Any]) -> None:

@@ -137,7 +137,7 @@ def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], tuple[str
     """The paragraphs in the file's order, and the ids of the supporting ones."""
     passages, supporting = [], []
     for i, item in enumerate(record.field("paragraphs", list)):
-        part = Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.place}, paragraph {i}")
+        part = Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.position}, paragraph {i}")
         title, text = part.text("title"), part.text("paragraph_text")
         passages.append(Passage(passage_id(title, text), title, text))
         if part.field("is_supporting", bool, None if gold else False):

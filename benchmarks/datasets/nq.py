@@ -134,9 +134,9 @@ def _layout(fields: Mapping[str, Any]) -> str | None:
 def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
     for item in tab_separated.stream_tabs(path, ("question", "answers")):
         if item.problem is not None:
-            yield BadRecord(item.problem, where=f"{path}, {item.place}", try_this="repair the file, or set skip_bad")
+            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this="repair the file, or set skip_bad")
         else:
-            yield Record({"question": item.value[0], "answers": item.value[1]}, path, item.place)
+            yield Record({"question": item.value[0], "answers": item.value[1]}, path, item.position)
 
 
 def _csv(record: Record, split: str) -> Parsed:
@@ -172,7 +172,7 @@ def _kilt(record: Record, split: str) -> Parsed:
         )
     answers, provenance = [], []
     for i, item in enumerate(record.field("output", list, [])):
-        part = Record(record.expect(item, f"output[{i}]", dict), record.path, f"{record.place}, output {i}")
+        part = Record(record.expect(item, f"output[{i}]", dict), record.path, f"{record.position}, output {i}")
         if part.has("answer"):
             answers.append(part.text("answer"))
         provenance += [part.expect(entry, f"provenance[{j}]", dict) for j, entry in enumerate(_list(part, "provenance"))]
@@ -239,7 +239,7 @@ def _with_contexts(record: Record, split: str) -> Parsed:
 
 def _contexts(record: Record, name: str) -> Iterator[tuple[Passage, Record]]:
     for i, item in enumerate(_list(record, name)):
-        part = Record(record.expect(item, f"{name}[{i}]", dict), record.path, f"{record.place}, {name}[{i}]")
+        part = Record(record.expect(item, f"{name}[{i}]", dict), record.path, f"{record.position}, {name}[{i}]")
         title, text = part.text("title", ""), part.text("text")
         yield Passage(passage_id(title, text), title, text), part
 

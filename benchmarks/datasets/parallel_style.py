@@ -91,7 +91,7 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
         for rewriting in record.rewritings("people"):
             if rewriting.style != "query":
                 known = pairs.setdefault((rewriting.formal.id, rewriting.style), rewriting)
-                counts["shared_texts"] += known.told != rewriting.told
+                counts["shared_texts"] += known.styled != rewriting.styled
     extra = {**said(counts, NOTES), "pairs": tuple(pairs.values())}
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
 

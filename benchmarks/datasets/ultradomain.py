@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets import said
-from benchmarks.datasets.long_document import NOTES, Asked, LongDocumentConfig, Shelf, assemble, gold, worded
+from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, Row, Shelf, assemble, gold, worded
 from benchmarks.datasets.longbench import reading
 from benchmarks.io.records import stream_json
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
@@ -112,15 +112,15 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra)
 
 
-def _parse(supplied: Record, domain: str) -> Asked:
+def _parse(supplied: Record, domain: str) -> Row:
     refuse_other_dataset(supplied, "ultradomain")
-    record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.place)
+    record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
     text, context = worded(record, "input"), worded(record, "context")
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))
-    return Asked(question, context, record, counts)
+    return Row(question, context, record, counts)
 
 
 def _require_domain(record: Record, domain: str) -> None:
@@ -174,7 +174,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
     shelf = Shelf(config)
     for item in stream_json(contexts):
         if item.problem is not None or not isinstance(item.value, str):
-            raise UserError(item.problem or "a context must be a string", where=f"{contexts}, {item.place}")
+            raise UserError(item.problem or "a context must be a string", where=f"{contexts}, {item.position}")
         shelf.add(item.value)
     return Benchmark(
         reference, VERSION, CARD, questions, shelf.corpus(), tuple(skipped), said({"questions_without_gold": len(questions)}, NOTES)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.graph_qa import NSM, ROG, Asked, GraphConfig, Layout, Source, answered, assemble, topics_by_id, topics_once
+from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, Layout, Row, Source, answered, assemble, topics_by_id, topics_once
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record
@@ -76,7 +76,7 @@ def load(reference: DataReference, config: GraphConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, SOURCE)
 
 
-def official(record: Record) -> Asked:
+def official(record: Record) -> Row:
     """Read an official record: `QuestionId, RawQuestion, Parses[{TopicEntity…, InferentialChain, Answers, …}]`.
 
     Raises:
@@ -87,7 +87,7 @@ def official(record: Record) -> Asked:
     answers: list[str] = []
     parses = []
     for i, item in enumerate(record.field("Parses", list, [])):
-        part = Record(record.expect(item, f"Parses[{i}]", dict), record.path, f"{record.place}, Parses[{i}]")
+        part = Record(record.expect(item, f"Parses[{i}]", dict), record.path, f"{record.position}, Parses[{i}]")
         parse = _parse(part, counts)
         parses.append(parse)
         answers.extend(parse["answers"])
@@ -109,13 +109,13 @@ def official(record: Record) -> Asked:
         topic_entities=topics_once(topics.values(), counts),
         metadata={"parses": parses, "good_parse": good, "topic_ids": list(topics)},
     )
-    return Asked(question, None, counts, record)
+    return Row(question, None, counts, record)
 
 
 def _parse(part: Record, counts: Counter[str]) -> dict[str, Any]:
     names, ids = [], []
     for i, item in enumerate(part.field("Answers", list, [])):
-        answer = Record(part.expect(item, f"Answers[{i}]", dict), part.path, f"{part.place}, Answers[{i}]")
+        answer = Record(part.expect(item, f"Answers[{i}]", dict), part.path, f"{part.position}, Answers[{i}]")
         ids.append(answer.text("AnswerArgument"))
         names.append(answer.text("EntityName", "") or ids[-1])
         counts["unnamed_answers"] += names[-1] == ids[-1] and answer.text("AnswerType", "") == "Entity"
@@ -130,7 +130,7 @@ def _parse(part: Record, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def tog(record: Record) -> Asked:
+def tog(record: Record) -> Row:
     """Read ToG's record: `QuestionId, RawQuestion, topic_entity{id: name}`, and `answer[]` or official `Parses`.
 
     Raises:
@@ -148,7 +148,7 @@ def tog(record: Record) -> Asked:
         topic_entities=topics_once(topics.values(), counts),
         metadata={"topic_ids": list(topics)},
     )
-    return Asked(question, None, counts, record)
+    return Row(question, None, counts, record)
 
 
 def refuse(question: Question, split: str, where: str) -> None:

@@ -82,7 +82,7 @@ def ask(call: Callable[[], T], wanted: Wanted) -> T:
         except Exception as error:
             late = wanted.file is None and time.monotonic() - began > PATIENCE_S
             if number == TRIES - 1 or late or not _passes(error):
-                response = _said(error, wanted)
+                response = _message(error, wanted)
                 if response is None:
                     raise
                 raise response from error
@@ -205,7 +205,7 @@ def _unreachable(wanted: Wanted, reason: object) -> Broke:
     )
 
 
-def _said(error: Exception, wanted: Wanted) -> UserError | None:
+def _message(error: Exception, wanted: Wanted) -> UserError | None:
     """The error to show, None for one that is not the hub's."""
     repository, revision, file = wanted.repository, wanted.revision, wanted.file
     kinds = {kind.__name__ for kind in type(error).__mro__}
@@ -576,7 +576,7 @@ def _listing(repository: str, revision: str) -> _Listing:
         return _Listing(commit, {n: Stated(**stated) for n, stated in json.loads(record.read_text("utf-8")).items()})
     if offline():
         return _Listing(commit, _cached_files(repository, commit, revision), whole=False)
-    files = _asked_files(repository, commit)
+    files = _listed_files(repository, commit)
     fields = {name: {"size": item.size, "sha256": item.sha256, "git": item.git} for name, item in files.items()}
     _remember(record, json.dumps(fields, indent=0, sort_keys=True))
     return _Listing(commit, files)
@@ -589,7 +589,7 @@ def _current_commit(repository: str, revision: str) -> str:
     return commit
 
 
-def _asked_files(repository: str, commit: str) -> dict[str, Stated]:
+def _listed_files(repository: str, commit: str) -> dict[str, Stated]:
     api = _api()
 
     def listed() -> dict[str, Stated]:

@@ -48,7 +48,7 @@ class Item:
     column: int | None = None
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """`line 3`, `line 1, column 812, record 7` …"""
         column = f", column {self.column}" if self.column is not None else ""
         return f"line {self.line}{column}" + (f", record {self.number}" if self.number is not None else "")
@@ -161,7 +161,7 @@ class _Window:
         self.at = 0
         self.began = 0
         """Where the last value began; `at` is where it ended."""
-        self.ended = False
+        self.run_command = False
         self.suspicious = False
         """Whether bytes that are not UTF-8 have been met: from then on every record is checked."""
         self._line, self._counted, self._line_start = 1, 0, 0
@@ -173,13 +173,13 @@ class _Window:
         self._line_start -= self.at
         self.at = 0
         raw = self._source.read(max(PIECE, len(self.text)))
-        self.ended = not raw
+        self.run_command = not raw
         try:
-            self.text += self._decoder.decode(raw, self.ended)
+            self.text += self._decoder.decode(raw, self.run_command)
         except UnicodeDecodeError:
             self._decoder.errors = "surrogateescape"
             self.suspicious = True
-            self.text += self._decoder.decode(raw, self.ended)
+            self.text += self._decoder.decode(raw, self.run_command)
 
     def locate(self, position: int) -> tuple[int, int]:
         """Line and column (1-based) of a position in the held text, at or behind the last one asked for."""
@@ -196,7 +196,7 @@ class _Window:
             self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]  # it matches the empty string
             if self.at < len(self.text):
                 return self.text[self.at]
-            if self.ended:
+            if self.run_command:
                 return ""
             self.more()
 
@@ -244,7 +244,7 @@ def _value(window: _Window) -> Any:
         except RecursionError as error:
             raise json.JSONDecodeError("nested too deeply", window.text, window.at) from error
         except json.JSONDecodeError as error:
-            if window.ended or _certain(error, len(window.text)):
+            if window.run_command or _certain(error, len(window.text)):
                 raise
         else:
             window.began, window.at = window.at, end
@@ -264,7 +264,7 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
         UserError: The array is broken before its end: what follows cannot be told apart.
     """
     length = len(window.text.rstrip())
-    cut = window.ended and (
+    cut = window.run_command and (
         error.pos >= length or error.msg.startswith("Unterminated string") or (error.pos > length - 8 and window.text[length - 1] != "]")
     )
     line, column = window.locate(error.pos)

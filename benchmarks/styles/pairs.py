@@ -46,7 +46,7 @@ class StylePair:
 
     formal: Passage
     style: str
-    told: Passage
+    styled: Passage
     used: bool
 
 
@@ -66,7 +66,7 @@ class Rewriting:
     question: str
     formal: Passage
     style: str
-    told: Passage | None
+    styled: Passage | None
     by: str = ""
     failed: tuple[str, ...] = ()
 
@@ -77,7 +77,7 @@ class Rewriting:
 
     def to_json(self) -> dict[str, Any]:
         """The line of a file."""
-        formal, styled = self.formal, self.told
+        formal, styled = self.formal, self.styled
         row: dict[str, Any] = {
             "question": self.question,
             "passage": formal.id,
@@ -116,11 +116,11 @@ class StylePairs:
         self._told: dict[Key, Rewriting] = {}
         failed: dict[Key, Rewriting] = {}
         for item in rewritings:
-            if item.told is None:
+            if item.styled is None:
                 failed[item.key] = item
                 continue
             known = self._told.setdefault(item.key, item)
-            if known.told is None or known.told.id != item.told.id:
+            if known.styled is None or known.styled.id != item.styled.id:
                 raise UserError(
                     f"question {item.question!r} has two {item.style} texts of the passage {item.formal.id}",
                     where="style pairs",
@@ -143,13 +143,13 @@ class StylePairs:
     @property
     def fingerprint(self) -> str:
         """A hash of keys and texts, whatever their order."""
-        rows = sorted((*key, item.told.id, item.told.text) for key, item in self._told.items() if item.told is not None)
+        rows = sorted((*key, item.styled.id, item.styled.text) for key, item in self._told.items() if item.styled is not None)
         return content_hash(part for row in rows for part in row)
 
     def get(self, question: str, passage: str, style: str) -> Passage | None:
         """A passage of a question in a style; None where there is no such pair."""
         item = self._find(question, passage, style)
-        return None if item is None else item.told
+        return None if item is None else item.styled
 
     def written_by(self, question: str, passage: str, style: str) -> str:
         """What wrote a pair; "" where there is none."""
@@ -160,7 +160,7 @@ class StylePairs:
         return self._told.get((question, passage, style)) or self._told.get((ANY, passage, style))
 
 
-def told_as(formal: Passage, text: str, sentences: tuple[str, ...] = ()) -> Passage:
+def restyled(formal: Passage, text: str, sentences: tuple[str, ...] = ()) -> Passage:
     """A passage with another text, and an id of its own."""
     return Passage(passage_id(formal.title, text, formal.document_id), formal.title, text, sentences, formal.document_id)
 
@@ -251,7 +251,7 @@ def _rewriting(row: Record) -> Rewriting:
         raise row.problem(f"the formal text is not that of the passage {formal.id}", "formal")
     styled = None
     if "told" in row.fields:
-        styled = told_as(formal, row.text("told"), _sentences(row, sides, "told"))
+        styled = restyled(formal, row.text("told"), _sentences(row, sides, "told"))
         if not styled.text.strip():
             raise row.problem("the rewritten text is empty", "told")
     failed = row.texts("failed", ())
@@ -320,7 +320,7 @@ class Parallel:
         for style, texts in self.texts.items():
             for source, text in zip(formal, texts, strict=True):
                 if style != FORMAL and text.strip() and source.text.strip():
-                    yield Rewriting(self.question, source, style, told_as(source, text), by)
+                    yield Rewriting(self.question, source, style, restyled(source, text), by)
 
 
 def read_parallel(

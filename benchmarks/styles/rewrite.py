@@ -33,13 +33,13 @@ class Summary:
 
     pairs: int = 0
     given_up: int = 0
-    asked: int = 0
+    requested: int = 0
     tries: Counter[str] = field(default_factory=Counter)
 
     def add(self, item: Rewriting) -> None:
         """Count a line of the file."""
-        self.pairs += item.told is not None
-        self.given_up += item.told is None
+        self.pairs += item.styled is not None
+        self.given_up += item.styled is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def tally(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
     styles: dict[str, Counter[str]] = {}
     reasons: Counter[str] = Counter()
     for item in latest.values():
-        kind = "given_up" if item.told is None else "after_more_tries" if item.failed else "at_first_try"
+        kind = "given_up" if item.styled is None else "after_more_tries" if item.failed else "at_first_try"
         styles.setdefault(item.style, Counter())[kind] += 1
         reasons.update(reason.partition(":")[0] for reason in item.failed)
     kinds = ("at_first_try", "after_more_tries", "given_up")
@@ -160,7 +160,7 @@ def _do(
             item = Rewriting(question, job.passage, style, outcome.passage, outcome.by, outcome.failed)
             summary.add(item)
             lines.append(line(item.to_json()))
-    summary.asked += len(new)
+    summary.requested += len(new)
     summary.tries.update(reason.partition(":")[0] for item in results.values() for reason in item.failed)
     file.write("".join(lines))
     file.flush()
@@ -208,7 +208,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
             )
     done: dict[Key, bool] = {}
     for pair in read_pairs(path):
-        done[pair.key] = done.get(pair.key, False) or pair.told is not None
+        done[pair.key] = done.get(pair.key, False) or pair.styled is not None
     summary.pairs = sum(done.values())
     summary.given_up = 0 if retry_failed else len(done) - summary.pairs
     return {key for key, styled in done.items() if styled or not retry_failed}
@@ -236,7 +236,9 @@ def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[t
     if not partial:
         return {}
     return {
-        pair.key[1:]: Outcome(pair.told, pair.by, pair.failed) for pair in read_pairs(path) if pair.key in done and pair.key[1:] in partial
+        pair.key[1:]: Outcome(pair.styled, pair.by, pair.failed)
+        for pair in read_pairs(path)
+        if pair.key in done and pair.key[1:] in partial
     }
 
 

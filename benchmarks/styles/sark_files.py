@@ -34,7 +34,7 @@ _TITLED = re.compile(r'"([^\n]+?)" (.*)', re.DOTALL)
 
 
 @dataclass(slots=True)
-class Asked:
+class Row:
     """A question of SARK's files.
 
     Attributes:
@@ -51,7 +51,7 @@ class Asked:
     answers: tuple[str, ...]
     passages: tuple[Passage, ...]
     labels: dict[Passage, int] = field(default_factory=dict)
-    place: str = ""
+    position: str = ""
 
 
 def contents(passage: Passage) -> str:
@@ -89,7 +89,7 @@ def layout_of(path: Path) -> Layout:
 
 def read_sark(
     path: Path, layout: Layout | None = None, *, titled: bool = True, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
-) -> list[Asked]:
+) -> list[Row]:
     """The questions of a file in either layout; the rows of one query are one question.
 
     Raises:
@@ -98,7 +98,7 @@ def read_sark(
     """
     layout = layout or layout_of(path)
     left_out = [] if skipped is None else skipped
-    results: dict[str, Asked] = {}
+    results: dict[str, Row] = {}
     parse = _labeled if layout == LABELS else _ranked
     for record, item in read_records(path, lambda record: (record, parse(record, titled)), skip_bad=skip_bad, skipped=left_out):
         known = results.setdefault(item.id, item)
@@ -107,11 +107,11 @@ def read_sark(
         if layout == RANKED:
             raise UserError(
                 f"the question {item.text!r} occurs twice",
-                where=f"{path}, {known.place} and {item.place}",
+                where=f"{path}, {known.position} and {item.position}",
                 try_this="remove one of the records: a question's text is its id here",
             )
         if known.passages != item.passages:
-            raise record.problem(f"its list of passages is not that of {known.place}", "candidate_passages")
+            raise record.problem(f"its list of passages is not that of {known.position}", "candidate_passages")
         for passage, label in item.labels.items():
             if known.labels.setdefault(passage, label) != label:
                 raise record.problem("this passage of the query has another label above", "label")
@@ -138,18 +138,18 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
         if item.text(query) != other.text(query):
             raise UserError("these rows are of different questions", where=f"{item.where} and {other.where}", try_this=_SAME_ROWS)
         identifier = question_id(item.text(query))
-        texts, retold = _texts(item, layout), _texts(other, layout)
-        if len(texts) != len(retold):
+        texts, rephrased = _texts(item, layout), _texts(other, layout)
+        if len(texts) != len(rephrased):
             raise UserError(
-                f"these rows have {len(texts)} and {len(retold)} passages", where=f"{item.where} and {other.where}", try_this=_SAME_ROWS
+                f"these rows have {len(texts)} and {len(rephrased)} passages", where=f"{item.where} and {other.where}", try_this=_SAME_ROWS
             )
-        for text, new in zip(texts, retold, strict=True):
+        for text, new in zip(texts, rephrased, strict=True):
             source = passage_of(text, titled=titled)
-            told_passage = passage_of(new, titled=titled)
+            restyled_passage = passage_of(new, titled=titled)
             key = (identifier, source.id)
             if new.strip() and text.strip() and key not in seen:
                 seen.add(key)
-                yield Rewriting(identifier, source, style, told_passage, by)
+                yield Rewriting(identifier, source, style, restyled_passage, by)
 
 
 _SAME_ROWS = "two files with the same rows in the same order"
@@ -245,7 +245,7 @@ def _lacks(question: str, what: str, remedy: str) -> UserError:
     return UserError(f"question {question!r} has no {what} to write", try_this=remedy)
 
 
-def _labeled(record: Record, titled: bool) -> Asked:
+def _labeled(record: Record, titled: bool) -> Row:
     record.require(*_FIELDS[LABELS])
     text = record.text("query")
     label = record.field("label", int)
@@ -253,13 +253,13 @@ def _labeled(record: Record, titled: bool) -> Asked:
         raise record.problem(f"the label is {label}", "label", "0 or 1")
     passages = _passages(record, "candidate_passages", titled)
     passage = passage_of(record.text("passage"), titled=titled)
-    return Asked(question_id(text), text, (), passages, {passage: label}, record.place)
+    return Row(question_id(text), text, (), passages, {passage: label}, record.position)
 
 
-def _ranked(record: Record, titled: bool) -> Asked:
+def _ranked(record: Record, titled: bool) -> Row:
     record.require(*_FIELDS[RANKED])
     text = record.text("question")
-    return Asked(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), place=record.place)
+    return Row(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), position=record.position)
 
 
 def _passages(record: Record, name: str, titled: bool) -> tuple[Passage, ...]:

@@ -16,8 +16,8 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple, triple_id
 from benchmarks.styles.pairs import StylePair
 from benchmarks.styles.rules import FORMAL, RuleRewriter
-from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asked, Asker, Distractors, apportion, question_graph
-from benchmarks.worlds.text import Library, Telling, articles, document
+from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asker, Distractors, WorldQuestion, apportion, question_graph
+from benchmarks.worlds.text import Library, Rendering, articles, document
 from benchmarks.worlds.world import SPLITS, Entity, World, WorldConfig, generate, require_split
 
 VERSION = 1
@@ -55,7 +55,7 @@ CARD = DatasetCard(
 )
 
 
-class WorldsConfig(DatasetConfig, WorldConfig, Telling):
+class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     """Options of worlds: how many, how large, how hard, and what is asked."""
 
     seed: int | None = Field(default=None, description="seed of the first world; the first of the split when absent")
@@ -84,14 +84,14 @@ class WorldsConfig(DatasetConfig, WorldConfig, Telling):
         return WorldConfig(**{**values, "unseen_relations": self.unseen_relations or self.relations in _UNSEEN})
 
     @property
-    def asked_mix(self) -> dict[str, float]:
+    def question_mix(self) -> dict[str, float]:
         """Shares of the types that can be asked about the relations wanted."""
         return {kind: share for kind, share in self.mix.items() if self.relations != "unseen" or kind in HELD_OUT_TYPES}
 
     @property
-    def telling(self) -> Telling:
+    def rendering(self) -> Rendering:
         """The options of its texts."""
-        return Telling(**{name: getattr(self, name) for name in Telling.model_fields})
+        return Rendering(**{name: getattr(self, name) for name in Rendering.model_fields})
 
 
 @register("worlds", card=CARD, version=VERSION, config=WorldsConfig, subsets=SUBSETS, default_split="test")
@@ -154,7 +154,7 @@ def _check(config: WorldsConfig, split: str) -> None:
         wrong = [key for key in shares if key not in known]
         if wrong or any(share < 0 for share in shares.values()) or not sum(shares.values()) > 0:
             raise UserError(f"{name} must give shares of {', '.join(known)}", where=f"{name}: {shares}", try_this="shares of 0 or more")
-    if not sum(config.asked_mix.values()) > 0:
+    if not sum(config.question_mix.values()) > 0:
         raise UserError(
             f"relations that training lacks are asked about in questions of the types {', '.join(HELD_OUT_TYPES)}",
             where=f"mix: {config.mix}",
@@ -168,10 +168,10 @@ def _counts(total: int, parts: int) -> list[int]:
 
 def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]) -> None:
     for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
-        library = articles(world, config.telling)
+        library = articles(world, config.rendering)
         draws = Draws("multihop", world.seed)
         chooser = Distractors(world, library)
-        for number, query in enumerate(_asked(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
             chosen = [library.texts[row].passage for row in chooser.choose(query, config.candidates, draws)]
             passages.update((passage.id, passage) for passage in chosen)
             candidates = tuple(passage.id for passage in chosen)
@@ -181,13 +181,13 @@ def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Questio
 def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]) -> None:
     parts = [(world, community) for world in worlds for community in range(world.communities)]
     for (world, community), count in zip(parts, _counts(config.questions, len(parts)), strict=True):
-        library = document(world, community, config.telling)
+        library = document(world, community, config.rendering)
         chunks = [text.passage for text in library.texts]
         passages.update((chunk.id, chunk) for chunk in chunks)
         candidates = tuple(dict.fromkeys(chunk.id for chunk in chunks))
         draws = Draws("long", world.seed, community)
         facts = [world.facts[index] for index in library.where]
-        for number, query in enumerate(_asked(world, facts, draws, count, config)):
+        for number, query in enumerate(_request(world, facts, draws, count, config)):
             identifier = f"long-{world.seed}-{community}-{number:05d}"
             question = _question(world, query, identifier, library, candidates)
             questions.append(replace(question, document_id=chunks[0].document_id))
@@ -198,7 +198,7 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
         draws = Draws("graph", world.seed)
         ids = {triple: triple_id(triple) for triple in world.graph()}
-        for number, query in enumerate(_asked(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
             question = _question(world, query, f"graph-{world.seed}-{number:05d}", None, None)
             graph = question_graph(world, query, config.triples, draws)
             evidence = tuple(dict.fromkeys(ids[triple] for triple in question.triples))
@@ -209,12 +209,12 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     return graphs
 
 
-def _asked(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[Asked]:
+def _request(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
     asker = Asker(world, facts, draws, config.question_alias, _HELD_OUT.get(config.relations or ""))
-    yield from asker.ask(count, config.unanswerable, config.asked_mix)
+    yield from asker.ask(count, config.unanswerable, config.question_mix)
 
 
-def _question(world: World, query: Asked, identifier: str, library: Library | None, candidates: tuple[str, ...] | None) -> Question:
+def _question(world: World, query: WorldQuestion, identifier: str, library: Library | None, candidates: tuple[str, ...] | None) -> Question:
     where = (lambda fact: library.texts[library.where[fact][0]].passage.id) if library else (lambda fact: None)
     metadata = {
         "seed": world.seed,

@@ -295,7 +295,7 @@ NAME = re.compile(r"[A-Z][a-z]{3,}")
 """What a word of a name looks like in a text."""
 
 
-def unheard_words(known: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
+def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
     """Unheard words in the place of a share of known ones.
 
     Args:

@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WorldQuestion:
     """A question before its passages are chosen.
 
     Attributes:
@@ -92,7 +92,7 @@ class Asker:
         self._same = _by_relation(fact for fact in self._plain if fact.relation.same)
         self._sized = _by_relation(fact for fact in self._plain if fact.relation.compare)
 
-    def ask(self, count: int, unanswerable: float = 0.0, mix: Mapping[str, float] = MIX) -> list[Asked]:
+    def ask(self, count: int, unanswerable: float = 0.0, mix: Mapping[str, float] = MIX) -> list[WorldQuestion]:
         """Draw questions, all different, in random order of types.
 
         Args:
@@ -108,8 +108,8 @@ class Asker:
         self._draws.shuffle(kinds)
         return [self._new(kind) for kind in kinds]
 
-    def _new(self, kind: str) -> Asked:
-        makers: dict[str, Callable[[], Asked | None]] = {
+    def _new(self, kind: str) -> WorldQuestion:
+        makers: dict[str, Callable[[], WorldQuestion | None]] = {
             "single": self.single,
             "bridge": self.bridge,
             "comparison": self.comparison,
@@ -131,21 +131,21 @@ class Asker:
             try_this="ask for fewer questions, or make the worlds larger (entities)",
         )
 
-    def single(self) -> Asked | None:
+    def single(self) -> WorldQuestion | None:
         """One fact: ask for its tail, or for its head where only one head leads to that tail."""
         if self._inverse and self._draws.chance(0.15):
             fact = self._draws.pick(self._inverse)
             if fact.tail is not None and len(self._world.leading_to(fact.tail, fact.relation)) == 1:
                 text = self._fill(self._draws.pick(fact.relation.inverse), t=fact.tail)
                 step = Step(text, fact.head.name, fact.row)
-                return self._asked(text, "single", [fact.head], (fact,), (fact.tail,), (step,))
+                return self._request(text, "single", [fact.head], (fact,), (fact.tail,), (step,))
         if not self._plain:
             return None
         fact = self._draws.pick(self._plain)
         text = self._fill(self._draws.pick(fact.relation.asks), h=fact.head)
-        return self._asked(text, "single", [fact], (fact,), (fact.head,), (Step(text, fact.text, fact.row),))
+        return self._request(text, "single", [fact], (fact,), (fact.head,), (Step(text, fact.text, fact.row),))
 
-    def bridge(self) -> Asked | None:
+    def bridge(self) -> WorldQuestion | None:
         """Two facts: the second is about the tail of the first, which the question only describes."""
         first = self._pick(self._bridges)
         if first is None or first.tail is None:
@@ -159,9 +159,9 @@ class Asker:
             Step(self._fill(self._draws.pick(first.relation.asks), h=first.head), first.text, first.row),
             Step(ask.format(h="#1"), second.text, second.row),
         )
-        return self._asked(ask.format(h=phrase), "bridge", [second], (first, second), (first.head,), steps)
+        return self._request(ask.format(h=phrase), "bridge", [second], (first, second), (first.head,), steps)
 
-    def comparison(self) -> Asked | None:
+    def comparison(self) -> WorldQuestion | None:
         """Two facts of one relation: which of two, or yes and no."""
         if self._same and (not self._sized or self._draws.chance(0.4)):
             return self._same_or_not()
@@ -175,11 +175,11 @@ class Asker:
         heads = (item.head, two.head)
         if self._draws.chance(0.5):
             text = self._fill(which, a=item.head, b=two.head)
-            return self._asked(text, "comparison", [winner.head], (item, two), heads, ())
+            return self._request(text, "comparison", [winner.head], (item, two), heads, ())
         text = self._fill(whether, a=item.head, b=two.head)
-        return self._asked(text, "comparison", ["yes" if winner is item else "no"], (item, two), heads, ())
+        return self._request(text, "comparison", ["yes" if winner is item else "no"], (item, two), heads, ())
 
-    def multi(self) -> Asked | None:
+    def multi(self) -> WorldQuestion | None:
         """All tails of one head, or all heads of one tail; the answer is the whole set."""
         if self._lists and (not self._inverse or self._draws.chance(0.5)):
             fact = self._draws.pick(self._lists)
@@ -193,7 +193,7 @@ class Asker:
         text = self._fill(self._draws.pick(fact.relation.inverse), t=fact.tail)
         return self._set(text, [fact.head for fact in facts], facts, fact.tail)
 
-    def unanswerable(self) -> Asked | None:
+    def unanswerable(self) -> WorldQuestion | None:
         """A question of one or two steps whose last fact does not hold anywhere in the world."""
         first = self._pick(self._bridges) if self._draws.chance(0.4) else None
         head = first.tail if first is not None and first.tail is not None else self._draws.pick(self._heads)
@@ -204,12 +204,12 @@ class Asker:
             return None
         ask = self._draws.pick(query.asks)
         if first is None:
-            return Asked(self._fill(ask, h=head), "single", (), {}, (), (head,), (query.id,), answerable=False)
+            return WorldQuestion(self._fill(ask, h=head), "single", (), {}, (), (head,), (query.id,), answerable=False)
         phrase = self._fill(self._draws.pick(first.relation.phrases), h=first.head)
         ids = (first.relation.id, query.id)
-        return Asked(ask.format(h=phrase), "bridge", (), {}, (), (first.head,), ids, answerable=False)
+        return WorldQuestion(ask.format(h=phrase), "bridge", (), {}, (), (first.head,), ids, answerable=False)
 
-    def _same_or_not(self) -> Asked | None:
+    def _same_or_not(self) -> WorldQuestion | None:
         facts = self._draws.pick(list(self._same.values()))
         item = self._draws.pick(facts)
         want = self._draws.chance(0.5)
@@ -218,12 +218,12 @@ class Asker:
             return None
         two = self._draws.pick(others)
         text = self._fill(self._draws.pick(item.relation.same), a=item.head, b=two.head)
-        return self._asked(text, "comparison", ["yes" if want else "no"], (item, two), (item.head, two.head), ())
+        return self._request(text, "comparison", ["yes" if want else "no"], (item, two), (item.head, two.head), ())
 
-    def _set(self, text: str, answers: Sequence[Fact | Entity], facts: Sequence[Fact], topic: Entity) -> Asked | None:
+    def _set(self, text: str, answers: Sequence[Fact | Entity], facts: Sequence[Fact], topic: Entity) -> WorldQuestion | None:
         if not 2 <= len(facts) <= MAX_ANSWERS or not all(fact.row in self._known for fact in facts):
             return None
-        return self._asked(text, "multi", answers, tuple(facts), (topic,), ())
+        return self._request(text, "multi", answers, tuple(facts), (topic,), ())
 
     def _pair(self, facts: Sequence[Fact]) -> tuple[Fact, Fact]:
         return self._draws.pick(facts), self._draws.pick(facts)
@@ -238,7 +238,7 @@ class Asker:
         aliases = entity.aliases
         return self._draws.pick(aliases) if aliases and self._draws.chance(self._alias) else entity.text
 
-    def _asked(
+    def _request(
         self,
         text: str,
         kind: str,
@@ -246,9 +246,9 @@ class Asker:
         facts: tuple[Fact, ...],
         topics: tuple[Entity, ...],
         steps: tuple[Step, ...],
-    ) -> Asked:
+    ) -> WorldQuestion:
         golds = [answer_of(answer) for answer in answers]
-        return Asked(
+        return WorldQuestion(
             text,
             kind,
             tuple(gold for gold, _ in golds),
@@ -336,7 +336,7 @@ class Distractors:
                     results.setdefault(self._world.facts[fact].relation.id, []).append(row)
         return results
 
-    def choose(self, query: Asked, size: int, draws: Draws) -> list[int]:
+    def choose(self, query: WorldQuestion, size: int, draws: Draws) -> list[int]:
         """Candidates of a question in random order: all of its evidence, filled up with distractors.
 
         Args:
@@ -367,17 +367,17 @@ class Distractors:
         draws.shuffle(ordered)
         return ordered
 
-    def _subjects(self, query: Asked) -> list[Entity]:
+    def _subjects(self, query: WorldQuestion) -> list[Entity]:
         """What the question names, then what its facts are about, then what they lead to; each once."""
         heads = (fact.head for fact in query.facts)
         tails = (fact.tail for fact in query.facts if fact.tail is not None)
         return list({entity.index: entity for entity in (*query.topics, *heads, *tails)}.values())
 
-    def _same_subject(self, query: Asked) -> Iterator[int]:
+    def _same_subject(self, query: WorldQuestion) -> Iterator[int]:
         for entity in self._subjects(query):
             yield from self._library.about.get(entity.index, ())
 
-    def _same_relation_of_namesake(self, query: Asked) -> Iterator[int]:
+    def _same_relation_of_namesake(self, query: WorldQuestion) -> Iterator[int]:
         for entity in self._subjects(query):
             for word in entity.words:
                 for other in self._namesakes[word]:
@@ -391,7 +391,7 @@ class Distractors:
                 yield self._library.where[fact.row][0]
         yield from self._library.about.get(entity.index, ())[:1]
 
-    def _same_relation(self, query: Asked, draws: Draws, size: int) -> Iterator[int]:
+    def _same_relation(self, query: WorldQuestion, draws: Draws, size: int) -> Iterator[int]:
         for name in dict.fromkeys(query.relations):
             rows = self._stating.get(name, [])
             for _ in range(min(size, len(rows))):
@@ -406,7 +406,7 @@ class Distractors:
 # -- A knowledge graph for every question: the neighbourhood of what it names, its proof included --
 
 
-def question_graph(world: World, query: Asked, size: int, draws: Draws) -> tuple[Triple, ...]:
+def question_graph(world: World, query: WorldQuestion, size: int, draws: Draws) -> tuple[Triple, ...]:
     """The graph of one question, by names, in random order.
 
     It grows breadth first from the entities that the question names, so that it is connected as far as the world

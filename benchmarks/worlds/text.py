@@ -21,7 +21,7 @@ NO_FACT = -1
 _VOWELS = frozenset("aeiou")
 
 
-class Telling(BaseModel):
+class Rendering(BaseModel):
     """How plainly a text speaks: the knobs of difficulty."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +68,7 @@ def statements(fact: Fact) -> list[str]:
     return [state(template, named(fact.head.text), tail) for template in fact.relation.says]
 
 
-def tell(entity: Entity, items: Iterable[Fact | Relation], telling: Telling, draws: Draws) -> list[Sentence]:
+def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering, draws: Draws) -> list[Sentence]:
     """A few sentences about one entity that can be understood on their own.
 
     The first sentence calls the entity by its name or an unambiguous shorter one; later ones may use a pronoun or
@@ -84,13 +84,13 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], telling: Telling, dra
     plain = named(entity.text)
     shorter = [named(alias) for alias in entity.aliases]
     pronoun = Mention(*entity.pronouns)
-    epithet = named(entity.epithet) if entity.epithet and chance() < telling.epithet else None
-    mention, first = (draws.pick(shorter) if shorter and chance() < telling.alias else plain), True
+    epithet = named(entity.epithet) if entity.epithet and chance() < rendering.epithet else None
+    mention, first = (draws.pick(shorter) if shorter and chance() < rendering.alias else plain), True
     sentences: list[Sentence] = []
     for item in items:
         if isinstance(item, Fact):
             relation, number = item.relation, item.row
-            tail = _tail(item, telling, draws)
+            tail = _tail(item, rendering, draws)
             pool: Sequence[str] = relation.says
         else:
             relation, number, tail = item, NO_FACT, ""
@@ -99,12 +99,12 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], telling: Telling, dra
             draw = chance()
             # "The mother tongue of her" is no English: an object is called by its name.
             fit = relation.says_pronoun if number != NO_FACT else [text for text in pool if "{o}" not in text]
-            if fit and draw < telling.pronoun:
+            if fit and draw < rendering.pronoun:
                 mention, pool = pronoun, fit
-            elif epithet and draw < telling.pronoun + 0.2:
+            elif epithet and draw < rendering.pronoun + 0.2:
                 mention = epithet
             else:
-                mention = draws.pick(shorter) if shorter and chance() < telling.alias else plain
+                mention = draws.pick(shorter) if shorter and chance() < rendering.alias else plain
         elif epithet:
             # Only a subject can be followed by "called …".
             pool = [template for template in pool if template.startswith("{h} ")] or pool
@@ -118,12 +118,12 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], telling: Telling, dra
     return sentences
 
 
-def _tail(fact: Fact, telling: Telling, draws: Draws) -> str:
+def _tail(fact: Fact, rendering: Rendering, draws: Draws) -> str:
     tail = fact.tail
     if tail is None:
         return fact.text
     aliases = tail.aliases
-    if aliases and draws.random() < telling.tail_alias:
+    if aliases and draws.random() < rendering.tail_alias:
         return draws.pick(aliases)
     return tail.text
 
@@ -183,9 +183,9 @@ class Library:
         return tuple(dict.fromkeys(sentence_id(self.texts[row].passage.id, number) for row, number in positions))
 
 
-def articles(world: World, telling: Telling | None = None) -> Library:
+def articles(world: World, rendering: Rendering | None = None) -> Library:
     """One or more short passages about every entity, titled like an encyclopedia's."""
-    telling = telling or Telling()
+    rendering = rendering or Rendering()
     draws = Draws("articles", world.seed)
     texts: list[Text] = []
     for entity in world.entities:
@@ -195,13 +195,13 @@ def articles(world: World, telling: Telling | None = None) -> Library:
         draws.shuffle(facts)
         groups = _split(facts, 3, 4, draws)
         aspects = draws.sample(_ASPECTS, len(groups))
-        for number, items in enumerate(_with_decoys(entity, groups, world, telling, draws)):
+        for number, items in enumerate(_with_decoys(entity, groups, world, rendering, draws)):
             title = entity.name if number == 0 else f"{entity.name} ({aspects[number % len(aspects)]})"
-            texts.append(_text(title, tell(entity, items, telling, draws), None))
+            texts.append(_text(title, tell(entity, items, rendering, draws), None))
     return Library(tuple(texts))
 
 
-def document(world: World, community: int, telling: Telling | None = None) -> Library:
+def document(world: World, community: int, rendering: Rendering | None = None) -> Library:
     """The long document of one community: what is known about an entity is spread over distant chunks.
 
     Args:
@@ -212,7 +212,7 @@ def document(world: World, community: int, telling: Telling | None = None) -> Li
     Returns:
         Chunks of about a hundred words, in reading order; each can be understood without the others.
     """
-    telling = telling or Telling()
+    rendering = rendering or Rendering()
     draws = Draws("document", world.seed, community)
     segments: list[list[Sentence]] = []
     for entity in world.entities:
@@ -223,7 +223,7 @@ def document(world: World, community: int, telling: Telling | None = None) -> Li
             continue
         draws.shuffle(facts)
         groups = _split(facts, 2, 3, draws)
-        segments += [tell(entity, items, telling, draws) for items in _with_decoys(entity, groups, world, telling, draws)]
+        segments += [tell(entity, items, rendering, draws) for items in _with_decoys(entity, groups, world, rendering, draws)]
     draws.shuffle(segments)
     title = document_title(world, community)
     identifier = content_id("d", "worlds", str(world.seed), str(community))
@@ -254,14 +254,14 @@ def _split(facts: Sequence[Fact], low: int, high: int, draws: Draws) -> list[lis
     return groups
 
 
-def _with_decoys(entity: Entity, groups: list[list[Fact]], world: World, telling: Telling, draws: Draws) -> list[list[Fact | Relation]]:
+def _with_decoys(entity: Entity, groups: list[list[Fact]], world: World, rendering: Rendering, draws: Draws) -> list[list[Fact | Relation]]:
     """Put decoys into groups that do not answer the question they sound like."""
     mixed: list[list[Fact | Relation]] = [list(group) for group in groups]
     relations = relations_of(entity.kind, world.config.unseen_relations)
     for group, items in zip(groups, mixed, strict=True):
         stated = {fact.relation.id for fact in group}
         for _ in group:
-            if draws.random() < telling.decoys:
+            if draws.random() < rendering.decoys:
                 relation = draws.pick(relations)
                 if relation.decoys and relation.id not in stated:
                     stated.add(relation.id)

@@ -99,11 +99,11 @@ class Option:
     @property
     def default(self) -> str:
         """As an experiment file writes it, or that there is none."""
-        supplied = self.given
+        supplied = self.supplied
         return "*required*" if supplied is ... else code(value(supplied))
 
     @property
-    def given(self) -> Any:
+    def supplied(self) -> Any:
         """The default, `...` where there is none."""
         if self.above is not None:
             return getattr(self.above, self.name.rpartition(".")[2])
@@ -120,7 +120,7 @@ def options_of(config: type[BaseModel], prefix: str = "", above: BaseModel | Non
             continue
         if field.description:
             yield option
-        default = option.given
+        default = option.supplied
         yield from options_of(inner, f"{prefix}{name}.", default if isinstance(default, inner) else None)
 
 

@@ -200,7 +200,7 @@ def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:
 class EndpointJudgeConfig(ChatConfig, JudgeConfig):
     """Options of an endpoint that judges, and of how often it is asked."""
 
-    beside: ClassVar[frozenset[str]] = frozenset(("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"))
+    alongside: ClassVar[frozenset[str]] = frozenset(("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"))
 
     repetitions: int = Field(1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0")
 
@@ -221,7 +221,7 @@ class EndpointJudgeConfig(ChatConfig, JudgeConfig):
 class LLMJudgeConfig(EndpointJudgeConfig):
     """Options of a judge whose prompt is a template of ours."""
 
-    beside: ClassVar[frozenset[str]] = EndpointJudgeConfig.beside | {"prompt"}  # its text is hashed: `prompt_identity`
+    alongside: ClassVar[frozenset[str]] = EndpointJudgeConfig.alongside | {"prompt"}  # its text is hashed: `prompt_identity`
 
     template: ClassVar[Shipped]
     """The prompt that ships."""
@@ -510,14 +510,14 @@ def _short(text: str) -> str:
 # -- JSON --
 
 
-class _Given(list[Any]):
+class _Recovered(list[Any]):
     """What a field holds that is given more than once, differently."""
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for key, value in pairs:
-        results[key] = value if key not in results or results[key] == value else _Given([results[key], value])
+        results[key] = value if key not in results or results[key] == value else _Recovered([results[key], value])
     return results
 
 

@@ -40,7 +40,7 @@ ANSWER_CLAIMS, ANSWER_VERDICTS = "answer claims", "answer claims supported"
 REFERENCE_CLAIMS, REFERENCE_VERDICTS = "reference claims", "reference claims supported"
 FOLLOWS = {STATEMENTS: STATEMENT_VERDICTS, ANSWER_CLAIMS: ANSWER_VERDICTS, REFERENCE_CLAIMS: REFERENCE_VERDICTS}
 """Parts that take a text apart, each with the part that judges what was found."""
-UNASKED = "unasked"
+NOT_REQUESTED = "not_called"
 """The part of an item for which no call is needed: the answer is empty, or there is nothing to hold it against."""
 
 Mode = Literal["f1", "precision", "recall"]
@@ -51,7 +51,7 @@ class Statements(BaseModel):
 
     statements: list[str]
 
-    def said(self) -> dict[str, list[Any]]:
+    def response(self) -> dict[str, list[Any]]:
         """The claims."""
         return {"claims": _claims(self.statements)}
 
@@ -61,7 +61,7 @@ class Claims(BaseModel):
 
     claims: list[str]
 
-    def said(self) -> dict[str, list[Any]]:
+    def response(self) -> dict[str, list[Any]]:
         """The claims."""
         return {"claims": _claims(self.claims)}
 
@@ -77,7 +77,7 @@ class Verdicts(BaseModel):
 
     statements: list[Verdict]
 
-    def said(self) -> dict[str, list[Any]]:
+    def response(self) -> dict[str, list[Any]]:
         """The verdicts."""
         return {"verdicts": [statement.verdict for statement in self.statements]}
 
@@ -97,7 +97,7 @@ def read_reply(part: str, reply: str) -> Parsed:
         return Parsed(None, result.failed)
     if result.repaired and breaks_off(reply):
         return Parsed(None, "the reply breaks off in the middle of its JSON object")
-    return Parsed(result.value.said())
+    return Parsed(result.value.response())
 
 
 def breaks_off(reply: str) -> bool:
@@ -352,7 +352,7 @@ class Grounding:
                 second.append(_Ask(entry.item, part, entry.repetition, self._prompts.verdicts(part, against, claims)))
         for entry, call in zip(second, self._calls(second), strict=True):
             made[entry.item].append(call)
-        return [calls or [unasked(item)] for item, calls in zip(items, made, strict=True)]
+        return [calls or [not_called(item)] for item, calls in zip(items, made, strict=True)]
 
     def parse(self, part: str, reply: str) -> Parsed:
         return read_reply(part, reply)
@@ -456,10 +456,10 @@ def contexts(item: Item) -> dict[str, str]:
     }
 
 
-def unasked(item: Item) -> JudgeCall:
+def not_called(item: Item) -> JudgeCall:
     """What is kept of an item for which nothing is asked."""
     why = "no answer" if unanswered(item) else "neither a passage nor a reference to hold the answer against"
-    return JudgeCall(UNASKED, 0, None, Parsed({"by": why}))
+    return JudgeCall(NOT_REQUESTED, 0, None, Parsed({"by": why}))
 
 
 @register_judge(

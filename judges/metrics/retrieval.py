@@ -62,7 +62,7 @@ class Positions:
     def _found(self) -> dict[int, Floats]:
         return {}
 
-    def found(self, k: int) -> Floats:
+    def result(self, k: int) -> Floats:
         """Number of positives within the first k; not a measure, so 0 without positives."""
         if k not in self._found:
             counts = np.bincount(self.query[self.rank <= k], minlength=len(self.positives))
@@ -71,19 +71,19 @@ class Positions:
 
     def recall(self, k: int) -> Floats:
         """Positives within the first k / all positives."""
-        return self.found(k) / self._total
+        return self.result(k) / self._total
 
     def hit(self, k: int) -> Floats:
         """1 if a positive is within the first k."""
-        return self._scored((self.found(k) > 0).astype(np.float64))
+        return self._scored((self.result(k) > 0).astype(np.float64))
 
     def all(self, k: int) -> Floats:
         """1 if every positive is within the first k."""
-        return self._scored((self.found(k) == self.positives).astype(np.float64))
+        return self._scored((self.result(k) == self.positives).astype(np.float64))
 
     def precision(self, k: int) -> Floats:
         """Positives within the first k / k, also where fewer than k are ranked."""
-        return self._scored(self.found(k) / k)
+        return self._scored(self.result(k) / k)
 
     @cached_property
     def _order(self) -> Integers:

@@ -338,10 +338,10 @@ class Axis:
         """
         if formats.missing(value) or formats.missing(half):
             return None
-        positions = {"low": self.place(value - half), "high": self.place(value + half), "value": self.place(value)}
+        positions = {"low": self.position(value - half), "high": self.position(value + half), "value": self.position(value)}
         return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Where a value stands, from 0 to 1."""
         return round(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), _DIGITS)
 

@@ -135,7 +135,7 @@ def passage_text(
         size += len(parts[-1])
     whole = "".join(parts) if sentences else text
     sent = whole[:MOST]
-    return PassageText(sent, len(whole), tuple(spans), frozenset(gold), returned, records.places(sent, golds) if golds else ())
+    return PassageText(sent, len(whole), tuple(spans), frozenset(gold), returned, records.positions(sent, golds) if golds else ())
 
 
 def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator[Node | str]:

@@ -13,13 +13,13 @@ from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, doubted, gaps, not_compared, rank, value, why_apart
 from leaderboard.views.board import METHOD, PARTIAL, Drawing, shape
 from results import checkpoints, invariants, provenance, queries
-from results import contestants as column_figures
+from results import systems as column_figures
 from results.board import folded_costs, folded_runs, groups, is_called, series_of
-from results.contestants import COSTS, Contestant, Figures, contestants
 from results.matrix import Cell, Column, matrix, ranked_cells
 from results.published import Comparison, beside
 from results.statistics.core import Estimate
 from results.store import Store
+from results.systems import COSTS, Figures, System, systems
 from results.tables import latex_text, markdown_text, to_csv, to_latex, to_markdown
 
 CSV_COLUMNS = (
@@ -48,7 +48,7 @@ class Export:
     """
 
     shown: Shown
-    rows: Sequence[Contestant]
+    rows: Sequence[System]
     papers: Sequence[Printed]
     title: str
 
@@ -86,7 +86,7 @@ def tidy(export: Export) -> Iterator[list[Any]]:
                 yield [known.get(name) for name in CSV_COLUMNS]
 
 
-def _line(shown: Shown, row: Contestant, column: Column, cell: Cell) -> list[Any]:
+def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     run, band, paired, cost = cell.run, cell.band, cell.paired, shown.board.costs.get(cell.run.run)
     compared: list[Any] = [None] * 8
     if paired is not None:
@@ -182,7 +182,7 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
     return results
 
 
-def _named(export: Export, row: Contestant) -> str:
+def _named(export: Export, row: System) -> str:
     if row.control:
         return f"{row.name} (control)"
     reference = " (reference)" if row.name == export.shown.board.reference else ""
@@ -197,7 +197,7 @@ def _heads(shown: Shown) -> list[str]:
     return ["method", *names, *(["mean"] if len(names) > 1 else []), *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]
 
 
-def _values(shown: Shown, row: Contestant) -> list[str]:
+def _values(shown: Shown, row: System) -> list[str]:
     board = shown.board
     cells = []
     for column, cell in zip(board.columns, board.line(row), strict=True):
@@ -218,7 +218,7 @@ def _values(shown: Shown, row: Contestant) -> list[str]:
     return cells
 
 
-def facts(shown: Shown, row: Contestant) -> list[str]:
+def facts(shown: Shown, row: System) -> list[str]:
     """What stands under `HEADS`: costs, parameters, and where figures come from."""
     tokens, seconds, dollars = (cost_of(shown.board, row, name) for name in _COSTS)
     time = formats.NOTHING if formats.missing(seconds) else formats.duration(seconds)  # type: ignore[arg-type]
@@ -239,7 +239,7 @@ def _paper(shown: Shown, item: Printed) -> list[str]:
         for column, figure in zip(board.columns, figures, strict=True)
     ]
     empty = [formats.NOTHING] * (len(HEADS) - 1 + (len(board.columns) > 1))
-    return [f"{item.method} ({item.said})", *cells, *empty, "published"]
+    return [f"{item.method} ({item.response})", *cells, *empty, "published"]
 
 
 # -- The matrix as a picture: what a paper or a slide shows of it --
@@ -281,7 +281,7 @@ def picture(export: Export) -> Drawing:
         parts.append(_rule(y, width))
         parts += [
             _text("apart", 12.0, y + 16, _short(paper.method, _NAMED), "start"),
-            _text("small", 12.0, y + 29, _short(paper.said, _NAMED + 10), "start"),
+            _text("small", 12.0, y + 29, _short(paper.response, _NAMED + 10), "start"),
         ]
         for number, column in enumerate(columns):
             figure = paper.figures.get(column.key)
@@ -300,7 +300,7 @@ def picture(export: Export) -> Drawing:
     return shape("svg", *parts, viewBox=f"0 0 {max(width, 560.0):.0f} {y + 14:.0f}", role="img", aria_label=export.title)
 
 
-def _row(shown: Shown, row: Contestant, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
+def _row(shown: Shown, row: System, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
     response = "control" if row.control else "reference" if row.name == shown.board.reference else ""
     parts = [_text("name", 12.0, y + 16, _short(row.name, _NAMED), "start")]
     if response:
@@ -323,12 +323,12 @@ def _whisker(axis: Axis, value: float, half: float, number: int, y: float, *, be
     """A dot at the value on a line as long as its interval, beneath the numbers."""
     if formats.missing(value) or formats.missing(half):
         return []
-    low, middle, high = (_at(number) - _SPAN * (1 - axis.place(item)) for item in (value - half, value, value + half))
+    low, middle, high = (_at(number) - _SPAN * (1 - axis.position(item)) for item in (value - half, value, value + half))
     line = shape("line", x1=low, x2=high, y1=y + 24, y2=y + 24)
     return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT), cls=f"mark {METHOD if best else PARTIAL}")]
 
 
-def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, number: int, y: float) -> list[Drawing]:
+def _cell(shown: Shown, row: System, column: Column, cell: Cell | None, number: int, y: float) -> list[Drawing]:
     if cell is None:
         return [_text("small", _at(number), y + 16, formats.NOTHING)]
     if cell.apart and not row.control:
@@ -421,7 +421,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     if not columns:
         return None
     cards, known = provenance.cards(store), checkpoints.known_checkpoints(store)
-    rows = contestants({column.key: column.runs for column in columns}, cards, known)
+    rows = systems({column.key: column.runs for column in columns}, cards, known)
     wanted = wanted_of(columns, series)
     figures = column_figures.figures(store, list(wanted))
     query = {row.name: row.reference for row in queries.experiments(store)}.get(experiment)

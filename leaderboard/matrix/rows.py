@@ -9,10 +9,10 @@ from datetime import date
 from typing import Any
 
 from leaderboard.elements.formats import MAIN, families, higher_is_better
-from results.contestants import COST, COSTS, Contestant, Wanted, key_of
 from results.matrix import Column, Matrix
 from results.published import Figure, printed
 from results.queries import RunRow
+from results.systems import COST, COSTS, System, Wanted, key_of
 from results.variants import overlap
 
 # -- Which benchmarks, in which setting, with which metric each, a matrix shows --
@@ -172,7 +172,7 @@ class Filters:
         lists = (",".join(sorted(item)) for item in (self.kinds, self.readers, untrained))
         return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
 
-    def admits(self, row: Contestant) -> bool:
+    def admits(self, row: System) -> bool:
         """Whether a contestant meets all of them; controls, which do not compete, always do."""
         if row.control:
             return True
@@ -199,7 +199,7 @@ def _weights_are(open_weights: bool | None, wanted: str) -> bool:
     return wanted in (ANY, stated)
 
 
-def _trained(row: Contestant, untrained: frozenset[str]) -> bool:
+def _trained(row: System, untrained: frozenset[str]) -> bool:
     """Whether it was trained on any of the data, or nobody can say that it was trained on none.
 
     Data go by several names: mixed styles hold the questions of their base, a reference without a split all splits.
@@ -220,7 +220,7 @@ class Choices:
     weights_known: bool
 
 
-def choices(rows: Sequence[Contestant]) -> Choices:
+def choices(rows: Sequence[System]) -> Choices:
     """What the store knows of these contestants that tells them apart."""
     able = [row for row in rows if not row.control]
     training = _named(able, lambda row: row.training)
@@ -233,11 +233,11 @@ def choices(rows: Sequence[Contestant]) -> Choices:
     )
 
 
-def _named(rows: Sequence[Contestant], of: Callable[[Contestant], Sequence[str]]) -> dict[str, str]:
+def _named(rows: Sequence[System], of: Callable[[System], Sequence[str]]) -> dict[str, str]:
     return {key_of(name): name for name in sorted({name for row in rows for name in of(row)})}
 
 
-def matches(row: Contestant, words: str) -> bool:
+def matches(row: System, words: str) -> bool:
     """Whether every word of a search is in the name, the method's id or the reader's name."""
     text = " ".join((row.name, row.any_run.method_id, *row.readers)).casefold()
     return all(word in text for word in words.casefold().split())
@@ -263,7 +263,7 @@ class Printed:
 
     paper: str
     method: str
-    said: str
+    response: str
     figures: Mapping[str, Figure]
 
     @property
@@ -279,11 +279,11 @@ def papers_of(columns: Sequence[Column]) -> list[Printed]:
         if column.metric is None:
             continue
         for figure in printed(column.first.dataset, column.first.setting, column.metric):
-            results.setdefault((figure.paper, figure.method, _said(figure)), {}).setdefault(column.key, figure)
+            results.setdefault((figure.paper, figure.method, _message(figure)), {}).setdefault(column.key, figure)
     return [Printed(paper, method, response, figures) for (paper, method, response), figures in sorted(results.items())]
 
 
-def _said(figure: Figure) -> str:
+def _message(figure: Figure) -> str:
     setting = "; ".join(f"{key}={value}" for key, value in figure.conditions.items() if key not in _LEFT_OUT)
     return " · ".join(filter(None, (figure.paper.upper(), setting)))
 
@@ -317,9 +317,9 @@ class Drawn:
         hidden_keys: Of the rows that were hidden by hand.
     """
 
-    pinned: tuple[Contestant, ...]
-    rows: tuple[Contestant, ...]
-    controls: tuple[Contestant, ...]
+    pinned: tuple[System, ...]
+    rows: tuple[System, ...]
+    controls: tuple[System, ...]
     first: int
     total: int
     hidden_keys: tuple[str, ...]
@@ -350,7 +350,7 @@ def first_direction(board: Matrix, column: str) -> str:
     return "desc" if _best_first(board, column) else "asc"
 
 
-def ordered(board: Matrix, order: Order) -> list[Contestant]:
+def ordered(board: Matrix, order: Order) -> list[System]:
     """All rows, methods before controls, those without a value last whichever way; what is not ranked after the rest.
 
     A value that must not be compared never stands among those that may.
@@ -366,12 +366,12 @@ def ordered(board: Matrix, order: Order) -> list[Contestant]:
     return rows
 
 
-def _apart(board: Matrix, row: Contestant, column: str) -> bool:
+def _apart(board: Matrix, row: System, column: str) -> bool:
     cell = board.cells.get((row.key, column))
     return cell is not None and bool(cell.apart)
 
 
-def _key(board: Matrix, column: str) -> Callable[[Contestant], str | float | None]:
+def _key(board: Matrix, column: str) -> Callable[[System], str | float | None]:
     if column == "method":
         return lambda row: row.name.casefold()
     if column == "mean":
@@ -383,7 +383,7 @@ def _key(board: Matrix, column: str) -> Callable[[Contestant], str | float | Non
     return lambda row: cell.value if (cell := board.cells.get((row.key, column))) else None
 
 
-def cost_of(board: Matrix, row: Contestant, column: str) -> float | None:
+def cost_of(board: Matrix, row: System, column: str) -> float | None:
     """Tokens or seconds per question, or US dollars in all."""
     cost = board.cost(row)
     if cost is None:

@@ -12,10 +12,10 @@ from leaderboard.elements.charts import MEAN, Axis, axes
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.nodes import Node, badge, el, spent_cell
 from leaderboard.matrix.rows import Drawn, Order, Printed, cost_of, first_direction
-from results.contestants import WHOLE, Contestant
 from results.matrix import Cell, Column, Correction, Matrix
 from results.published import Comparison
 from results.queries import AS_STATED, OURS
+from results.systems import WHOLE, System
 
 # -- What a cell of the matrix says, in words: shared by the table, its hover help and the exports --
 
@@ -170,7 +170,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     return " ".join(responses)
 
 
-def aside(row: Contestant) -> str:
+def aside(row: System) -> str:
     """What stands beneath a row's name: its method's id and its reader where they say more."""
     method = row.any_run.method_id
     parts = [] if method in (row.name, f"submitted:{row.name.rpartition('@')[0]}") else [method]
@@ -401,7 +401,7 @@ def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> No
     )
 
 
-def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
+def _line(shown: Shown, row: System, layout: _Layout) -> Node:
     board = shown.board
     cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout) for column in board.columns]
     if len(board.columns) > 1:
@@ -425,7 +425,7 @@ def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     return el("tr", _name(board, row, layout), *cells, cls="control" if row.control else "")
 
 
-def _name(board: Matrix, row: Contestant, layout: _Layout) -> Node:
+def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     pins, hides = layout.pins, layout.hides
     pinned = row.key in pins
     kept = [key for key in pins if key != row.key]
@@ -466,7 +466,7 @@ def _name(board: Matrix, row: Contestant, layout: _Layout) -> Node:
     )
 
 
-def _opener(row: Contestant) -> Node:
+def _opener(row: System) -> Node:
     return el("button", row.name, cls="method", title=row.name, key=f"method-{row.key}", action={"method": row.any_run.method_id})
 
 
@@ -513,7 +513,7 @@ def _reason(cell: Cell) -> Node:
     return el("span", why_apart(cell), cls="interval")
 
 
-def _mean(shown: Shown, row: Contestant, layout: _Layout) -> Node:
+def _mean(shown: Shown, row: System, layout: _Layout) -> Node:
     result = shown.board.mean(row)
     if result is None:
         return el("td", formats.NOTHING, cls="number", tip=why_no_mean(shown.board, row))
@@ -528,7 +528,7 @@ def _mean(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     )
 
 
-def why_no_mean(board: Matrix, row: Contestant) -> str:
+def why_no_mean(board: Matrix, row: System) -> str:
     """Which columns lack a comparable value, or that metrics differ."""
     missing = [
         column.first.dataset
@@ -540,7 +540,7 @@ def why_no_mean(board: Matrix, row: Contestant) -> str:
     return "These benchmarks have different metrics"
 
 
-def _sources(row: Contestant) -> list[Node]:
+def _sources(row: System) -> list[Node]:
     marks = []
     for origin in row.origins:
         name, whose, tip = SOURCES[origin]
@@ -579,7 +579,7 @@ def _paper(shown: Shown, item: Printed, layout: _Layout) -> Node:
                 badge("paper", "", item.source),
                 cls="top",
             ),
-            el("span", item.said, cls="aside"),
+            el("span", item.response, cls="aside"),
             scope="row",
             cls="stick",
         ),

@@ -10,7 +10,7 @@ from leaderboard.views import budget
 from leaderboard.views.budget import CURVE_AXES
 from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show
 from results.board import Board
-from results.budget import Axis, budget_curves, quality_budget, read_in_full, telling_axis
+from results.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
 
 def render() -> None:
@@ -26,7 +26,7 @@ def render() -> None:
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
     with right:
         axes: dict[str, Axis] = {name: name for name in budget.AXES}
-        axis = axes[state.select("Cost", "cost", list(axes), telling_axis(board), show=lambda name: budget.AXES[axes[name]])]
+        axis = axes[state.select("Cost", "cost", list(axes), informative_axis(board), show=lambda name: budget.AXES[axes[name]])]
     _front(chosen, board, metric, axis)
     _curves(chosen, board, metric)
     permalink()

@@ -17,8 +17,8 @@ from leaderboard.read import Source
 from leaderboard.views.board import svg_file
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show
 from results.board import is_called
-from results.contestants import COSTS
 from results.matrix import Correction, Matrix
+from results.systems import COSTS
 
 # What clicks in the table may change.
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)
@@ -26,7 +26,7 @@ METHODS_PAGE = "method.py"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What the first widgets chose."""
 
     at: Source
@@ -63,7 +63,7 @@ def render(at: Source) -> None:
         family = widgets.choose_family(known.metrics, definitions)
     with first[3]:
         measure = widgets.choose_measure(family, known.metrics, definitions)
-    query = Asked(at, experiment, setting, family, measure)
+    query = Request(at, experiment, setting, family, measure)
     able = [row.name for row in read.entrants(*query.scope).rows if not row.control]
     with second[0]:
         reference = widgets.choose_reference(able, _default_reference(at, experiment, able))
@@ -78,14 +78,14 @@ def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) 
     return next((name for name in able if query and is_called(name, query)), NO_REFERENCE)
 
 
-def _below(query: Asked, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
+def _below(query: Request, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
     """Search, filters, exports, and the table."""
     with bar[0]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
     result, names = read.entrants(*query.scope), read.setting_of(*query.scope[:3]).names
-    filters = widgets.filters_asked(result.choices)
+    filters = widgets.filters_of_url(result.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
-    datasets = widgets.datasets_asked(labels)
+    datasets = widgets.datasets_of_url(labels)
     with bar[1]:
         papers = widgets.draw_filters(labels, result.choices, filters.active + (len(datasets) < len(labels)))
     board = read.matrix_of(*query.scope, tuple(datasets), filters.key, filters, reference, correction)

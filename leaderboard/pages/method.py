@@ -15,10 +15,10 @@ from leaderboard.views import submission
 from leaderboard.widgets import draw, enter, explain, permalink, show
 from results import checkpoints, gate, provenance
 from results.checkpoints import Checkpoint
-from results.contestants import contaminated_by
 from results.gate import Decided
 from results.provenance import Result
 from results.queries import RunRow, UserError
+from results.systems import contaminated_by
 
 # Checkpoints whose curves are drawn together.
 _CURVES = 6

@@ -133,7 +133,7 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
     passages = read.gold_passages(chosen.at, row)
     metrics = list(dict.fromkeys([state.view()["metric"], *chosen.families[MAIN]]))
     verdicts = read.verdicts(chosen.at, row.question, chosen.runs[0], runs)
-    here = judge.asked_here(answers, chosen.runs)
+    here = judge.answered_here(answers, chosen.runs)
     whose = judge.calls(answers, here, verdicts)
     call = state.pick(judge.CALL, ["", *whose], "")
     judged = judge.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)

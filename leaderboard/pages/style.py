@@ -12,7 +12,7 @@ from leaderboard.read import Source
 from leaderboard.views import style
 from leaderboard.widgets import bar, draw, enter, explain, permalink, show
 from results.queries import UserError
-from results.style import CurveTable, DropTable, Over
+from results.style import CurveTable, GapTable, Over
 
 OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by how many passages the reader gets"}
 
@@ -38,13 +38,13 @@ def render() -> None:
     with left:
         experiment = state.select("Experiment", "experiment", names, names[0], resets=("metric", "board"))
     try:
-        tables = read.style_drops(at, experiment)
+        tables = read.style_gaps(at, experiment)
     except UserError as error:
         explain(error, "Nothing to compare yet")
         tables = []
     with right:
         metric = _metric(at, experiment, tables)
-    _drops([table for table in tables if table.metric == metric], higher_is_better(metric, read.definitions(at)))
+    _gaps([table for table in tables if table.metric == metric], higher_is_better(metric, read.definitions(at)))
     for over in OVER:
         _curves(read.style_curves(at, experiment, over), metric, over)
     if tables:
@@ -53,7 +53,7 @@ def render() -> None:
     permalink()
 
 
-def _metric(at: Source, experiment: str, tables: Sequence[DropTable]) -> str:
+def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:
     curves = [table for over in OVER for table in read.style_curves(at, experiment, over)]
     known = list(dict.fromkeys([table.metric for table in tables] + [table.metric for table in curves]))
     if not known:
@@ -61,18 +61,18 @@ def _metric(at: Source, experiment: str, tables: Sequence[DropTable]) -> str:
     return state.select("Metric", "metric", known, known[0], show=formats.metric_label)
 
 
-def _drops(tables: Sequence[DropTable], upwards: bool) -> None:
+def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:
     for number, table in enumerate(tables):
         seed = f" · seed {table.seed}" if table.seed else ""
         show(el("h2", f"What style costs on {table.base} · {table.setting}{seed}", cls="section"), f"drop-title-{number}")
         show(style.average(table), f"average-{number}")
         draw(
-            style.drop_chart(table),
+            style.gap_chart(table),
             key=f"drop-chart-{number}",
             alt="Drop of each method in each style with its 95 % interval; the numbers are in the table below",
         )
-        show(style.drops(table, higher_is_better=upwards), f"drops-{number}")
-        show(el("p", style.drops_note(table), cls="note"), f"drop-note-{number}")
+        show(style.gaps(table, higher_is_better=upwards), f"drops-{number}")
+        show(el("p", style.gaps_note(table), cls="note"), f"drop-note-{number}")
 
 
 def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:

@@ -272,7 +272,7 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
                     formats.PLAIN.interval(item.logit.low, item.logit.high),
                     f"† {item.logit.doubt}" if item.logit.doubt else "",
                 ),
-                item.places,
+                item.positions,
                 f"{item.battles:,}",
                 f"{item.logit.n:,}",
             ],

@@ -15,12 +15,12 @@ from leaderboard.elements.nodes import Node, badge, el, spent_cell
 from leaderboard.views import budget
 from leaderboard.views.budget import AXES, kind, logarithmic, written
 from results.board import Board, Cell, Row
-from results.budget import Axis, Spent
-from results.contestants import CONTAMINATED
+from results.budget import Axis, UsageCost
 from results.published import Comparison, on_board
 from results.queries import AS_STATED, OURS
 from results.statistics.closed_form import Band
 from results.statistics.core import Difference
+from results.systems import CONTAMINATED
 
 ALPHA = 0.05
 FINISHED = "finished"
@@ -229,7 +229,7 @@ def _line(
 ) -> Node:
     position = positions.get(row.run.run)
     best = position is not None and position[1] is not None and position[1].best
-    cells = [_place(position), _name(row, board, opens=opens)]
+    cells = [_position(position), _name(row, board, opens=opens)]
     for metric in board.metrics:
         cells.append(
             _value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control, best=best and metric == focus)
@@ -254,7 +254,7 @@ def _line(
     return el("tr", *cells, cls="control" if row.control else "")
 
 
-def _place(position: Place | None) -> Node:
+def _position(position: Place | None) -> Node:
     """A rank, and below it the ranks that the tests leave open."""
     if position is None:
         return el("td", formats.NOTHING, cls="narrow")
@@ -511,7 +511,7 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
     return _picture(parts, bottom + 46, f"{formats.metric_label(metric)} with 95 % intervals")
 
 
-def pareto(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> Drawing | None:
+def pareto(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Drawing | None:
     """Runs by cost and quality, with the step line of the front; None where no run has both.
 
     Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
@@ -546,7 +546,7 @@ def pareto(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> Draw
     return _picture(parts, int(bottom) + 46, f"{formats.metric_name(metric)[0]} ({scale.unit}); {AXES[axis]}")
 
 
-def _spent(item: Spent, at: tuple[float, float], y: _Line, axis: Axis, scale: Scale) -> Drawing:
+def _spent(item: UsageCost, at: tuple[float, float], y: _Line, axis: Axis, scale: Scale) -> Drawing:
     value = item.value
     cls = _CLASSES[kind(item)]
     words = f"{item.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at {written(item.x, axis)} ({kind(item)})"

@@ -10,7 +10,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.charts import LEFT, RIGHT, Point, data_of, front, placed, rows_of
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from results.budget import Axis, BudgetCurve, Spent
+from results.budget import Axis, BudgetCurve, UsageCost
 from results.queries import AS_STATED, OURS
 from results.statistics.core import Estimate
 
@@ -54,7 +54,7 @@ _SPREAD = 30.0
 """From this ratio of the largest to the smallest on, an axis is logarithmic."""
 
 
-def kind(item: Spent) -> str:
+def kind(item: UsageCost) -> str:
     """What a run is on the chart."""
     if item.row.control:
         return CONTROL
@@ -82,7 +82,7 @@ def _value(value: Estimate, scale: Scale) -> Cell:
     )
 
 
-def pareto_table(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> Node:
+def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:
     """The runs, cheapest first, with what is on the front."""
     heads = [
         Head("Method"),
@@ -105,13 +105,13 @@ def pareto_table(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     return plain_table("Quality and cost", heads, lines, "pareto-scroll")
 
 
-def _cost(item: Spent, axis: Axis) -> Cell | str:
+def _cost(item: UsageCost, axis: Axis) -> Cell | str:
     text = written(item.x, axis)
     stated = item.row.run.origin != OURS and not math.isnan(item.x)
     return Cell(text, "", AS_STATED) if stated else text
 
 
-def _named(item: Spent) -> Node:
+def _named(item: UsageCost) -> Node:
     mark = kind(item)
     tag = badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None
     return el("span", el("span", item.row.run.method, cls="method"), tag)
@@ -123,7 +123,7 @@ def logarithmic(xs: Sequence[float]) -> bool:
     return bool(known) and min(known) > 0 and max(known) / min(known) > _SPREAD
 
 
-def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> altair.LayerChart:
+def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> altair.LayerChart:
     """Runs by cost and quality with intervals, and the step line of the front.
 
     Controls are left out: what the gold answer costs says nothing, and would stretch the axis. Where there are many
@@ -166,7 +166,7 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     return alt.layer(step, bars, dots, *names, data=data_of(rows_of(points))).properties(height=420).configure_view(strokeWidth=0)
 
 
-def _point(item: Spent, axis: Axis, scale: Scale) -> Point:
+def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
     value = item.value
     return Point(
         kind(item),

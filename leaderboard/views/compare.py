@@ -270,7 +270,7 @@ def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_
 
 
 OUTCOMES = ("won", "tied", "lost")
-_SAID = {"won": "first better", "tied": "equal", "lost": "second better"}
+_STATED = {"won": "first better", "tied": "equal", "lost": "second better"}
 _ROOM = 0.04
 """Share of a bar from which on its count fits in."""
 _LEAST, _LARGEST = 60.0, 900.0
@@ -305,7 +305,7 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
         parts = []
         for outcome, count in zip(OUTCOMES, (won, item.ties, lost), strict=True):
             share = count / item.n
-            reported = f"{_SAID[outcome]}: {count:,} of {item.n:,} questions in common"
+            reported = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
             parts.append(
                 el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=reported)
             )

@@ -239,7 +239,7 @@ _HEADS = (
 )
 
 
-def asked_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
+def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
     """By run, the key of its reader's kept conversation.
 
     Of runs made here alone: a submission's notes are its sender's text, and could name any conversation of the store.
@@ -254,7 +254,7 @@ def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequen
 
     Args:
         answers: To a question.
-        here: `asked_here` of them.
+        here: `answered_here` of them.
         found: Verdicts on them.
     """
     keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
@@ -282,7 +282,7 @@ def _judge(judge: str, made: Sequence[Verdict], names: Mapping[str, str], opened
             _judged(item, names),
             [
                 item.part + (f", repetition {item.repetition}" if item.repetition else ""),
-                _said(item, names),
+                _message(item, names),
                 item.model or formats.NOTHING,
                 Cell(
                     formats.count(item.prompt_tokens + item.completion_tokens),
@@ -309,14 +309,14 @@ def _judged(item: Verdict, names: Mapping[str, str]) -> Node:
     return el("span", el("span", names.get(item.run, item.run), cls="method"), against)
 
 
-def _said(item: Verdict, names: Mapping[str, str]) -> Node:
+def _message(item: Verdict, names: Mapping[str, str]) -> Node:
     if item.unscored is not None:
         return el("span", badge("no verdict", "failed"), el("span", item.unscored, cls="aside"))
     if item.other is None:
-        words = [f"{name}: {_value(value)}" for name, value in item.said.items()]
+        words = [f"{name}: {_value(value)}" for name, value in item.response.items()]
     else:
         won = {"one": names.get(item.run, item.run), "other": names.get(item.other, item.other), "none": "neither", None: "no verdict"}
-        words = [f"{criterion}: {won.get(verdict, verdict)}" for criterion, verdict in item.said.items()]
+        words = [f"{criterion}: {won.get(verdict, verdict)}" for criterion, verdict in item.response.items()]
     return el("span", "; ".join(words) or formats.NOTHING)
 
 

@@ -198,7 +198,7 @@ def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
     result = sum(_is_gold(row, item) for item in answer.evidence)
     wanted = len(row.evidence)
     texts = [_looked_through(row, item, golds) for item in answer.evidence]
-    holding = [text.holds_answer or bool(records.places(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
+    holding = [text.holds_answer or bool(records.positions(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
     tally = f"{result} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
     if golds:
         tally += f"; an answer in {sum(holding):,}"
@@ -244,7 +244,7 @@ def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, gold
 
 
 def _title(title: str, golds: tuple[str, ...]) -> list[Node | str]:
-    return list(marked(title, records.places(title, golds), 0, len(title)))
+    return list(marked(title, records.positions(title, golds), 0, len(title)))
 
 
 def _beginning(text: PassageText) -> list[Node | str]:

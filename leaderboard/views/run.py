@@ -102,11 +102,11 @@ def _apart(item: Apart, scale: formats.Scale) -> Line:
     gold = f"gold: {' · '.join(item.question.golds) or 'none'}"
     return Line(
         el("span", item.question.text, el("span", gold, cls="aside")),
-        [scale.value(item.first_value), _said(item.first), scale.value(item.second_value), _said(item.second)],
+        [scale.value(item.first_value), _message(item.first), scale.value(item.second_value), _message(item.second)],
     )
 
 
-def _said(item: AnswerRow) -> str:
+def _message(item: AnswerRow) -> str:
     text = f"failed: {item.failed}" if item.failed else item.answer or "(none)"
     return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
 
@@ -124,7 +124,7 @@ _LONG = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Speed:
     """A run's progress over time.
 
     Attributes:
@@ -151,7 +151,7 @@ class Sightings:
         self._lock = threading.Lock()
         self._seen: dict[str, _Seen] = {}
 
-    def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Pace]:
+    def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Speed]:
         """Note how far runs are, and tell their pace; runs that are not among them are forgotten.
 
         Args:
@@ -163,7 +163,7 @@ class Sightings:
             return {run.run: _pace(run, self._seen[run.run], now) for run in runs}
 
 
-def _pace(run: Running, seen: _Seen, now: datetime) -> Pace:
+def _pace(run: Running, seen: _Seen, now: datetime) -> Speed:
     looks = seen.looks
     if looks and run.done < looks[-1][1]:
         # Begun anew, or failed questions are asked again: what was seen before is of another execution.
@@ -176,7 +176,7 @@ def _pace(run: Running, seen: _Seen, now: datetime) -> Pace:
     rate = _rate(run, looks)
     left = run.questions - run.done
     quiet = (now - seen.changed_at).total_seconds() if seen.changed_at else 0.0
-    return Pace(rate, left / rate if rate else None, quiet)
+    return Speed(rate, left / rate if rate else None, quiet)
 
 
 def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
@@ -184,7 +184,7 @@ def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
     watched, answered = last - first, done - before
     if (answered >= _ENOUGH and watched >= _LEAST) or watched >= _LONG:
         return answered / watched.total_seconds() or None
-    spent = (last - run.begun_at).total_seconds()
+    spent = (last - run.resumed_at).total_seconds()
     # Of a resumed run nobody knows how much of it the present execution answered.
     return done / spent if done and spent > 0 and not run.resumed else None
 
@@ -199,20 +199,20 @@ def status(run: RunRow) -> Node | None:
     return None if run.status == "finished" else badge(run.status, _KINDS.get(run.status, ""), run.error or "")
 
 
-def live(runs: Sequence[Running], paces: Mapping[str, Pace]) -> Node:
+def live(runs: Sequence[Running], paces: Mapping[str, Speed]) -> Node:
     """What goes on: how far each run is, how fast, and how long still."""
     heads = [
         Head("Run"),
         Head("Answered", "questions"),
         Head("Failed", "questions", number=True),
-        Head("Pace", "questions / s", "Over the last two minutes in which somebody watched", True),
+        Head("Speed", "questions / s", "Over the last two minutes in which somebody watched", True),
         Head("Remaining", "at this pace", number=True),
         Head("Began", "UTC"),
     ]
     return plain_table("Runs that go on", heads, [_live(run, paces[run.run]) for run in runs], "live-scroll")
 
 
-def _live(run: Running, pace: Pace) -> Line:
+def _live(run: Running, pace: Speed) -> Line:
     share = run.done / run.questions if run.questions else 0.0
     bar = el("span", cls="whisker", numbers={"low": 0.0, "high": share}, role="img", label=f"{share:.0%} answered")
     where = f"{run.experiment} · {run.dataset} · {run.setting} · seed {run.seed}"
@@ -226,12 +226,12 @@ def _live(run: Running, pace: Pace) -> Line:
             f"{run.failed:,}" if run.failed else formats.NOTHING,
             _speed(pace),
             formats.NOTHING if pace.remaining_s is None else formats.span(pace.remaining_s),
-            Cell(f"{run.begun_at:%Y-%m-%d %H:%M}", again),
+            Cell(f"{run.resumed_at:%Y-%m-%d %H:%M}", again),
         ],
     )
 
 
-def _speed(pace: Pace) -> Cell:
+def _speed(pace: Speed) -> Cell:
     silence = f"nothing new for {formats.span(pace.quiet_s)}" if pace.quiet_s >= QUIET_S else ""
     tip = "Building and indexing take their time; a process that was killed answers no more" if silence else ""
     return Cell(formats.NOTHING if pace.per_second is None else f"{pace.per_second:.3g}", silence, tip)
@@ -271,7 +271,7 @@ def _listed(run: RunRow, number: int, chosen: str) -> Line:
         el("span", run.run[:8], cls="aside"),
     )
     state = el("span", status(run) or "finished", *([badge(run.origin, run.origin)] if run.origin != "run" else []))
-    ended = formats.NOTHING if run.status == "running" else _moment(run.updated_at)
+    run_command = formats.NOTHING if run.status == "running" else _moment(run.updated_at)
     return Line(
         name,
         [
@@ -281,7 +281,7 @@ def _listed(run: RunRow, number: int, chosen: str) -> Line:
             f"{run.done:,} of {run.questions:,}",
             f"{run.failed:,}" if run.failed else formats.NOTHING,
             _moment(run.started_at),
-            ended,
+            run_command,
         ],
     )
 

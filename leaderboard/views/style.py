@@ -12,7 +12,7 @@ from leaderboard.elements.charts import COLORS, SHAPES, Point, data_of
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
 from results.statistics.core import Difference, Estimate
-from results.style import CurveTable, Drop, DropTable, MethodDrops
+from results.style import CurveTable, Gap, GapTable, MethodGaps
 
 if TYPE_CHECKING:
     import altair
@@ -38,7 +38,7 @@ def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: 
     return Cell(f"{better}{scale.difference(item.value)}{doubt}", scale.differences(item.low, item.high), response)
 
 
-def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
+def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
     """What each telling costs each method: formal minus style.
 
     Args:
@@ -71,36 +71,36 @@ def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
              "style itself costs", number=True),
     ]  # fmt: skip
     held = table.reference is not None
-    lines = [_drop_line(row, drop, scale, higher_is_better, held) for row in table.rows for drop in row.drops]
+    lines = [_gap_line(row, gap, scale, higher_is_better, held) for row in table.rows for gap in row.gaps]
     return plain_table(f"Drops on {table.base}", heads, lines, "drops-scroll")
 
 
-def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: bool, held: bool) -> Line:
+def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, held: bool) -> Line:
     control = row.kind == "control"
-    result = drop.found
-    worse, better = (result.drop.wins, result.drop.losses) if higher_is_better else (result.drop.losses, result.drop.wins)
+    result = gap.result
+    worse, better = (result.gap.wins, result.gap.losses) if higher_is_better else (result.gap.losses, result.gap.wins)
     moved = f"{worse:,} · {better:,}"
-    mark = _marked(result.drop, result.p_holm, higher_is_better)
+    mark = _marked(result.gap, result.p_holm, higher_is_better)
     content: list[Cell | Node | str] = [formats.NOTHING] * 4
-    if drop.content_known:
+    if gap.content_known:
         content = [
-            PERCENT.value(drop.answers_kept.value),
+            PERCENT.value(gap.answers_kept.value),
             PERCENT.value(result.content_lost.value),
             scale.difference(result.from_content.value),
-            signed(result.drop_where_survived, scale),
+            signed(result.gap_where_survived, scale),
         ]
     name = el("span", el("span", row.method, cls="method"), badge("control", "control") if control else None)
-    relative = formats.NOTHING if math.isnan(drop.relative) else PERCENT.difference(drop.relative)
+    relative = formats.NOTHING if math.isnan(gap.relative) else PERCENT.difference(gap.relative)
     formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))
     tip = formats.p_value(result.p_holm) if not math.isnan(result.p_holm) else ""
     beyond: list[Cell | Node | str] = []
-    if held and drop.beyond is None:
+    if held and gap.beyond is None:
         beyond = [formats.NOTHING]
-    elif held and drop.beyond is not None:
-        how = _marked(drop.beyond, drop.beyond_p, higher_is_better)
-        beyond = [signed(drop.beyond, scale, better=how, tip=formats.p_value(drop.beyond_p))]
-    dropped = signed(result.drop, scale, better=mark, tip=tip)
-    return Line(name, [drop.told.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "")
+    elif held and gap.beyond is not None:
+        how = _marked(gap.beyond, gap.beyond_p, higher_is_better)
+        beyond = [signed(gap.beyond, scale, better=how, tip=formats.p_value(gap.beyond_p))]
+    dropped = signed(result.gap, scale, better=mark, tip=tip)
+    return Line(name, [gap.styled.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "")
 
 
 def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
@@ -110,40 +110,40 @@ def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
     return "▼ " if (item.value > 0) == higher_is_better else "▲ "
 
 
-def drops_note(table: DropTable) -> str:
+def gaps_note(table: GapTable) -> str:
     """What the marks in a table of drops mean."""
-    every = [drop for row in table.rows for drop in row.drops]
+    every = [gap for row in table.rows for gap in row.gaps]
     note = "Formal minus style, paired by question. Brackets: 95 % bootstrap interval."
-    if any(drop.found.drop.doubt for drop in every):
+    if any(gap.result.gap.doubt for gap in every):
         note += " † may not cover as often as it says; point at the cell for the reason."
-    if not all(drop.content_known for drop in every):
+    if not all(gap.content_known for gap in every):
         note += " – under content: these questions were stored before ragmeter kept what a retelling lost."
     return note
 
 
-def average(table: DropTable) -> Node:
+def average(table: GapTable) -> Node:
     """Mean drop over what can be ranked, by telling."""
     scale = scale_of(table.scale)
     parts = [el("span", f"{name} {scale.difference(value)}", cls="fact") for name, value in table.average.items()]
     return el("p", el("span", "Mean drop of the methods", cls="fact"), *parts, cls="facts")
 
 
-def drop_chart(table: DropTable) -> altair.LayerChart:
+def gap_chart(table: GapTable) -> altair.LayerChart:
     """Drops with intervals: a line for each method, a mark for each telling; a dashed line at no drop."""
     import altair as alt
 
     scale = scale_of(table.scale)
     data = []
     for number, row in enumerate(table.rows):
-        for drop in row.drops:
-            item = drop.found.drop
+        for gap in row.gaps:
+            item = gap.result.gap
             if not math.isnan(item.value):
                 low, high = (None if math.isnan(bound) else bound * scale.factor for bound in (item.low, item.high))
                 data.append(
                     {
                         "line": f"{number}\x1f{row.method}",
                         "method": row.method,
-                        "told": drop.told.name,
+                        "told": gap.styled.name,
                         "value": item.value * scale.factor,
                         "low": low,
                         "high": high,
@@ -202,7 +202,7 @@ def curve_titles(table: CurveTable) -> tuple[str, str]:
 def curve_table(table: CurveTable, key: str) -> Node:
     """The numbers of a table of curves, with the change from its first point to its last."""
     scale = scale_of(table.scale)
-    positions = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.places]
+    positions = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.positions]
     heads = [
         Head("Method"),
         *(Head(position, f"{scale.unit} [95 %]", number=True) for position in positions),
@@ -211,7 +211,10 @@ def curve_table(table: CurveTable, key: str) -> Node:
     lines = [
         Line(
             el("span", curve.method, cls="method"),
-            [*(_value(curve.points.get(x), scale) for x in table.places), signed(curve.change, scale, tip=formats.p_value(curve.change.p))],
+            [
+                *(_value(curve.points.get(x), scale) for x in table.positions),
+                signed(curve.change, scale, tip=formats.p_value(curve.change.p)),
+            ],
         )
         for curve in table.curves
     ]

@@ -200,7 +200,7 @@ def findings(report: Mapping[str, Any]) -> Node | None:
                 badge(item["severity"], _FINDING_TONES[item["severity"]]),
                 [
                     el("span", item["what"], el("span", item["code"], cls="aside")),
-                    _places(item, report["file"]),
+                    _positions(item, report["file"]),
                     f"{item['count']:,}",
                     item["try"] or formats.NOTHING,
                 ],
@@ -209,7 +209,7 @@ def findings(report: Mapping[str, Any]) -> Node | None:
     return plain_table("What the check found", heads, lines, "findings-scroll")
 
 
-def _places(finding: Mapping[str, Any], file: str) -> Node | str:
+def _positions(finding: Mapping[str, Any], file: str) -> Node | str:
     if not finding["places"]:
         return formats.NOTHING
     rows = []

@@ -21,7 +21,7 @@ from benchmarks.schema import Question
 from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.likelihood import Asked, LikelihoodScorer, ScoringTemplate
+from methods.models.likelihood import LikelihoodScorer, ScoringRequest, ScoringTemplate
 from methods.models.pocket import ANSWER, GAP, QUESTION, marker
 from methods.models.weights import POCKET, weights_hash
 from methods.training.stages import read_json, write_json
@@ -170,16 +170,16 @@ class LikelihoodTerm:
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
         """Mean log-likelihoods; the last is without a chunk."""
-        queries = [self._asked(question) for question in questions]
+        queries = [self._request(question) for question in questions]
         flat = [" ".join(chunk.split()) for chunk in chunks]
         grid = self._scorer().grid([*flat, ""], queries, self._template)
         return [[row[column].mean for row in grid] for column in range(len(queries))]
 
-    def _asked(self, question: Question) -> Asked:
+    def _request(self, question: Question) -> ScoringRequest:
         answer, text = question.answers[0].strip(), question.text.strip()
         if self.name == "f":
-            return Asked({"question": text}, f" {answer}")
-        return Asked({"answer": answer}, f" {text}")
+            return ScoringRequest({"question": text}, f" {answer}")
+        return ScoringRequest({"answer": answer}, f" {text}")
 
 
 class VectorTerm:

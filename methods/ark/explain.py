@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from benchmarks.core.errors import UserError, told_of
+from benchmarks.core.errors import UserError, described
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
@@ -53,7 +53,7 @@ class ArkExplainConfig(MethodConfig):
         try:
             options = TRAININGS.get("ark").validate(value)
         except ValidationError as error:
-            position, what = told_of(error)
+            position, what = described(error)
             raise UserError(what, where=f"training.{position}", try_this="ragmeter list trainings ark") from None
         assert isinstance(options, ArkTrainingConfig)
         return options

@@ -26,7 +26,7 @@ class _Micro(NamedTuple):
     """Texts of one side that are encoded together: their places in the whole, and the texts."""
 
     side: str
-    places: list[int]
+    positions: list[int]
     texts: list[str]
 
 
@@ -126,7 +126,7 @@ class Tower:
         prompt = self.prompts.query if micro.side == "query" else self.prompts.passage
         features = self.model.preprocess(micro.texts, prompt=prompt or None)
         features = {name: value.to(self.model.device) if hasattr(value, "to") else value for name, value in features.items()}
-        torch.manual_seed(int(fingerprint(*seed, micro.places[0]), 16) % 2**63)
+        torch.manual_seed(int(fingerprint(*seed, micro.positions[0]), 16) % 2**63)
         if self.accelerator is None:
             vectors = self.model(features)["sentence_embedding"]
         else:
@@ -155,7 +155,7 @@ class Tower:
         import torch
 
         micros = self._micros(batch)
-        hold = sum(len(micro.places) for micro in micros) <= self.config.held
+        hold = sum(len(micro.positions) for micro in micros) <= self.config.held
         with torch.set_grad_enabled(hold):
             encoded = [self._encode(micro, seed) for micro in micros]
         leaf = self._gathered(micros, encoded, len(batch.queries) + len(batch.documents))
@@ -167,7 +167,7 @@ class Tower:
             self.accelerator.backward(loss * scale)
         for number, micro in enumerate(micros):
             vectors = encoded[number] if hold else self._encode(micro, seed)
-            vectors.backward(leaf.grad[micro.places])
+            vectors.backward(leaf.grad[micro.positions])
         return float(loss.detach())
 
     def _gathered(self, micros: Sequence[_Micro], encoded: Sequence[Tensor], count: int) -> Tensor:
@@ -177,7 +177,7 @@ class Tower:
         width = self.model.get_embedding_dimension()
         everything = torch.zeros(count, width, device=self.model.device)
         for micro, vectors in zip(micros, encoded, strict=True):
-            everything[micro.places] = vectors.detach()
+            everything[micro.positions] = vectors.detach()
         if self._ranks > 1:
             everything = self.accelerator.reduce(everything, "sum")
         return everything.requires_grad_()

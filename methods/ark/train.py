@@ -19,7 +19,7 @@ from methods.ark.negatives import Augmented, Embedder, GraphQueries, Mined, Quer
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
-from methods.training import Progress, TrainedStage, Workshop, register_training
+from methods.training import Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
 from methods.training.stages import Manifest, StageRecord, file_id, read_json, read_lines, require_unchanged, saved, write_json, write_lines
 
@@ -314,13 +314,13 @@ class Preparation:
         there = {item: Mined.from_json(read_json(path)) for item, path in paths.items() if path.exists()}
         # What another encoder mined is mined again: a stage before may have been trained anew.
         if len(there) < len(paths) or any(item.model != model for item in there.values()):
-            made = mine(document, self._asked(document, stage), self.positives, encoder, self.config.mine, stage, model)
+            made = mine(document, self._request(document, stage), self.positives, encoder, self.config.mine, stage, model)
             there = {item.question_id: item for item in made}
             for identifier, item in there.items():
                 write_json(paths[identifier], asdict(item))
         return {identifier: item.negatives for identifier, item in there.items()}
 
-    def _asked(self, document: Document, stage: str) -> dict[str, Sequence[str]]:
+    def _request(self, document: Document, stage: str) -> dict[str, Sequence[str]]:
         if self.config.mine.source == "question":
             return {question.id: (question.text,) for question in document.questions}
         return {question.id: getattr(self.augmented[question.id], SIZES[stage]) for question in document.questions}
@@ -385,13 +385,13 @@ class ArkTraining:
         self.config = config
         self._source = source
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Prepare and train; only the main process of several reports stages.
 
         Raises:
             UserError: The data may not be trained on, or the folders hold other work.
         """
-        job = _Job(self.config, workshop, self._source)
+        job = _Job(self.config, context, self._source)
         with job.accelerator.main_process_first():
             job.prepare()
         for stage in job.stages:
@@ -412,23 +412,23 @@ class _Parent:
 class _Job:
     """One run of a training."""
 
-    def __init__(self, config: ArkTrainingConfig, workshop: Workshop, source: QuerySource | None) -> None:
-        self.config, self.workshop = config, workshop
-        self.accelerator = accelerator(config.train.precision, workshop.services.device)
+    def __init__(self, config: ArkTrainingConfig, context: TrainingContext, source: QuerySource | None) -> None:
+        self.config, self.context = config, context
+        self.accelerator = accelerator(config.train.precision, context.services.device)
         self.device = str(self.accelerator.device)
         self.material: Material = load_material(config)
         identity = fingerprint(config.model_dump(mode="json"), self.material.fingerprints)
-        self.manifest = Manifest.open(workshop.work, identity, config.model_dump(mode="json"))
-        services = workshop.services
+        self.manifest = Manifest.open(context.work, identity, config.model_dump(mode="json"))
+        services = context.services
         embeddings = services.folder("embeddings")
         terms = Terms(config, self.device, services.folder("alignment"), embeddings)
         self._preparation = Preparation(
-            config, self.material, workshop.work, terms, (source or self._graphs()) if config.augments else None, workshop.progress
+            config, self.material, context.work, terms, (source or self._graphs()) if config.augments else None, context.progress
         )
         self._parents = [_Parent(None, config.encoder, weights_hash(config.encoder.model, config.encoder.revision))]
 
     def _graphs(self) -> QuerySource:
-        return GraphQueries(self.config, self.workshop.work, self.workshop.services)
+        return GraphQueries(self.config, self.context.work, self.context.services)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -444,7 +444,7 @@ class _Job:
         parent = self._parents[-1]
         if parent.stage is not None:
             require_unchanged(parent.stage, Path(parent.config.model), parent.sha256)
-        folder = self.workshop.checkpoints / name
+        folder = self.context.checkpoints / name
         record = self.manifest.finished(name, folder, parent.sha256)
         fresh = record is None
         if record is None:
@@ -462,7 +462,7 @@ class _Job:
         return self.config.encoder.model_copy(update={"model": str(folder), "revision": None, "pooling": None})
 
     def _train(self, name: str, folder: Path, parent: _Parent) -> StageRecord:
-        work = self.workshop.work
+        work = self.context.work
         with self.accelerator.main_process_first():
             rows, skipped, mined_with = self._rows(name, parent)
         model = load_tower(parent.config, self.device)
@@ -487,7 +487,7 @@ class _Job:
         validate: Validate | None = None
         if self.config.validation:
             validate = validator(self.config, tower.model, evaluated)
-        return StageTrainer(tower, stage, self.material.texts, self.config, folder, identity, self.workshop.progress, validate)
+        return StageTrainer(tower, stage, self.material.texts, self.config, folder, identity, self.context.progress, validate)
 
     def _of(self, name: str) -> Sequence[str]:
         """The stages whose rows a stage is trained on."""
@@ -501,7 +501,7 @@ class _Job:
         encoder = None
         if any(map(preparation.needs_mining, stages)):
             update = {} if self.config.train.query_instruction else {"query_prompt": ""}
-            cache = self.workshop.services.folder("embeddings")
+            cache = self.context.services.folder("embeddings")
             encoder = Encoder(miner.config.model_copy(update=update), self.device, cache)
         rows: list[TrainRow] = []
         skipped = 0

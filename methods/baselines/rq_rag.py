@@ -214,7 +214,7 @@ class Node:
 
     text: str
     queries: tuple[str, ...] = ()
-    found: tuple[str, ...] = ()
+    result: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class Tree:
         for number, ((owner, _, _), generation) in enumerate(zip(positions, written, strict=True)):
             usage[owner] += _cost(generation)
             # A query that does not end, or says nothing, is replaced by the question.
-            text = generation.text.strip() if generation.ended else ""
+            text = generation.text.strip() if generation.run_command else ""
             texts.append(text or queries[owner].text)
             query.append(replace(queries[owner], id=f"{queries[owner].id}~{number}", text=texts[-1]))
         rankings = self._index.retrieve(query, self.config.per_query) if query else []
@@ -309,7 +309,7 @@ class Tree:
     def _below(self, node: Node, prompt: str, query: str, ranking: Ranking) -> Node:
         evidence = "".join(map(self._shown, self._corpus.get(ranking.ids)))
         text = f"{prompt} {query}{END_TOKEN}{EVIDENCE_TOKENS[0]}{evidence}{EVIDENCE_TOKENS[1]}"
-        return Node(text, (*node.queries, query), tuple(dict.fromkeys((*node.found, *ranking.ids))))
+        return Node(text, (*node.queries, query), tuple(dict.fromkeys((*node.result, *ranking.ids))))
 
     def _shown(self, passage: Passage) -> str:
         words = passage.text.split()
@@ -426,7 +426,7 @@ class RqRagIndex:
     def _ranking(query: Query, leaf: Leaf | None, k: int, usage: Any) -> Ranking:
         if leaf is None:
             return Ranking(query.id, (), (), usage, {NOTE: {"failed": [TOO_LONG]}})
-        ids = leaf.node.found[:k]
+        ids = leaf.node.result[:k]
         note: dict[str, Any] = {NOTE: {"queries": list(leaf.node.queries), "answer": leaf.answer}}
         return Ranking(query.id, ids, tuple(1 / rank for rank in range(1, len(ids) + 1)), usage, note)
 

@@ -205,7 +205,7 @@ class ScpStage(CompressionOptions):
 
     train: StepOptions = StepOptions.model_validate({})
     rows: ScpDataConfig = ScpDataConfig.model_validate({})
-    asked: int | None = Field(
+    requested: int | None = Field(
         None,
         ge=1,
         description="ours: so many of a document's questions are asked one by one, as they will be in use, all of one "
@@ -296,7 +296,7 @@ class DataOptions(_Part):
         default_factory=dict, description="options of the loaders, by dataset id, or by id/subset, which goes over them"
     )
     pool: PoolConfig = PoolConfig.model_validate({})
-    unheard: float = Field(
+    out_of_vocabulary: float = Field(
         0.0,
         ge=0,
         le=1,
@@ -436,7 +436,7 @@ def worlds(
     is not the paper's, each with its key: memory tokens stand all over the text, and have the length of embeddings
     (`model.positions`, `memory_init`, `memory_length`); they are first taught to name what they stand for (`naming`);
     a document's questions are asked one by one (`scp.asked`), and several of one reading (`instruction.together`);
-    a fifth of the names are unheard, as they are in worlds to be asked about (`data.unheard`); simple questions alone,
+    a fifth of the names are unheard, as they are in worlds to be asked about (`data.out_of_vocabulary`); simple questions alone,
     no paraphrases, no alignment loss (`mse`), no dropout, wider adapters, higher rates.
 
     Args:
@@ -461,7 +461,13 @@ def worlds(
             "memory_length": "embedding",
             "max_prompt": 1024,
         },
-        "data": {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"], "options": queries, "unheard": 0.2},
+        "data": {
+            "scp": ["worlds:train"],
+            "instruction": ["worlds:train"],
+            "joint": ["worlds:train"],
+            "options": queries,
+            "out_of_vocabulary": 0.2,
+        },
         "validation": {"instruction": ["worlds:validation"], "joint": ["worlds:validation"], "options": held_out},
         "validate_on": {"questions": 200, "every": every},
         "scp": {

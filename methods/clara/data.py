@@ -23,7 +23,7 @@ from benchmarks.datasets.clara import RowsConfig
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, SkippedRecord, resolve
 from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
-from benchmarks.worlds.names import NAME, replaced, training_words, unheard_words
+from benchmarks.worlds.names import NAME, out_of_vocabulary_words, replaced, training_words
 from methods.api import Services
 from methods.clara.config import ClaraTrainingConfig, DataOptions, InstructionStage, PoolConfig, ScpDataConfig, ScpStage, Stage
 from methods.clara.prompts import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target
@@ -43,7 +43,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingExample:
     """What is taught from one reading of some documents.
 
     Attributes:
@@ -55,20 +55,20 @@ class Lesson:
     exchanges: tuple[Exchange, ...]
 
 
-def scp_lesson(row: ScpRow, wording: int) -> Lesson:
+def scp_example(row: ScpRow, wording: int) -> TrainingExample:
     """A row of pretraining; a paraphrase is asked for in one of several wordings, counted on without end."""
     if row.kind == "paraphrase":
-        return Lesson((row.document,), (Exchange(paraphrase(wording % PARAPHRASES), row.paraphrase),))
-    return Lesson((row.document,), (Exchange(qa_pairs(), qa_target(row.questions, row.answers)),))
+        return TrainingExample((row.document,), (Exchange(paraphrase(wording % PARAPHRASES), row.paraphrase),))
+    return TrainingExample((row.document,), (Exchange(qa_pairs(), qa_target(row.questions, row.answers)),))
 
 
-def instruction_lesson(row: InstructionRow, documents: int) -> Lesson:
+def instruction_example(row: InstructionRow, documents: int) -> TrainingExample:
     """A row of instruction tuning, with its first so many documents."""
     kept = row.documents[:documents]
-    return Lesson(kept, (Exchange(answer(row.question, len(kept)), row.answer),))
+    return TrainingExample(kept, (Exchange(answer(row.question, len(kept)), row.answer),))
 
 
-def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Lesson]:
+def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[TrainingExample]:
     """Rows of pretraining as they are taught: one lesson a row, or (`asked`, ours) one a document.
 
     Args:
@@ -76,8 +76,8 @@ def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Le
         options: Of the stage.
         seed: Of wordings, and of which questions are asked.
     """
-    if options.asked is None:
-        return [scp_lesson(row, _number(seed, position)) for position, row in enumerate(rows)]
+    if options.requested is None:
+        return [scp_example(row, _number(seed, position)) for position, row in enumerate(rows)]
     about: dict[str, list[ScpRow]] = {}
     for row in rows:
         about.setdefault(row.document, []).append(row)
@@ -85,14 +85,14 @@ def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Le
     for text, same in about.items():
         pairs = [pair for row in same if row.kind == "qa" for pair in zip(row.questions, row.answers, strict=True)]
         draws = Draws("clara asked", seed, text)
-        chosen = draws.sample(pairs, min(options.asked, len(pairs)))
+        chosen = draws.sample(pairs, min(options.requested, len(pairs)))
         queries = [Exchange(answer(question, 1), response) for question, response in chosen]
-        retold = [exchange for row in same if row.kind == "paraphrase" for exchange in scp_lesson(row, _number(seed, text)).exchanges]
-        results.append(Lesson((text,), (*queries, *retold)))
+        rephrased = [exchange for row in same if row.kind == "paraphrase" for exchange in scp_example(row, _number(seed, text)).exchanges]
+        results.append(TrainingExample((text,), (*queries, *rephrased)))
     return results
 
 
-def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[Lesson]:
+def instruction_examples(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[TrainingExample]:
     """Rows of instruction tuning as they are taught: one a lesson, or (`together`, ours) with questions of other rows.
 
     A row's documents are then asked about by rows whose evidence is among them, drawn from the seed; a row may be asked
@@ -104,7 +104,7 @@ def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStag
         seed: Of which questions join.
     """
     if options.together == 1:
-        return [instruction_lesson(row, options.documents) for row in rows]
+        return [instruction_example(row, options.documents) for row in rows]
     needs = [_evidence(row, options.documents) for row in rows]
     about: dict[str, list[int]] = {}
     for position, texts in enumerate(needs):
@@ -122,7 +122,7 @@ def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStag
         joining = list(others.values())
         drawn = Draws("clara together", seed, position).sample(joining, min(options.together - 1, len(joining)))
         exchanges = (Exchange(answer(rows[item].question, len(kept)), rows[item].answer) for item in (position, *drawn))
-        results.append(Lesson(kept, tuple(exchanges)))
+        results.append(TrainingExample(kept, tuple(exchanges)))
     return results
 
 
@@ -167,7 +167,7 @@ def fits(generator: Any) -> Callable[[Prompt, str], bool]:
     return decide
 
 
-def fitting_lessons(lessons: Sequence[Lesson], generator: Any, skip: bool) -> list[Lesson]:
+def fitting_examples(examples: Sequence[TrainingExample], generator: Any, skip: bool) -> list[TrainingExample]:
     """Lessons without what is too long; a lesson with nothing left to ask is left out.
 
     Args:
@@ -179,20 +179,20 @@ def fitting_lessons(lessons: Sequence[Lesson], generator: Any, skip: bool) -> li
         UserError: Something is too long and is not to be left out, or nothing is left.
     """
     decide = fits(generator)
-    every = [(exchange.prompt, exchange.target) for lesson in lessons for exchange in lesson.exchanges]
+    every = [(exchange.prompt, exchange.target) for example in examples for exchange in example.exchanges]
     _require(every, decide, generator, skip)
     kept = (
-        replace(lesson, exchanges=tuple(exchange for exchange in lesson.exchanges if decide(exchange.prompt, exchange.target)))
-        for lesson in lessons
+        replace(example, exchanges=tuple(exchange for exchange in example.exchanges if decide(exchange.prompt, exchange.target)))
+        for example in examples
     )
-    return _some([lesson for lesson in kept if lesson.exchanges])
+    return _some([example for example in kept if example.exchanges])
 
 
 def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -> list[JointRow]:
     """Rows of joint training without those that are too long, answered from at most k documents.
 
     Raises:
-        UserError: As `fitting_lessons`.
+        UserError: As `fitting_examples`.
     """
     decide = fits(generator)
 
@@ -204,8 +204,8 @@ def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -
 
 
 def held_out_that_fit(
-    lessons: Sequence[Lesson], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int
-) -> tuple[list[Lesson], list[JointRow]]:
+    examples: Sequence[TrainingExample], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int
+) -> tuple[list[TrainingExample], list[JointRow]]:
     """Held-out rows without what is too long: a curve must not end a training.
 
     Args:
@@ -222,7 +222,7 @@ def held_out_that_fit(
         prompt = answer(row.question, count)
         return decide(prompt, row.answer) and generator.length(prompt) + longest <= generator.room
 
-    kept = [lesson for lesson in lessons if all(decide(exchange.prompt, exchange.target) for exchange in lesson.exchanges)]
+    kept = [example for example in examples if all(decide(exchange.prompt, exchange.target) for exchange in example.exchanges)]
     return kept, [row for row in questions if answered(row)]
 
 
@@ -537,7 +537,7 @@ def require_no_test(reference: str, where: str) -> None:
 # The pocket model was trained to copy such pieces (`tools.tiny_lm.tasks`); memory must keep them, too.
 
 
-def in_lessons(lessons: Sequence[Lesson], share: float, seed: int) -> list[Lesson]:
+def in_examples(examples: Sequence[TrainingExample], share: float, seed: int) -> list[TrainingExample]:
     """Lessons with a share of the names replaced, in each by a draw of its own.
 
     Args:
@@ -546,15 +546,15 @@ def in_lessons(lessons: Sequence[Lesson], share: float, seed: int) -> list[Lesso
         seed: Of the draws.
     """
     if not share:
-        return list(lessons)
-    return [_lesson(item, share, Draws("clara unheard", seed, position)) for position, item in enumerate(lessons)]
+        return list(examples)
+    return [_example(item, share, Draws("clara unheard", seed, position)) for position, item in enumerate(examples)]
 
 
 def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]:
     """Questions with a share of the names replaced, in all by one draw: documents that several share stay the same."""
     if not share:
         return list(rows)
-    swaps = unheard_words(training_words(), share, Draws("clara unheard", seed, "rows"))
+    swaps = out_of_vocabulary_words(training_words(), share, Draws("clara unheard", seed, "rows"))
     return [
         replace(
             row,
@@ -567,15 +567,15 @@ def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]
     ]
 
 
-def _lesson(lesson: Lesson, share: float, draws: Draws) -> Lesson:
-    texts = [*lesson.documents, *(exchange.prompt.question for exchange in lesson.exchanges)]
+def _example(example: TrainingExample, share: float, draws: Draws) -> TrainingExample:
+    texts = [*example.documents, *(exchange.prompt.question for exchange in example.exchanges)]
     known = sorted({word for text in texts for word in NAME.findall(text)} & _known())
-    swaps = unheard_words(known, share, draws)
+    swaps = out_of_vocabulary_words(known, share, draws)
     exchanges = (
         Exchange(replace(exchange.prompt, question=replaced(exchange.prompt.question, swaps)), replaced(exchange.target, swaps))
-        for exchange in lesson.exchanges
+        for exchange in example.exchanges
     )
-    return Lesson(_all(lesson.documents, swaps), tuple(exchanges))
+    return TrainingExample(_all(example.documents, swaps), tuple(exchanges))
 
 
 def _all(texts: Iterable[str], swaps: Mapping[str, str]) -> tuple[str, ...]:

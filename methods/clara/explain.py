@@ -25,7 +25,7 @@ from methods.retrieval.ranking import Scope
 
 # -- What survives compression: documents told again from their memory, to be compared with the documents --
 # For a question's documents `ragmeter method explain clara --set retell=true` shows it; as a table it is the experiment
-# `clara/table17`: dataset `retold`, and `clara_reader` with `task: paraphrase`.
+# `clara/table17`: dataset `rephrased`, and `clara_reader` with `task: paraphrase`.
 #
 # Source: paper, table 17; one document at a time, the longest reply 128 tokens.
 
@@ -34,7 +34,7 @@ MAX_NEW_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Retold:
+class Rephrased:
     """A document and what was told of it.
 
     Attributes:
@@ -50,7 +50,7 @@ class Retold:
 
 def retell(
     clara: Any, documents: Sequence[str], *, seed: int = 0, max_new_tokens: int = MAX_NEW_TOKENS, batch_size: int = 16
-) -> list[Retold]:
+) -> list[Rephrased]:
     """Tell documents in other words from their memory.
 
     Args:
@@ -69,7 +69,7 @@ def retell(
         memory = clara.encode(documents).memory
     prompts = [paraphrase(wording) for wording in wordings]
     written = clara.generate(prompts, memory.unsqueeze(1), max_new_tokens, batch_size)
-    return [Retold(document, reply.text, wording) for document, reply, wording in zip(documents, written, wordings, strict=True)]
+    return [Rephrased(document, reply.text, wording) for document, reply, wording in zip(documents, written, wordings, strict=True)]
 
 
 # -- Which words memory stands for: its vectors through the base's output layer (logit lens) --
@@ -98,7 +98,7 @@ class Topics:
         """All words, each once, in the order of positions."""
         return tuple(dict.fromkeys(word for words in self.positions for word in words))
 
-    def found(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
+    def result(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
         """Words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
         query, reported = _spelled([question]), _spelled(documents)
         return tuple(word for word in self.union if word.casefold() in reported - query)
@@ -194,7 +194,7 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     (answer,) = reader.read([query], [Context(query.id, memory=memory)])
     (request,) = topics(model.clara, [question.text], config.query_adapter, config.top)
     gold = [passage.full_text for passage in corpus.get(item for item in question.evidence if item in corpus)]
-    added = request.found(question.text, gold)
+    added = request.result(question.text, gold)
     shown = corpus.get(ranking.ids[: config.shown])
     tables = (
         _ranking(question, shown, ranking.scores, k),
@@ -202,13 +202,13 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
         *([_documents(shown[:k], topics(model.clara, [p.full_text for p in shown[:k]], "compressor", config.top))] if shown else []),
     )
     if config.retell and shown:
-        tables += (_retold([p.full_text for p in shown[:k]], model.clara),)
+        tables += (_rephrased([p.full_text for p in shown[:k]], model.clara),)
     return Explanation(_summary(question, ranking.ids, answer.text, k, added), tables)
 
 
-def _retold(documents: Sequence[str], clara: Any) -> Table:
+def _rephrased(documents: Sequence[str], clara: Any) -> Table:
     rows = tuple((rank, item.document, item.text) for rank, item in enumerate(retell(clara, documents), 1))
-    return Table("Documents told again from their memory alone", ("rank", "document", "retold"), rows)
+    return Table("Documents told again from their memory alone", ("rank", "document", "rephrased"), rows)
 
 
 def _ranking(question: Question, shown: Sequence[Passage], scores: Sequence[float], k: int) -> Table:

@@ -20,7 +20,7 @@ from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Serv
 from methods.clara.checkpoint import CONFIG, ROWS, read_config, require_checkpoint
 from methods.clara.config import Adapter, ClaraConfig
 from methods.clara.prompts import Prompt, answer, answer_from_text, paraphrase
-from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Scores, Told, cosines, in_memory, write
+from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Scores, StyledRun, cosines, in_memory, write
 from methods.models.weights import device_of, locate, weights_hash
 from methods.pipeline import DEPTH, Pipeline
 from methods.readers.prompts import longest_prefix
@@ -152,7 +152,7 @@ class Documents:
         """Where the store of a corpus lies; None where nothing is kept."""
         return self._services.folder(STORES, self.identity(corpus).fingerprint)
 
-    def store(self, corpus: Corpus, folder: Path | None = None, reported: Told | None = None) -> MemoryStore:
+    def store(self, corpus: Corpus, folder: Path | None = None, reported: StyledRun | None = None) -> MemoryStore:
         """The store of a whole corpus: opened, or finished, or made.
 
         Args:

@@ -21,7 +21,7 @@ from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from methods.clara.config import ClaraTrainingConfig, CompressionOptions, JointStage, StepOptions
-from methods.clara.data import Lesson
+from methods.clara.data import TrainingExample
 from methods.clara.model import Clara, Encoded
 from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
@@ -248,17 +248,17 @@ class Compression:
         self._clara, self._options, self._process = clara, options, process
         self._learns = any(item.requires_grad for item in clara.adapters.of("compressor").values())
 
-    def size(self, row: Lesson) -> int:
+    def size(self, row: TrainingExample) -> int:
         """Characters of the longest text."""
         return max(*(len(exchange.target) for exchange in row.exchanges), *map(len, row.documents))
 
-    def whole(self, batch: Sequence[Lesson]) -> Whole:
+    def whole(self, batch: Sequence[TrainingExample]) -> Whole:
         """Documents and reply tokens of a batch."""
         targets = [exchange.target for row in batch for exchange in row.exchanges]
         tokens = sum(len(self._clara.generator.target_ids(target)) for target in targets)
         return Whole(sum(len(row.documents) for row in batch), tokens)
 
-    def part(self, rows: Sequence[Lesson], whole: Whole, done: float, step: int) -> tuple[Tensor, Sums]:
+    def part(self, rows: Sequence[TrainingExample], whole: Whole, done: float, step: int) -> tuple[Tensor, Sums]:
         """The losses of some rows: see `trainer.Objective`."""
         options = self._options
         documents = [text for row in rows for text in row.documents]
@@ -284,7 +284,7 @@ class Compression:
         with torch.no_grad(), self._clara.evaluating():
             return self._clara.encode(documents, token_budget=budget)
 
-    def _entropy(self, rows: Sequence[Lesson], encoded: Encoded) -> Tensor:
+    def _entropy(self, rows: Sequence[TrainingExample], encoded: Encoded) -> Tensor:
         """Summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
         memory = encoded.memory.split([len(row.documents) for row in rows])
         if any(len(row.exchanges) > 1 for row in rows):
@@ -360,16 +360,16 @@ class FrozenDocuments:
         progress: Progress,
         process: Any = None,
     ) -> None:
-        self._places = {text: position for position, text in enumerate(dict.fromkeys(texts))}
+        self._positions = {text: position for position, text in enumerate(dict.fromkeys(texts))}
         self._shape = shape
         folder.mkdir(parents=True, exist_ok=True)
-        count, blocks = len(self._places), -(-len(self._places) // block)
+        count, blocks = len(self._positions), -(-len(self._positions) // block)
         _require_room(folder, count * shape[0] * shape[1] * dtype.itemsize)
         # A file that is mapped and not there yet begins as zeros: no block is done.
         self._memory = torch.from_file(str(folder / MEMORY), shared=True, size=count * shape[0] * shape[1], dtype=dtype).view(count, *shape)
         done = torch.from_file(str(folder / "done.bin"), shared=True, size=blocks, dtype=torch.uint8)
         first, ranks = (process.process_index, process.num_processes) if process is not None else (0, 1)
-        documents = list(self._places)
+        documents = list(self._positions)
         progress.begin("compressing documents", blocks, int(done.sum()))
         for number in range(first, blocks, ranks):
             if not done[number]:
@@ -382,7 +382,7 @@ class FrozenDocuments:
             process.wait_for_everyone()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def of(self, texts: Sequence[str]) -> Tensor:
         """Memory of documents: [N, M, h] on the CPU, no part of any graph.
@@ -390,7 +390,7 @@ class FrozenDocuments:
         Raises:
             KeyError: One is none of those encoded.
         """
-        return self._memory[[self._places[text] for text in texts]]
+        return self._memory[[self._positions[text] for text in texts]]
 
 
 def _require_room(folder: Path, wanted: int) -> None:

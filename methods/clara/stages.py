@@ -15,7 +15,16 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.text import cover_em
 from methods.clara.config import Adapter, ClaraTrainingConfig, JointStage, Part, Stage, StepOptions, SupervisedStage, ValidateOptions
-from methods.clara.data import Lesson, Row, fitting_lessons, fitting_rows, in_lessons, in_rows, instruction_lessons, scp_lessons
+from methods.clara.data import (
+    Row,
+    TrainingExample,
+    fitting_examples,
+    fitting_rows,
+    in_examples,
+    in_rows,
+    instruction_examples,
+    scp_examples,
+)
 from methods.clara.model import Clara, Encoded
 from methods.clara.objective import Compression, FrozenDocuments, Joint, Objective, Supervised, candidates_of, recalls
 from methods.clara.prompts import Prompt, answer, answer_from_text
@@ -108,10 +117,10 @@ def prepare(
     """
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
-        taught = in_lessons(lessons(config, rows), config.data.unheard, config.seed)
-        kept = fitting_lessons(taught, clara.generator, config.skip_long)
-        return Prepared(Compression(clara, options, process), kept, options.train, _asked(taught) - _asked(kept))
-    queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.unheard, config.seed)
+        taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, config.seed)
+        kept = fitting_examples(taught, clara.generator, config.skip_long)
+        return Prepared(Compression(clara, options, process), kept, options.train, _request(taught) - _request(kept))
+    queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.out_of_vocabulary, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
     every = len(queries)
     if stage == "joint":
@@ -124,8 +133,8 @@ def prepare(
     return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), queries, config.supervised.train)
 
 
-def _asked(lessons: Sequence[Lesson]) -> int:
-    return sum(len(lesson.exchanges) for lesson in lessons)
+def _request(examples: Sequence[TrainingExample]) -> int:
+    return sum(len(example.exchanges) for example in examples)
 
 
 def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
@@ -141,11 +150,11 @@ def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
         clara.config = clara.config.model_copy(update={name: item for name, item in options.items() if item is not None})
 
 
-def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
+def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingExample]:
     """Rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
     pretraining = [row for row in rows if isinstance(row, ScpRow)]
     tuning = [row for row in rows if isinstance(row, InstructionRow)]
-    return [*scp_lessons(pretraining, config.scp, config.seed), *instruction_lessons(tuning, config.instruction, config.seed)]
+    return [*scp_examples(pretraining, config.scp, config.seed), *instruction_examples(tuning, config.instruction, config.seed)]
 
 
 def _frozen(
@@ -182,7 +191,7 @@ RECALLS = (1, 3, 5)
 
 
 def validator(
-    clara: Clara, lessons: Sequence[Lesson], questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool
+    clara: Clara, examples: Sequence[TrainingExample], questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool
 ) -> Validate | None:
     """The figures of held-out rows; None where there are none.
 
@@ -197,14 +206,14 @@ def validator(
         options: How they are answered.
         selects: Whether the reasoner chooses among the documents.
     """
-    if not lessons and not questions:
+    if not examples and not questions:
         return None
 
     def validate() -> Mapping[str, float]:
         figures: dict[str, float] = {}
         with torch.inference_mode(), clara.evaluating():
-            if lessons:
-                figures |= losses(clara, lessons, options.batch_size)
+            if examples:
+                figures |= losses(clara, examples, options.batch_size)
             if questions:
                 figures |= answered(clara, questions, options, selects=selects)
         return {f"validation_{name}": value for name, value in figures.items()}
@@ -212,14 +221,14 @@ def validator(
     return validate
 
 
-def losses(clara: Clara, lessons: Sequence[Lesson], batch_size: int) -> dict[str, float]:
+def losses(clara: Clara, examples: Sequence[TrainingExample], batch_size: int) -> dict[str, float]:
     """Cross-entropy per token of replies, and the alignment loss."""
     entropy = mse = tokens = documents = 0.0
-    for start in range(0, len(lessons), batch_size):
-        some = lessons[start : start + batch_size]
+    for start in range(0, len(examples), batch_size):
+        some = examples[start : start + batch_size]
         encoded: Encoded = clara.encode([text for item in some for text in item.documents])
         memory = encoded.memory.split([len(item.documents) for item in some])
-        queries = [(exchange, own) for lesson, own in zip(some, memory, strict=True) for exchange in lesson.exchanges]
+        queries = [(exchange, own) for example, own in zip(some, memory, strict=True) for exchange in example.exchanges]
         prompts, targets = [item.prompt for item, _ in queries], [item.target for item, _ in queries]
         entropy += float(clara.cross_entropy(prompts, [own for _, own in queries], targets, "row_sums").sum())
         tokens += sum(len(clara.generator.target_ids(target)) for target in targets)

@@ -315,10 +315,10 @@ class Written:
 
 
 Compress = Callable[[Sequence[str]], Compressed]
-Told = Callable[[Written], None]
+StyledRun = Callable[[Written], None]
 
 
-def in_memory(corpus: Corpus, identity: Identity, compress: Compress, reported: Told | None = None) -> MemoryStore:
+def in_memory(corpus: Corpus, identity: Identity, compress: Compress, reported: StyledRun | None = None) -> MemoryStore:
     """A store that is kept nowhere."""
     raws, norms = [np.empty((0, identity.width), np.int16)], [np.empty(0)]
     for raw, lengths in _chunks(corpus, identity, compress, 0, reported):
@@ -328,7 +328,7 @@ def in_memory(corpus: Corpus, identity: Identity, compress: Compress, reported: 
     return MemoryStore(identity, np.concatenate(raws), np.concatenate(norms), corpus.ids, index)
 
 
-def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: Told | None = None) -> MemoryStore:
+def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: StyledRun | None = None) -> MemoryStore:
     """Compress a corpus into a folder, or go on with what lies there; a finished store is opened.
 
     Of several processes that ask at once one compresses, the others wait.
@@ -355,7 +355,7 @@ def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, 
     return MemoryStore.open(folder)
 
 
-def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: Told | None) -> None:
+def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: StyledRun | None) -> None:
     """Append what is missing; how far an earlier call came is told by the lengths of both files."""
     with open(folder / "memory.bin", "ab") as memory, open(folder / "norms.bin", "ab") as norms:
         there = min(memory.tell() // identity.bytes_per_document, norms.tell() // 8)
@@ -369,7 +369,7 @@ def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress
 
 
 def _chunks(
-    corpus: Corpus, identity: Identity, compress: Compress, start: int, reported: Told | None
+    corpus: Corpus, identity: Identity, compress: Compress, start: int, reported: StyledRun | None
 ) -> Iterator[tuple[NDArray[np.int16], Scores]]:
     """Chunk after chunk: its numbers as they are kept, and the lengths of its rows."""
     import torch

@@ -37,7 +37,7 @@ from methods.clara.synthesis_prompts import (
     Preserved,
     Prompts,
     Questions,
-    Retelling,
+    Rephrasing,
     Supplement,
     shown_pairs,
 )
@@ -176,7 +176,7 @@ def advanced(loop: Loop, replies: Sequence[BaseModel | None], rounds: int = ROUN
     if loop.step == "check":
         return _checked(loop, replies, rounds)
     (reply,) = replies
-    if isinstance(reply, Retelling):
+    if isinstance(reply, Rephrasing):
         return replace(loop, step="check", pending=(Pair("", reply.paraphrase),))
     if isinstance(reply, Supplement) and reply.count == 0:
         return replace(loop, status="covered")
@@ -248,14 +248,14 @@ class StateFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
         if path.exists():
             self._scan()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def __enter__(self) -> Self:
         return self
@@ -266,7 +266,7 @@ class StateFile:
     def get(self, identifier: str, made_of: str) -> Any | None:
         """The state of an id; None where there is none, or it was made of something else."""
         with self._lock:
-            position = self._places.get(file_id(identifier))
+            position = self._positions.get(file_id(identifier))
             if position is None:
                 return None
             file = self._opened()
@@ -289,7 +289,7 @@ class StateFile:
                 position = file.seek(0, 2)
                 file.write(line)
                 file.flush()
-                self._places[file_id(identifier)] = position
+                self._positions[file_id(identifier)] = position
         except OSError as error:
             raise unwritable(error, self.path, what="the file of states") from error
 
@@ -314,7 +314,7 @@ class StateFile:
                     if not line.endswith(b"\n"):
                         file.truncate(position)
                         break
-                    self._places[file_id(self._row(line, position)["id"])] = position
+                    self._positions[file_id(self._row(line, position)["id"])] = position
                     position += len(line)
         except OSError as error:
             raise UserError(f"the states cannot be read: {error.strerror}", where=str(self.path)) from None

@@ -70,7 +70,7 @@ class Answer(BaseModel):
     @field_validator("answer")
     @classmethod
     def _says_something(cls, text: str) -> str:
-        return _said(text)
+        return _message(text)
 
 
 class Judgment(BaseModel):
@@ -79,7 +79,7 @@ class Judgment(BaseModel):
     judgment: Literal["Correct", "Incorrect"]
 
 
-class Retelling(BaseModel):
+class Rephrasing(BaseModel):
     """A document in other words."""
 
     paraphrase: str
@@ -87,7 +87,7 @@ class Retelling(BaseModel):
     @field_validator("paraphrase")
     @classmethod
     def _says_something(cls, text: str) -> str:
-        return _said(text)
+        return _message(text)
 
 
 class Preserved(BaseModel):
@@ -96,7 +96,7 @@ class Preserved(BaseModel):
     judgment: Literal["Yes", "No"]
 
 
-def _said(text: str) -> str:
+def _message(text: str) -> str:
     flat = " ".join(text.split())
     if not flat:
         raise ValueError("it is blank")
@@ -110,7 +110,7 @@ REPLIES: Mapping[str, type[BaseModel]] = {
     "check_answer": Judgment,
     "more_simple": Supplement,
     "more_complex": Supplement,
-    "paraphrase": Retelling,
+    "paraphrase": Rephrasing,
     "check_paraphrase": Preserved,
 }
 """The reply that each prompt asks for."""

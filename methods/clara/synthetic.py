@@ -23,7 +23,7 @@ PRONOUNS = 0.6
 _INVERSE = "Who "
 
 
-class Said(NamedTuple):
+class Statement(NamedTuple):
     """A sentence of a document.
 
     Attributes:
@@ -37,7 +37,7 @@ class Said(NamedTuple):
     fact: Fact | None
 
 
-def facts_of(responses: Iterable[Said]) -> list[Fact]:
+def facts_of(responses: Iterable[Statement]) -> list[Fact]:
     """The facts that sentences state, in order."""
     return [item.fact for item in responses if item.fact is not None]
 
@@ -135,7 +135,7 @@ def _joined(answers: Sequence[str]) -> str:
 # -- retellings --
 
 
-def retold(sentences: Sequence[Said], draws: Draws) -> list[str]:
+def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
     """The sentences of a document told otherwise: other words and another order, every fact and name kept.
 
     Sentences about one entity stay together. Those that state nothing stay as they are, where they are.
@@ -146,13 +146,13 @@ def retold(sentences: Sequence[Said], draws: Draws) -> list[str]:
     """
     reported: list[str] = []
     for group in _runs(sentences):
-        reported += _retold(group, draws)
+        reported += _rephrased(group, draws)
     return reported
 
 
-def _runs(sentences: Sequence[Said]) -> list[list[Said]]:
+def _runs(sentences: Sequence[Statement]) -> list[list[Statement]]:
     """Neighboring sentences about one entity."""
-    runs: list[list[Said]] = []
+    runs: list[list[Statement]] = []
     for sentence in sentences:
         if runs and runs[-1][-1].subject is sentence.subject:
             runs[-1].append(sentence)
@@ -161,7 +161,7 @@ def _runs(sentences: Sequence[Said]) -> list[list[Said]]:
     return runs
 
 
-def _retold(group: Sequence[Said], draws: Draws) -> list[str]:
+def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
     entity = group[0].subject
     introduced = bool(entity.epithet) and entity.epithet in group[0].text
     positions = [position for position, item in enumerate(group) if item.fact is not None and not (introduced and position == 0)]
@@ -182,7 +182,7 @@ def _retold(group: Sequence[Said], draws: Draws) -> list[str]:
     return reported
 
 
-def _introducing(item: Said, fact: Fact, draws: Draws) -> str:
+def _introducing(item: Statement, fact: Fact, draws: Draws) -> str:
     """The first sentence about an entity with a second name, which has to be given there."""
     entity = item.subject
     mention = Mention(f"{entity.text}, called {entity.epithet},", entity.text, entity.text + "'s")
@@ -190,19 +190,19 @@ def _introducing(item: Said, fact: Fact, draws: Draws) -> str:
     return state(draws.pick(fit), mention, _tail(item, fact)) if fit else item.text
 
 
-def _reworded(item: Said, fact: Fact, mention: Mention, by_pronoun: bool, draws: Draws) -> str | None:
+def _reworded(item: Statement, fact: Fact, mention: Mention, by_pronoun: bool, draws: Draws) -> str | None:
     ways = [way for way in _others(item, fact) if not by_pronoun or way in fact.relation.says_pronoun]
     return state(draws.pick(ways), mention, _tail(item, fact)) if ways else None
 
 
-def _named(item: Said, mention: Mention) -> str:
+def _named(item: Statement, mention: Mention) -> str:
     """A sentence that no other template can take, by the full name."""
     assert item.fact is not None
     ways = _others(item, item.fact) or list(item.fact.relation.says)
     return state(ways[0], mention, _tail(item, item.fact))
 
 
-def _others(item: Said, fact: Fact) -> list[str]:
+def _others(item: Statement, fact: Fact) -> list[str]:
     """The ways to state a fact that its sentence did not take."""
     return [way for way in fact.relation.says if not _pattern(way, _tail(item, fact), fact.relation).fullmatch(item.text)]
 
@@ -214,7 +214,7 @@ def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
     return re.compile(made.replace(r"\ a\ " + re.escape(tail), r"\ an?\ " + re.escape(tail)), re.IGNORECASE)
 
 
-def _tail(item: Said, fact: Fact) -> str:
+def _tail(item: Statement, fact: Fact) -> str:
     """A fact's tail as its sentence has it."""
     if fact.tail is None:
         return fact.text
@@ -236,7 +236,7 @@ class WorldDocument:
     """A document of a world, with what each sentence says."""
 
     passage: Passage
-    sentences: tuple[Said, ...]
+    sentences: tuple[Statement, ...]
 
 
 def documents(reference: DataReference, config: WorldsConfig) -> Iterator[WorldDocument]:
@@ -255,7 +255,7 @@ def documents(reference: DataReference, config: WorldsConfig) -> Iterator[WorldD
     for seed in range(first, first + count):
         world = generate(require_split(seed, split), config.world_config)
         for text in _texts(world, reference.subset == "long", config):
-            yield WorldDocument(text.passage, _said(text, world))
+            yield WorldDocument(text.passage, _message(text, world))
 
 
 def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> list[ScpRow]:
@@ -272,7 +272,7 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
         draws = Draws("clara pretraining", kind, seed, identifier)
         facts = facts_of(item.sentences)
         if kind == "paraphrase":
-            reported = " ".join(retold(item.sentences, draws))
+            reported = " ".join(rephrased(item.sentences, draws))
             rows.append(ScpRow("paraphrase", text, (), (reported,), f"{identifier}/{kind}"))
             continue
         pairs = (simple_pairs if kind == "simple" else complex_pairs)(facts, text, draws)
@@ -304,14 +304,14 @@ def world_rows(reference: DataReference, config: WorldsConfig, data: ScpDataConf
 
 def _texts(world: World, long: bool, config: WorldsConfig) -> Iterator[Text]:
     if not long:
-        yield from articles(world, config.telling).texts
+        yield from articles(world, config.rendering).texts
         return
     for community in range(world.communities):
-        yield from document(world, community, config.telling).texts
+        yield from document(world, community, config.rendering).texts
 
 
-def _said(text: Text, world: World) -> tuple[Said, ...]:
+def _message(text: Text, world: World) -> tuple[Statement, ...]:
     lines = zip(text.passage.sentences, text.subjects, text.facts, strict=True)
     return tuple(
-        Said(sentence, world.entities[subject], None if fact == NO_FACT else world.facts[fact]) for sentence, subject, fact in lines
+        Statement(sentence, world.entities[subject], None if fact == NO_FACT else world.facts[fact]) for sentence, subject, fact in lines
     )

@@ -10,9 +10,9 @@ from typing import Any
 
 from benchmarks.core.fingerprint import fingerprint
 from methods.clara.config import PRESETS, STAGES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
-from methods.training import TrainedStage, Workshop, register_training
+from methods.training import TrainedStage, TrainingContext, register_training
 from methods.training.loop import accelerator
-from methods.training.stages import Begun, train_stage
+from methods.training.stages import PreparedRun, train_stage
 
 CURVE = "curve.jsonl"
 """Of a checkpoint's steps, in its folder."""
@@ -36,7 +36,7 @@ class ClaraTraining:
     def __init__(self, config: ClaraTrainingConfig) -> None:
         self.config = config
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Train, stage after stage; only the main process of several reports them.
 
         Raises:
@@ -46,13 +46,13 @@ class ClaraTraining:
         from methods.clara.data import training_rows
 
         config = _with_model(self.config)
-        process = accelerator(config.precision, workshop.services.device)
+        process = accelerator(config.precision, context.services.device)
         parent = config.start
         for stage in config.planned:
             # What one stage is made of is no other's: each has work of its own.
-            own = replace(workshop, work=workshop.work / stage)
+            own = replace(context, work=context.work / stage)
             with process.main_process_first():
-                rows, data = training_rows(config, stage, workshop.services)
+                rows, data = training_rows(config, stage, context.services)
             base = (config.model.base, config.model.revision) if parent is None else (parent, None)
             yield from train_stage(
                 stage,
@@ -61,13 +61,13 @@ class ClaraTraining:
                 data,
                 own,
                 process,
-                lambda identity, stage=stage, own=own, rows=rows, parent=parent: _begun(  # type: ignore[misc]
+                lambda identity, stage=stage, own=own, rows=rows, parent=parent: _prepared(  # type: ignore[misc]
                     config, stage, parent, rows, own, process, identity
                 ),
             )
             # The card is in the folder before anyone hashes it.
             process.wait_for_everyone()
-            parent = str(workshop.checkpoints / stage)
+            parent = str(context.checkpoints / stage)
 
 
 def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
@@ -80,20 +80,20 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
     return config.model_copy(update={"model": result})
 
 
-def _begun(
-    config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], workshop: Workshop, process: Any, identity: str
-) -> Begun:
+def _prepared(
+    config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], context: TrainingContext, process: Any, identity: str
+) -> PreparedRun:
     from methods.clara.data import held_out, held_out_pretraining, held_out_that_fit, set_aside
     from methods.clara.objective import StageTrainer
     from methods.clara.rows import JointRow
-    from methods.clara.stages import begin, finish, lessons, prepare, validator
+    from methods.clara.stages import begin, examples, finish, prepare, validator
 
-    work, progress = workshop.work, workshop.progress
+    work, progress = context.work, context.progress
     clara = begin(config, stage, parent, str(process.device))
     rows, aside = set_aside(config, stage, rows)
     prepared = prepare(config, stage, clara, rows, work / f"documents-{identity[:12]}", progress, process)
-    taught = lessons(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
-    questions = [*held_out(config, stage, workshop.services, rows), *(row for row in aside if isinstance(row, JointRow))]
+    taught = examples(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
+    questions = [*held_out(config, stage, context.services, rows), *(row for row in aside if isinstance(row, JointRow))]
     selects = stage in ("supervised", "joint")
     reported = held_out_that_fit(taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens)
     left_out = len(taught) + len(questions) - len(reported[0]) - len(reported[1])
@@ -121,7 +121,7 @@ def _begun(
         shutil.rmtree(work / f"documents-{identity[:12]}", ignore_errors=True)
 
     counts = {"rows": len(rows), "set_aside": len(aside), "too_long": prepared.too_long, "held_out_too_long": left_out}
-    return Begun(trainer.loop, save, {name: float(count) for name, count in counts.items()})
+    return PreparedRun(trainer.loop, save, {name: float(count) for name, count in counts.items()})
 
 
 # -- The README of a model that CLaRa trained --

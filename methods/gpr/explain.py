@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, ValidationError
 
-from benchmarks.core.errors import UserError, told_of
+from benchmarks.core.errors import UserError, described
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Question, Triple
@@ -177,7 +177,7 @@ class GprExplainConfig(MethodConfig):
         try:
             return GprTrainingConfig.model_validate(card.get("config"))
         except ValidationError as error:
-            why = ": ".join(filter(None, told_of(error)))
+            why = ": ".join(filter(None, described(error)))
             raise UserError(
                 f"the card of this checkpoint does not say how it was trained: {why}",
                 where=self.checkpoint,

@@ -493,7 +493,7 @@ def wordings(relation: Relation, side: Side, phrasings: tuple[Phrasing, ...]) ->
 
 
 def _from_statements(relation: Relation, side: Side) -> list[str]:
-    return [_asked(text, relation, side) for text in relation.says if _fits(text, side)]
+    return [_request(text, relation, side) for text in relation.says if _fits(text, side)]
 
 
 def _fits(statement: str, side: Side) -> bool:
@@ -501,7 +501,7 @@ def _fits(statement: str, side: Side) -> bool:
     return not any(item in statement for item in _MODIFIED if item.endswith(slot))
 
 
-def _asked(statement: str, relation: Relation, side: Side) -> str:
+def _request(statement: str, relation: Relation, side: Side) -> str:
     """A statement with one end asked for; the question word goes to the front where a passive allows it."""
     if side == "tail":
         word, text = _question_word(relation), statement.replace(" a {t}", " {t}")
@@ -644,7 +644,7 @@ def questions_of(
     progress = progress or Silent()
     if path is not None:
         require_writable(path, what=WHAT)
-    rows = _asked_about(graph, config, seed)
+    rows = _entities_of_questions(graph, config, seed)
     kept = kept_questions(path, generator.name) if path is not None else {}
     before = Counter(generator.counts)
     triples: list[int] = []
@@ -685,7 +685,7 @@ def _questions(
     return results, len(batch) - len(missing)
 
 
-def _asked_about(graph: PretrainingGraph, config: QuestionsConfig, seed: int) -> NDArray[np.int64]:
+def _entities_of_questions(graph: PretrainingGraph, config: QuestionsConfig, seed: int) -> NDArray[np.int64]:
     rows = np.flatnonzero(graph.nameable)
     if config.triples is None or len(rows) <= config.triples:
         return rows

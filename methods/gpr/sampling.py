@@ -45,7 +45,7 @@ def negatives(heads: Ints, tails: Ints, relations: Ints | None, anchors: Places,
     """
     search = _Search(heads, tails, relations, anchors, rng)
     lost = search.fill(np.arange(len(anchors)), np.arange(len(heads), dtype=np.int32))
-    return search.found, lost
+    return search.result, lost
 
 
 class _Search:
@@ -54,14 +54,14 @@ class _Search:
         self._anchors = anchors
         self._rng = rng
         self._entities = int(max(heads.max(), tails.max())) + 1
-        self.found = np.full(len(anchors), -1, np.int64)
+        self.result = np.full(len(anchors), -1, np.int64)
 
     def fill(self, rows: Places, pool: Ints) -> int | None:
         """Find what fits some rows in a pool; returns a row that nothing fits."""
         for _ in range(TRIES if len(pool) else 0):
             drawn = pool[self._rng.integers(0, len(pool), len(rows))]
             fits = ~self._shared(self._anchors[rows], drawn)
-            self.found[rows[fits]] = drawn[fits]
+            self.result[rows[fits]] = drawn[fits]
             rows = rows[~fits]
         if len(rows) and not len(pool):
             return int(rows[0])
@@ -263,7 +263,7 @@ class _Order(NamedTuple):
     """
 
     triples: NDArray[np.int32]
-    place: NDArray[np.int32]
+    position: NDArray[np.int32]
     run: NDArray[np.int32]
     run_length: NDArray[np.int32]
     start: NDArray[np.int32]
@@ -281,7 +281,7 @@ class _Order(NamedTuple):
 
     def without(self, entries: Numbers, *, run: bool) -> _Gapped:
         """The stretches of the entities of entries, without their runs or without the entries alone."""
-        gaps = self.run[entries] if run else self.place[entries]
+        gaps = self.run[entries] if run else self.position[entries]
         widths = self.run_length[entries] if run else np.ones(len(entries), np.int32)
         return _Gapped(self.triples, self.start[entries], self.length[entries] - widths, gaps, widths)
 

@@ -22,9 +22,9 @@ from methods.graphs.triples import PretrainingGraph, linearize, linearized, load
 from methods.models.encoder import Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
-from methods.training import Progress, TrainedStage, Workshop, register_training
+from methods.training import Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
-from methods.training.stages import Begun, train_stage
+from methods.training.stages import PreparedRun, train_stage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -265,7 +265,7 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
     """
     rows = material.held_out()
     graphs = [_Graphs(load(item, _options(item, config)), config) for item in config.validation]
-    if graphs and not any(graph.asked for graph in graphs):
+    if graphs and not any(graph.requested for graph in graphs):
         raise UserError(
             "no validation question has an answer in its graph, so there is no recall",
             where="validation",
@@ -318,7 +318,7 @@ class _Graphs:
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
         questions = benchmark.questions[: config.validate_on.questions]
         results = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
-        self.asked = [item for item in results if item[2]]
+        self.requested = [item for item in results if item[2]]
 
     def _rows(self, question: Question) -> Rows:
         if question.candidates is None:
@@ -336,13 +336,13 @@ class _Graphs:
 
     def recalls(self, towers: Towers) -> list[float]:
         """Of each question, the share of its graph's answers that its best triples name."""
-        if not self.asked:
+        if not self.requested:
             return []
-        needed = np.unique(np.concatenate([rows for _, rows, _ in self.asked]))
+        needed = np.unique(np.concatenate([rows for _, rows, _ in self.requested]))
         triples = towers.encoded("triple", linearized(self._corpus.triples, needed, self._linearize))
-        questions = towers.encoded("question", [text for text, _, _ in self.asked])
+        questions = towers.encoded("question", [text for text, _, _ in self.requested])
         recalls = []
-        for query, (_, rows, answers) in zip(questions, self.asked, strict=True):
+        for query, (_, rows, answers) in zip(questions, self.requested, strict=True):
             best = best_rows(_products(triples, query, np.searchsorted(needed, rows)), self._k)
             recalls.append(len(answers & self._entities(rows[best])) / len(answers))
         return recalls
@@ -374,7 +374,7 @@ class GprTraining:
     def __init__(self, config: GprTrainingConfig, generator: QuestionGenerator | None = None) -> None:
         self.config, self._generator = config, generator
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Write questions and train.
 
         Raises:
@@ -383,31 +383,29 @@ class GprTraining:
         """
         config = self.config
         graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
-        process = accelerator(config.train.precision, workshop.services.device)
+        process = accelerator(config.train.precision, context.services.device)
         models = [(item.model, item.revision) for item in (config.question_encoder, config.triple_encoder)]
         yield from train_stage(
             STAGE,
             config,
             models[0],
             graph.fingerprints,
-            workshop,
+            context,
             process,
-            lambda identity: self._begun(graph, workshop, process, identity),
+            lambda identity: self._prepared(graph, context, process, identity),
             others=models[1:] if config.triple_base is not None else (),
             inputs=_files(config),
         )
 
-    def _begun(self, graph: PretrainingGraph, workshop: Workshop, process: Any, identity: str) -> Begun:
+    def _prepared(self, graph: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         # The others find in its file what the main process was told.
         with process.main_process_first():
-            questions = self._questions(graph, workshop)
+            questions = self._questions(graph, context)
         material = Material(graph, questions, config)
         towers = Towers.load(config, str(process.device), process)
         same = fingerprint(identity, graph.fingerprint, questions.texts, questions.triples.tolist())
-        trainer = GprTrainer(
-            towers, material, config, workshop.work / "train", same, workshop.progress, validator(config, towers, material)
-        )
+        trainer = GprTrainer(towers, material, config, context.work / "train", same, context.progress, validator(config, towers, material))
 
         def save(folder: Path, figures: Mapping[str, float]) -> None:
             towers.save(folder / QUESTION, folder / TRIPLE)
@@ -419,12 +417,12 @@ class GprTraining:
             "rows": float(len(material)),
             "questions_without_neighbor": float(material.dropped),
         }
-        return Begun(trainer.loop, save, figures)
+        return PreparedRun(trainer.loop, save, figures)
 
-    def _questions(self, graph: PretrainingGraph, workshop: Workshop) -> QuestionSet:
-        generator = self._generator or generator_of(self.config.questions, workshop.services)
+    def _questions(self, graph: PretrainingGraph, context: TrainingContext) -> QuestionSet:
+        generator = self._generator or generator_of(self.config.questions, context.services)
         return questions_of(
-            graph, self.config.questions, generator, workshop.work / "questions.jsonl", seed=self.config.seed, progress=workshop.progress
+            graph, self.config.questions, generator, context.work / "questions.jsonl", seed=self.config.seed, progress=context.progress
         )
 
 

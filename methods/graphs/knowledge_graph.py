@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchmarks.core.errors import UserError, told_of
+from benchmarks.core.errors import UserError, described
 from methods.models.encoder import EncoderConfig
 from methods.training.stages import write_json
 
@@ -241,7 +241,7 @@ class KnowledgeGraph:
     made_of: str = ""
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def positions(self) -> dict[str, int]:
         """Index of each node by name."""
         return {node.name: position for position, node in enumerate(self.nodes)}
 
@@ -256,7 +256,7 @@ class KnowledgeGraph:
         """
         from scipy.sparse import coo_array
 
-        positions, size = self.places, len(self.nodes)
+        positions, size = self.positions, len(self.nodes)
         ends = np.array([(positions[e.source], positions[e.target]) for e in self.edges], np.int32).reshape(-1, 2)
         data = np.array([edge.weight if weighted else 1.0 for edge in self.edges])
         rows, columns = np.concatenate([ends, ends[:, ::-1]]).T
@@ -308,13 +308,13 @@ class KnowledgeGraph:
         return graph._checked(str(path))
 
     def _checked(self, where: str) -> KnowledgeGraph:
-        if len(self.places) < len(self.nodes):
+        if len(self.positions) < len(self.nodes):
             name = Counter(node.name for node in self.nodes).most_common(1)[0][0]
             raise UserError(f"the node {name!r} occurs twice", where=f"{where}: nodes", try_this=_ANEW)
         seen: set[tuple[str, str]] = set()
         for number, edge in enumerate(self.edges):
             here = f"{where}: edges.{number}"
-            strangers = [name for name in (edge.source, edge.target) if name not in self.places]
+            strangers = [name for name in (edge.source, edge.target) if name not in self.positions]
             if strangers:
                 raise UserError(f"the edge leads to {strangers[0]!r}, which is no node", where=here, try_this=_ANEW)
             if edge.source == edge.target or (edge.source, edge.target) in seen:
@@ -429,7 +429,7 @@ def read_json(path: Path, model: type[Any], what: str) -> Any:
     except OSError as error:
         raise UserError(f"the file cannot be read: {error}", where=str(path)) from None
     except ValidationError as error:
-        position, fault = told_of(error)
+        position, fault = described(error)
         raise UserError(
             f"this file is not {what}: {fault}", where=f"{path}: {position}" if position else str(path), try_this=_ANEW
         ) from None

@@ -66,8 +66,8 @@ class Seeds:
     """
 
     names: tuple[str, ...]
-    found: str
-    asked: tuple[str, ...]
+    result: str
+    requested: tuple[str, ...]
     failed: str | None = None
 
 
@@ -175,7 +175,7 @@ class _Finder:
     def seeds(self, named: Sequence[tuple[str, ...] | str]) -> Seeds:
         failed = next((why for why in named if isinstance(why, str)), None)
         queries = tuple(dict.fromkeys(name for names in named if not isinstance(names, str) for name in names))
-        exact = tuple(name for name in queries if name in self._graph.places)
+        exact = tuple(name for name in queries if name in self._graph.positions)
         if exact or not queries or not self._graph.nodes:
             return Seeds(exact, "name" if exact else "", queries, failed)
         near = self._nearest(queries)
@@ -354,7 +354,7 @@ class Subgraph:
 
     def nodes(self, graph: KnowledgeGraph) -> list[Node]:
         """Its nodes, in order."""
-        return [graph.nodes[graph.places[name]] for name in self.entities]
+        return [graph.nodes[graph.positions[name]] for name in self.entities]
 
 
 @dataclass(frozen=True, slots=True)

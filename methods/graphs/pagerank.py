@@ -242,7 +242,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
         return _released(graph, seeds)
     chi = np.zeros((len(graph.nodes), len(seeds)))
     for column, names in enumerate(seeds):
-        chi[[graph.places[name] for name in names], column] = 1.0
+        chi[[graph.positions[name] for name in names], column] = 1.0
     return personalized_pagerank(
         graph.adjacency(weighted=config.weighted),
         chi,

@@ -418,7 +418,7 @@ class Generation:
     prompt_tokens: int
     completion_tokens: int
     seconds: float
-    ended: bool = True
+    run_command: bool = True
 
 
 class CausalModel:

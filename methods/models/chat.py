@@ -20,9 +20,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from benchmarks.core.errors import Broke, MissingPackage, told_of
+from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.models.endpoint import ChatConfig, Completion, Endpoint, Estimate, Fault, Messages, TokenCounter
-from methods.models.limits import LIMIT, Budget, Ledger, Pace, Spent
+from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
 from methods.models.reply_cache import Call, ResponseCache, shared
 
 # -- One event loop in a thread of its own, on which all chat calls of a process run --
@@ -164,7 +164,7 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
             try:
                 return Parsed(model.model_validate(_named(value, model)), repaired=True)
             except ValidationError as error:
-                position, wrong = told_of(error)
+                position, wrong = described(error)
                 failed = f"the reply's JSON does not fit: {position}: {wrong}" if position else wrong
     return Parsed(None, failed)
 
@@ -291,7 +291,9 @@ class ChatModel:
         MissingPackage: The client's packages are not installed.
     """
 
-    def __init__(self, config: ChatConfig, *, role: str = "chat", cache: Path | None = None, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, config: ChatConfig, *, role: str = "chat", cache: Path | None = None, usage_by_role: UsageByRole | None = None
+    ) -> None:
         try:
             import tenacity
         except ImportError as error:
@@ -299,8 +301,8 @@ class ChatModel:
         self._tenacity = tenacity
         self.config = config
         self.role = role
-        self.ledger = ledger or Ledger()
-        self.pace = Pace(config.concurrency)
+        self.usage_by_role = usage_by_role or UsageByRole()
+        self.rate_limiter = RateLimiter(config.concurrency)
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
         self._endpoint = Endpoint(config)
         self._budget = Budget(config.run_tokens, config.run_usd)
@@ -375,8 +377,8 @@ class ChatModel:
         if self._cache is not None:
             kept = self._cache.get(call.key for call in calls)
         missing = [call for call in calls if call.key not in kept] if kept else calls
-        asked_for = iter(run(self._gather(missing, shape)) if missing else ())
-        return [self._kept(call, kept[call.key]) if call.key in kept else next(asked_for) for call in calls]
+        requested_items = iter(run(self._gather(missing, shape)) if missing else ())
+        return [self._kept(call, kept[call.key]) if call.key in kept else next(requested_items) for call in calls]
 
     async def _gather(self, calls: Sequence[Call], shape: _Shape | None) -> list[Reply]:
         tasks = [asyncio.create_task(self._reply(call, shape)) for call in calls]
@@ -391,7 +393,7 @@ class ChatModel:
     # -- cache --
 
     def _kept(self, call: Call, reply: Mapping[str, Any], seconds: float = 0.0) -> Reply:
-        self.ledger.add(self.role, Spent(cached=1))
+        self.usage_by_role.add(self.role, CallCost(cached=1))
         return replace(self._read(call, Completion.from_json(reply), 1, seconds), cached=True)
 
     async def _reply(self, call: Call, shape: _Shape | None) -> Reply:
@@ -403,7 +405,7 @@ class ChatModel:
         while (flight := cache.flights.get(call.key)) is not None:
             reply: Reply | None = await asyncio.shield(flight)
             if reply is not None:  # None: it was cancelled, and this one takes its place
-                self.ledger.add(self.role, Spent(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
+                self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
                 return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)
         kept = cache.get([call.key])
         if kept:
@@ -441,8 +443,8 @@ class ChatModel:
                 finally:
                     self._budget.settle(most, used)
         failed = 0 if reply.failed is None else 1
-        spent = Spent(reply.calls, 0, failed, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
-        self.ledger.add(self.role, spent)
+        spent = CallCost(reply.calls, 0, failed, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+        self.usage_by_role.add(self.role, spent)
         return reply
 
     def _too_large(self, tokens: int, usd: float) -> str | None:
@@ -495,19 +497,19 @@ class ChatModel:
         async for attempt in retrying:
             with attempt:
                 # The slot is given back during pauses, so that one slow question does not hold up the rest.
-                ticket = await self.pace.enter()
+                ticket = await self.rate_limiter.enter()
                 try:
                     tries[0] += 1
                     messages, extra = request()
                     completion = await self._endpoint.send(messages, extra, self.config.max_tokens)
-                    self.pace.clean()
+                    self.rate_limiter.clean()
                     return completion
                 except Fault as fault:
                     if fault.busy:
-                        self.pace.cut(ticket, fault.after)
+                        self.rate_limiter.cut(ticket, fault.after)
                     raise
                 finally:
-                    self.pace.leave()
+                    self.rate_limiter.leave()
         raise AssertionError("the last try returns or raises")
 
     def _pause(self, state: Any) -> float:
@@ -540,7 +542,7 @@ class ChatModel:
         except Fault as fault:
             raise await self._endpoint.error(fault) from None
         reply = self._read(call, completion, tries[0], time.perf_counter() - started)
-        self.ledger.add(self.role, Spent(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
+        self.usage_by_role.add(self.role, CallCost(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
         if reply.failed is not None:
             raise Broke(
                 f"{self.config.url} replies, but says nothing: {reply.failed}",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Vectors = NDArray[np.float32]
 HASH_BYTES = 16
-ASKED_AT_ONCE = 4096
+CALLS_AT_ONCE = 4096
 """Hashes per statement; SQLite allows 32,766."""
 WAIT_SECONDS = 300.0
 """Longest wait for another writer; one holds the lock for as long as writing one batch takes."""
@@ -168,8 +168,8 @@ class EmbeddingCache:
     @staticmethod
     def _rows(index: sqlite3.Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
         rows: dict[bytes, int] = {}
-        for start in range(0, len(hashes), ASKED_AT_ONCE):
-            queries = hashes[start : start + ASKED_AT_ONCE]
+        for start in range(0, len(hashes), CALLS_AT_ONCE):
+            queries = hashes[start : start + CALLS_AT_ONCE]
             marks = ",".join("?" * len(queries))
             rows.update(index.execute(f"SELECT hash, row FROM rows WHERE hash IN ({marks})", queries))
         return rows

@@ -97,9 +97,9 @@ class TextEncoder:
         return [self._framed(ids) for ids in self._ids(texts)]
 
     def _framed(self, ids: list[int]) -> list[int]:
-        begun = ids[: len(self.before)] == self.before
-        ended = bool(self.after) and ids[-len(self.after) :] == self.after
-        return ([] if begun else self.before) + ids + ([] if ended else self.after)
+        prepared = ids[: len(self.before)] == self.before
+        run_command = bool(self.after) and ids[-len(self.after) :] == self.after
+        return ([] if prepared else self.before) + ids + ([] if run_command else self.after)
 
     def target(self, text: str) -> list[int]:
         """Ids of a target: with its leading white space, as it is tokenized behind other text.
@@ -267,7 +267,7 @@ class Likelihood:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScoringRequest:
     """A question of a grid: what is put into the template beside the chunk, and the target."""
 
     fields: Mapping[str, str]
@@ -405,7 +405,7 @@ class LikelihoodScorer:
                 scores.append(Likelihood(math.fsum(values) / len(values), tuple(target), tuple(values)))
         return scores
 
-    def grid(self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate) -> list[list[Likelihood]]:
+    def grid(self, chunks: Sequence[str], questions: Sequence[ScoringRequest], template: ScoringTemplate) -> list[list[Likelihood]]:
         """Every question with every chunk.
 
         Args:
@@ -423,7 +423,7 @@ class LikelihoodScorer:
         width = len(questions)
         return [scores[row * width : (row + 1) * width] for row in range(len(chunks))]
 
-    def _crossed(self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate) -> Iterator[ScoredText]:
+    def _crossed(self, chunks: Sequence[str], questions: Sequence[ScoringRequest], template: ScoringTemplate) -> Iterator[ScoredText]:
         for chunk in chunks:
             for question in questions:
                 prompt, span = template.filled(chunk, question.fields, self.model)

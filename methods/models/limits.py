@@ -14,7 +14,7 @@ LIMIT = "limit reached"
 
 
 @dataclass(slots=True)
-class Spent:
+class CallCost:
     """Totals of one role.
 
     Attributes:
@@ -31,7 +31,7 @@ class Spent:
     completion_tokens: int = 0
     cost_usd: float = 0.0
 
-    def add(self, other: Spent) -> None:
+    def add(self, other: CallCost) -> None:
         """Add another's totals to these."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
@@ -41,30 +41,30 @@ class Spent:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
-class Ledger:
+class UsageByRole:
     """What each role (reader, judge, extractor …) spent; may be shared by models and threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._roles: dict[str, Spent] = {}
+        self._roles: dict[str, CallCost] = {}
 
-    def add(self, role: str, spent: Spent) -> None:
+    def add(self, role: str, spent: CallCost) -> None:
         """Enter what a call spent."""
         with self._lock:
-            self._roles.setdefault(role, Spent()).add(spent)
+            self._roles.setdefault(role, CallCost()).add(spent)
 
-    def of(self, role: str) -> Spent:
+    def of(self, role: str) -> CallCost:
         """A copy of a role's totals."""
         with self._lock:
-            total = Spent()
-            total.add(self._roles.get(role, Spent()))
+            total = CallCost()
+            total.add(self._roles.get(role, CallCost()))
             return total
 
     @property
-    def total(self) -> Spent:
+    def total(self) -> CallCost:
         """All roles together."""
         with self._lock:
-            total = Spent()
+            total = CallCost()
             for spent in self._roles.values():
                 total.add(spent)
             return total
@@ -139,7 +139,7 @@ START = 8
 """Calls in flight before anything is known of an endpoint."""
 
 
-class Pace:
+class RateLimiter:
     """Slots for calls; used from one event loop only.
 
     Args:

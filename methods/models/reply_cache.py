@@ -342,7 +342,7 @@ def storable(text: str) -> str:
 _BATCH = 1000
 
 
-def export_tape(cache: ResponseCache, path: Path, keys: Iterable[str] | None = None) -> int:
+def export_replies(cache: ResponseCache, path: Path, keys: Iterable[str] | None = None) -> int:
     """Write entries, sorted by key, so that equal caches give equal tapes but for the times.
 
     Args:
@@ -366,7 +366,7 @@ def export_tape(cache: ResponseCache, path: Path, keys: Iterable[str] | None = N
     return whole(path, write)
 
 
-def import_tape(cache: ResponseCache, path: Path) -> int:
+def import_replies(cache: ResponseCache, path: Path) -> int:
     """Add a tape's entries to a cache; those that are kept stay as they are. Returns how many were new.
 
     Raises:

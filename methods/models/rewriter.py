@@ -24,7 +24,7 @@ from benchmarks.schema import Passage, passage_id
 from benchmarks.styles.rules import STYLES, Outcome
 from methods.models.chat import ChatModel, Reply, Structured
 from methods.models.endpoint import ChatConfig, Estimate, Messages
-from methods.models.limits import Ledger
+from methods.models.limits import UsageByRole
 
 # -- The prompts of the rewriter, what is put into them, and how what comes back is read --
 
@@ -231,7 +231,7 @@ class RewriterConfig(ChatConfig):
 class _Try:
     """A passage on its way."""
 
-    place: int
+    position: int
     passage: Passage
     failed: list[str] = field(default_factory=list)
 
@@ -259,11 +259,16 @@ class LLMRewriter:
     """
 
     def __init__(
-        self, config: RewriterConfig, *, validators: Sequence[Validator] = (), cache: Path | None = None, ledger: Ledger | None = None
+        self,
+        config: RewriterConfig,
+        *,
+        validators: Sequence[Validator] = (),
+        cache: Path | None = None,
+        usage_by_role: UsageByRole | None = None,
     ) -> None:
         self.config = config
         self.validators = tuple(validators)
-        self.model = ChatModel(config, role="rewriter", cache=cache, ledger=ledger)
+        self.model = ChatModel(config, role="rewriter", cache=cache, usage_by_role=usage_by_role)
         self._prompts_hash = prompts_hash(config.prompts)
 
     @property
@@ -293,7 +298,7 @@ class LLMRewriter:
         result = [Outcome(None)] * len(passages)
         waiting = [_Try(position, passage) for position, passage in enumerate(passages)]
         for item in [item for item in waiting if not item.passage.text.strip()]:
-            result[item.place] = Outcome(None, failed=("empty: the source has no text",))
+            result[item.position] = Outcome(None, failed=("empty: the source has no text",))
             waiting.remove(item)
         for number in range(self.config.tries):
             if not waiting:
@@ -301,7 +306,7 @@ class LLMRewriter:
             reported = self._ask(waiting, prompt, number)
             self._validate(waiting, reported, style)
             for item, (passage, by) in zip(waiting, reported, strict=True):
-                result[item.place] = Outcome(passage, by if passage else "", tuple(item.failed))
+                result[item.position] = Outcome(passage, by if passage else "", tuple(item.failed))
             waiting = [item for item, (passage, _) in zip(waiting, reported, strict=True) if passage is None]
         return result
 

@@ -135,12 +135,12 @@ class Seq2SeqModel:
 
         started = time.perf_counter()
         ids, mask = padded(batch, self._pad)
-        begun = torch.tensor([[self._start, *start] for start in forced], device=self.device)
+        prepared = torch.tensor([[self._start, *start] for start in forced], device=self.device)
         with torch.inference_mode():
             written = self.model.generate(
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
-                decoder_input_ids=begun,
+                decoder_input_ids=prepared,
                 max_new_tokens=self.config.max_new_tokens,
                 do_sample=False,
                 num_beams=1,
@@ -151,7 +151,7 @@ class Seq2SeqModel:
                 pad_token_id=self._pad,
                 eos_token_id=self._ends or None,
                 logits_processor=draws,
-            )[:, begun.shape[1] :].tolist()
+            )[:, prepared.shape[1] :].tolist()
         seconds = (time.perf_counter() - started) / len(batch)
         results = []
         for prompt, row in zip(batch, written, strict=True):

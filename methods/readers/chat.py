@@ -80,15 +80,15 @@ class ChatReader:
         Raises:
             UserError: No further call could succeed (key, model, endpoint).
         """
-        requests = [self._asked(query, context) for query, context in zip(queries, contexts, strict=True)]
+        requests = [self._request(query, context) for query, context in zip(queries, contexts, strict=True)]
         replies = self._model.complete([messages for messages, _ in requests])
         return [self._answer(reply, notes) for reply, (_, notes) in zip(replies, requests, strict=True)]
 
     def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
         """What reading these would take, without asking."""
-        return self._model.estimate([self._asked(q, c)[0] for q, c in zip(queries, contexts, strict=True)])
+        return self._model.estimate([self._request(q, c)[0] for q, c in zip(queries, contexts, strict=True)])
 
-    def _asked(self, query: Query, context: Context) -> tuple[Messages, dict[str, object]]:
+    def _request(self, query: Query, context: Context) -> tuple[Messages, dict[str, object]]:
         """The conversation, and what is to be noted of it."""
         evidence = self._instructions.evidence(context.passages)
         most = self.config.max_prompt_tokens

@@ -247,12 +247,12 @@ def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passa
 
 def best_span(question: str, fit: dict[Kind, float], ranked: Sequence[_Sentence]) -> str:
     """The span of a fitting kind that the best sentences say most for; "" where there is none."""
-    query, asked_terms = set(tokens(question)), set(terms(question))
+    query, query_terms = set(tokens(question)), set(terms(question))
     top = ranked[0].score or 1.0
     weights: dict[str, float] = {}
     wordings: dict[str, str] = {}
     for sentence in ranked[:SENTENCES]:
-        positions = [m.start() for m in _WORD.finditer(sentence.text) if asked_terms.intersection(terms(m.group()))]
+        positions = [m.start() for m in _WORD.finditer(sentence.text) if query_terms.intersection(terms(m.group()))]
         for span in spans(sentence.text):
             words = tokens(span.text)
             if span.kind not in fit or not words or query.issuperset(words):

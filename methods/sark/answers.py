@@ -22,7 +22,7 @@ from methods.sark.prompts import asking, load_prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnswerRequest:
     """A question that is to be answered once.
 
     Attributes:
@@ -44,7 +44,7 @@ class Answerer(Protocol):
         """Of all that decides what it answers."""
         ...
 
-    def answers(self, queries: Sequence[Asked]) -> list[str | None]:
+    def answers(self, queries: Sequence[AnswerRequest]) -> list[str | None]:
         """One answer each, None where none came; a later call may get it.
 
         Raises:
@@ -69,7 +69,7 @@ class LLMAnswerer:
     def fingerprint(self) -> str:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
-    def answers(self, queries: Sequence[Asked]) -> list[str | None]:
+    def answers(self, queries: Sequence[AnswerRequest]) -> list[str | None]:
         conversations = [
             asking(self._prompt, item.question.text, None if item.passage is None else contents(item.passage)) for item in queries
         ]
@@ -104,7 +104,7 @@ class ReaderAnswerer:
         alone = len(set(question.evidence)) == 1
         return alone and Draws("known by heart", self._seed, question.id).chance(self._known)
 
-    def answers(self, requests: Sequence[Asked]) -> list[str | None]:
+    def answers(self, requests: Sequence[AnswerRequest]) -> list[str | None]:
         size = int(getattr(self._reader, "batch_size", 32))
         results: list[str | None] = []
         for start in range(0, len(requests), size):
@@ -116,7 +116,7 @@ class ReaderAnswerer:
                 results.append(None if failed else answer.text)
         return results
 
-    def _read(self, item: Asked) -> tuple[Passage, ...]:
+    def _read(self, item: AnswerRequest) -> tuple[Passage, ...]:
         if item.passage is not None:
             return (item.passage,)
         return item.memory if self.knows(item.question) else ()

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from benchmarks.core.errors import UserError, told_of, unknown_name
+from benchmarks.core.errors import UserError, described, unknown_name
 from benchmarks.registry import resolve
 from benchmarks.styles.rules import STYLES
 from methods.models.chat import ChatModel
@@ -242,7 +242,7 @@ def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
     try:
         return Component.of(name, options, where=where)
     except ValidationError as error:
-        option, what = told_of(error)
+        option, what = described(error)
         raise UserError(
             f"option {option!r} of {name}: {what}" if option else f"options of {name}: {what}",
             where=where,

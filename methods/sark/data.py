@@ -37,7 +37,7 @@ from methods.sark.labels import Candidates, Labeling, candidates_of
 from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
 from methods.sark.prompts import load_prompt
 from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
-from methods.sark.style_pairs import formal_of, given_pairs, identity_of, pairs_of
+from methods.sark.style_pairs import formal_of, identity_of, pairs_of, pairs_of_options
 from methods.training import Progress, Silent
 from methods.training.stages import file_id, read_json, write_json
 
@@ -237,11 +237,11 @@ class _Preparation:
         known = {item.id for item in options}
         positions = {item.id: position for position, item in enumerate(self._benchmark.questions)}
         questions = sorted((*options, *query), key=lambda item: positions[item.id])
-        source = given_pairs(self._benchmark, self._config.styles, self._own)
+        source = pairs_of_options(self._benchmark, self._config.styles, self._own)
 
         def rows_for(some: Sequence[Question], most: int | None) -> list[SarkRow]:
             mined = {entry.question_id: entry for entry in mining.mined([item for item in some if item.id not in known])}
-            ordered = [self._given(item) if item.id in known else mined[item.id] for item in some]
+            ordered = [self._supplied(item) if item.id in known else mined[item.id] for item in some]
             pairs = pairs_of(
                 self._benchmark, ordered, self._config.styles, self._services, self._folder, source, self._progress, self._counts
             )
@@ -285,7 +285,7 @@ class _Preparation:
         self._counts["questions_without_answer"] += len(questions) - len(options) - len(queries)
         return options, queries
 
-    def _given(self, question: Question) -> Mined:
+    def _supplied(self, question: Question) -> Mined:
         order = tuple(question.metadata["order"])
         ranks = sampled_ranks(len(order), len(order))
         self._counts["lists_too_short"] += not ranks

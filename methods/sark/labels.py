@@ -25,7 +25,19 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
 from methods.api import Services
-from methods.sark.answers import JUDGE, MATCH, MISMATCH, PARTIAL, Answerer, Asked, Verdict, Verifier, answerer_of, require_some, verifier_of
+from methods.sark.answers import (
+    JUDGE,
+    MATCH,
+    MISMATCH,
+    PARTIAL,
+    Answerer,
+    AnswerRequest,
+    Verdict,
+    Verifier,
+    answerer_of,
+    require_some,
+    verifier_of,
+)
 from methods.sark.config import CandidatesConfig, ExtraConfig, LabelsConfig, SarkDataConfig
 from methods.training import Progress, Silent
 from methods.training.candidates import Search
@@ -248,13 +260,13 @@ class Labeler:
 
     def _try(self, requests: Sequence[Request], known: Mapping[str, Attempt]) -> list[Tried]:
         new = [request for request in requests if request.question.id not in known]
-        results = self._attempts([Asked(item.question, None, item.memory) for item in new])
+        results = self._attempts([AnswerRequest(item.question, None, item.memory) for item in new])
         made = {item.question.id: attempt for item, attempt in zip(new, results, strict=True)}
         first = [known.get(request.question.id) or made[request.question.id] for request in requests]
         # Where the first answer has no verdict that counts, no passage can have a label: nothing more is asked.
         worth = [_two(item.verdict, self._config.partial) is not None for item in first]
         queries = [
-            Asked(item.question, passage, item.memory)
+            AnswerRequest(item.question, passage, item.memory)
             for item, goes_on in zip(requests, worth, strict=True)
             if goes_on
             for passage in item.passages
@@ -265,7 +277,7 @@ class Labeler:
             for item, direct, goes_on in zip(requests, first, worth, strict=True)
         ]
 
-    def _attempts(self, queries: Sequence[Asked]) -> list[Attempt]:
+    def _attempts(self, queries: Sequence[AnswerRequest]) -> list[Attempt]:
         answers = self._answerer.answers(queries)
         came = [position for position, answer in enumerate(answers) if answer is not None]
         require_some(len(came), len(queries), "labels")

@@ -74,13 +74,13 @@ BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTwice:
+class InBothStyles:
     """One question with the same candidates in two styles; `formal[i]` and `told[i]` say the same."""
 
     question: str
     query: Query
     formal: tuple[Passage, ...]
-    told: tuple[Passage, ...]
+    styled: tuple[Passage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Sensitivity:
     signed_shift: Floats
 
 
-def told_twice(benchmark: Benchmark, style: str) -> list[ToldTwice]:
+def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
     """The questions of a benchmark made by `styles.mix.styled`, with those candidates that are told in a style.
 
     A candidate without a text in that style is left out on both sides, a question with fewer than two left as well.
@@ -119,8 +119,8 @@ def told_twice(benchmark: Benchmark, style: str) -> list[ToldTwice]:
     for question in benchmark.questions:
         both = [pair for pair in pairs[question.id] if pair.style == style]
         if len(both) >= LEAST:
-            formal, styled = tuple(pair.formal for pair in both), tuple(pair.told for pair in both)
-            results.append(ToldTwice(question.id, question.query(), formal, styled))
+            formal, styled = tuple(pair.formal for pair in both), tuple(pair.styled for pair in both)
+            results.append(InBothStyles(question.id, question.query(), formal, styled))
     if not results:
         raise UserError(
             f"no question of {benchmark.name} has two candidates told in the style {style!r}",
@@ -129,12 +129,12 @@ def told_twice(benchmark: Benchmark, style: str) -> list[ToldTwice]:
     return results
 
 
-def sensitivity(reranker: Reranker, queries: Sequence[ToldTwice], progress: Callable[[int, int], None] | None = None) -> Sensitivity:
+def sensitivity(reranker: Reranker, queries: Sequence[InBothStyles], progress: Callable[[int, int], None] | None = None) -> Sensitivity:
     """Rerank the formal and the other version of each question's candidates, and compare.
 
     Args:
         reranker: Its scores must be those that it ranks by.
-        asked: As `told_twice` gives them.
+        asked: As `in_both_styles` gives them.
         progress: Called with how many questions are done, and of how many.
     """
     # One corpus of each style, for rerankers that count words in the corpus.
@@ -143,7 +143,7 @@ def sensitivity(reranker: Reranker, queries: Sequence[ToldTwice], progress: Call
     for start in range(0, len(queries), BATCH):
         batch = queries[start : start + BATCH]
         formal = _scored(reranker, [(item.query, item.formal) for item in batch], corpora[0])
-        styled = _scored(reranker, [(item.query, item.told) for item in batch], corpora[1])
+        styled = _scored(reranker, [(item.query, item.styled) for item in batch], corpora[1])
         rows += [_compared(*both) for both in zip(formal, styled, strict=True)]
         if progress:
             progress(len(rows), len(queries))
@@ -189,8 +189,8 @@ def _scored(
 
 
 def _compared(formal: tuple[NDArray[np.int64], Floats], styled: tuple[NDArray[np.int64], Floats]) -> tuple[float, float, float, float]:
-    (ranks, scores), (ranks_told, scores_told) = formal, styled
-    apart = scores_told - scores
-    shift, spread = float(np.abs(apart).mean()), float(np.concatenate([scores, scores_told]).std())
+    (ranks, scores), (ranks_restyled, scores_restyled) = formal, styled
+    apart = scores_restyled - scores
+    shift, spread = float(np.abs(apart).mean()), float(np.concatenate([scores, scores_restyled]).std())
     relative = shift / spread if spread > 0 else float("nan")
-    return kendall_tau(ranks.tolist(), ranks_told.tolist()), shift, relative, float(apart.mean())
+    return kendall_tau(ranks.tolist(), ranks_restyled.tolist()), shift, relative, float(apart.mean())

@@ -23,7 +23,7 @@ LENGTH = 6
 BATCH = 8
 """Rows of a batch; with their lists 56 passages in each style."""
 
-Told = tuple[str, str]
+StyledRun = tuple[str, str]
 """A passage's text, formal and informal."""
 
 
@@ -47,7 +47,7 @@ class SarkRow:
     formal: str
     informal: str
     label: int | None
-    list: tuple[Told, ...] | None
+    list: tuple[StyledRun, ...] | None
     question_id: str = ""
     list_ids: tuple[str, ...] = ()
 
@@ -123,7 +123,7 @@ def _count(rows: Sequence[SarkRow], counts: Counter[str]) -> None:
         counts["lists_without_label"] += alone
 
 
-def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[Told, ...] | None:
+def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[StyledRun, ...] | None:
     """Passages in both styles; None where there are none or one lacks a style."""
     results = [pairs.get((item.question_id, passage)) for passage in passages]
     styled = tuple((pair[0].full_text, pair[1].full_text) for pair in results if pair is not None)

@@ -36,14 +36,14 @@ def formal_of(benchmark: Benchmark) -> tuple[Benchmark, StylePairs | None]:
     rewritings = []
     for question in benchmark.questions:
         results = styles.get(question.id, ())
-        first = {pair.told.id: pair.formal for pair in results if pair.used}
+        first = {pair.styled.id: pair.formal for pair in results if pair.used}
         back = _formal(question, {styled: formal.id for styled, formal in first.items()})
         formal = {pair.formal.id: pair.formal for pair in results}
         ids = dict.fromkeys((*(back.candidates or ()), *back.evidence))
         others = [identifier for identifier in ids if identifier not in formal and identifier in benchmark.corpus]
         passages |= {**formal, **{item.id: item for item in benchmark.corpus.get(others)}}
         questions.append(back)
-        rewritings += [Rewriting(question.id, pair.formal, pair.style, pair.told, "own") for pair in results]
+        rewritings += [Rewriting(question.id, pair.formal, pair.style, pair.styled, "own") for pair in results]
     return replace(benchmark, questions=questions, corpus=Corpus.of(passages.values())), StylePairs(rewritings)
 
 
@@ -113,7 +113,7 @@ def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
     return RuleRewriter("train")
 
 
-def given_pairs(benchmark: Benchmark, config: StylesConfig, own: StylePairs | None) -> StylePairs | None:
+def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs | None) -> StylePairs | None:
     """Pairs that are there already; None where they are to be written.
 
     Args:

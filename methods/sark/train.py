@@ -33,10 +33,10 @@ from methods.sark.data import SarkData, data_of, load_material
 from methods.sark.loss import classified, list_terms, pairs_of, passage_terms, ranked
 from methods.sark.model import encoder_of, last_layer, new_reranker, save
 from methods.sark.rows import SarkRow, batches
-from methods.training import Progress, TrainedStage, Workshop, register_training
+from methods.training import Progress, TrainedStage, TrainingContext, register_training
 from methods.training.balance import Products, combined
 from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, Validate, accelerator
-from methods.training.stages import Begun, train_stage
+from methods.training.stages import PreparedRun, train_stage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -384,7 +384,7 @@ class SarkTrainer:
         modules = {"model": objective.model}
         self.loop = Loop(modules, self._options(), self._step, folder, identity, progress, "sark", objective.accelerator, validate)
         self._parameters = self.loop.parameters()
-        self._deciding = self._places()
+        self._deciding = self._positions()
 
     def _options(self) -> LoopOptions:
         train, keep = self.config.train, self.config.keep
@@ -401,7 +401,7 @@ class SarkTrainer:
             keep_best=None if keep == "last" else KeepBest(FIGURES[keep], patience=train.patience),
         )
 
-    def _places(self) -> list[int]:
+    def _positions(self) -> list[int]:
         """The trained parameters whose gradients decide λ."""
         model = self.objective.model
         part = encoder_of(model) if self.config.loss.lambda_params == "backbone" else last_layer(model)
@@ -627,7 +627,7 @@ CURVE = "curve.jsonl"
 class RowSource(Protocol):
     """Where rows come from."""
 
-    def __call__(self, config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop: Workshop, folder: Path) -> SarkData:
+    def __call__(self, config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
         """The rows of benchmarks, kept in a folder; a second call makes nothing anew."""
         ...
 
@@ -652,7 +652,7 @@ class SarkTraining:
     def __init__(self, config: SarkTrainingConfig, source: RowSource | None = None) -> None:
         self.config, self._source = config, source or _made
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Make rows and train.
 
         Raises:
@@ -661,43 +661,41 @@ class SarkTraining:
         """
         config = self.config
         material = load_material(config)
-        process = accelerator(config.train.precision, workshop.services.device)
+        process = accelerator(config.train.precision, context.services.device)
 
-        def begin(identity: str) -> Begun:
-            work = workshop.work
+        def begin(identity: str) -> PreparedRun:
+            work = context.work
             # The others find in its files what the main process was told.
             with process.main_process_first():
-                training = self._source(config, material.training, workshop, work / "data")
+                training = self._source(config, material.training, context, work / "data")
                 held_out = None
                 if material.validation:
-                    held_out = self._source(config.held_out, material.validation, workshop, work / "validation")
-            return _begun(config, training, held_out, workshop, process, identity)
+                    held_out = self._source(config.held_out, material.validation, context, work / "validation")
+            return _prepared(config, training, held_out, context, process, identity)
 
         data = [benchmark.fingerprint for benchmark in material.training]
         seen = fingerprint([benchmark.fingerprint for benchmark in material.validation])
-        yield from train_stage(
-            STAGE, config, (config.base, config.revision), data, workshop, process, begin, inputs=(seen, *_files(config))
-        )
+        yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin, inputs=(seen, *_files(config)))
 
 
-def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop: Workshop, folder: Path) -> SarkData:
+def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
     """Rows, kept beside those of other trainings where there is such a place: one with other losses shares them."""
-    services = workshop.services
+    services = context.services
     made_of = config.model_dump(mode="json", include=set(SarkDataConfig.model_fields))
     shared = services.folder("sark", fingerprint(made_of, [benchmark.fingerprint for benchmark in benchmarks]))
-    return data_of(config, benchmarks, services, shared or folder, workshop.progress)
+    return data_of(config, benchmarks, services, shared or folder, context.progress)
 
 
-def _begun(
-    config: SarkTrainingConfig, training: SarkData, held_out: SarkData | None, workshop: Workshop, process: Any, identity: str
-) -> Begun:
+def _prepared(
+    config: SarkTrainingConfig, training: SarkData, held_out: SarkData | None, context: TrainingContext, process: Any, identity: str
+) -> PreparedRun:
     rows = [row for row in training.rows if _teaches(row, config)]
     if not rows:
         raise _nothing_to_train(config)
     objective = Objective(new_reranker(config, str(process.device)), config, process)
     same = fingerprint(identity, training.fingerprint, held_out.fingerprint if held_out is not None else None)
     validate = validator(objective, held_out.rows, config) if held_out is not None else None
-    trainer = SarkTrainer(objective, rows, config, workshop.work / "train", same, workshop.progress, validate)
+    trainer = SarkTrainer(objective, rows, config, context.work / "train", same, context.progress, validate)
 
     def write(folder: Path, figures: Mapping[str, float]) -> None:
         save(objective.model, folder)
@@ -706,7 +704,7 @@ def _begun(
         write_card(folder, config, figures)
 
     counts = {name: float(count) for name, count in training.counts.items()}
-    return Begun(trainer.loop, write, {**counts, "rows_trained_on": float(len(rows))})
+    return PreparedRun(trainer.loop, write, {**counts, "rows_trained_on": float(len(rows))})
 
 
 def _teaches(row: SarkRow, config: SarkTrainingConfig) -> bool:

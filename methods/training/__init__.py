@@ -82,7 +82,7 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class TrainingContext:
     """What a training is lent.
 
     Attributes:
@@ -122,7 +122,7 @@ class TrainedStage:
 class Training(Protocol):
     """What a registered factory makes."""
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Train, stage after stage; the generator may be left after any of them.
 
         Raises:

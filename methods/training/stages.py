@@ -14,7 +14,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
 from methods.models.weights import locate, weights_hash
-from methods.training import TrainedStage, TrainingConfig, Workshop
+from methods.training import TrainedStage, TrainingConfig, TrainingContext
 from methods.training.loop import Loop
 
 # -- Files of intermediate work: JSON that appears whole or not at all, so that a run that was cut off goes on --
@@ -206,7 +206,7 @@ Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Begun:
+class PreparedRun:
     """A training that is ready to run.
 
     Attributes:
@@ -225,9 +225,9 @@ def train_stage(
     config: TrainingConfig,
     base: tuple[str, str | None],
     data: Sequence[str],
-    workshop: Workshop,
+    context: TrainingContext,
     accelerator: Any,
-    begin: Callable[[str], Begun],
+    begin: Callable[[str], PreparedRun],
     *,
     others: Sequence[tuple[str, str | None]] = (),
     inputs: Sequence[str] = (),
@@ -252,18 +252,18 @@ def train_stage(
     parents = [weights_hash(*model) for model in (base, *others)]
     parent = parents[0] if len(parents) == 1 else fingerprint(parents)
     identity = fingerprint(options, list(data), *inputs)
-    manifest = Manifest.open(workshop.work, identity, options)
-    folder = workshop.checkpoints / stage
+    manifest = Manifest.open(context.work, identity, options)
+    folder = context.checkpoints / stage
     record = manifest.finished(stage, folder, parent)
     fresh = record is None
     if record is None:
-        begun = begin(fingerprint(identity, parent))
-        figures = {**begun.loop.run(), **begun.figures}
+        prepared = begin(fingerprint(identity, parent))
+        figures = {**prepared.loop.run(), **prepared.figures}
         if accelerator.is_main_process:
             made = StageRecord("", parent, None, "", figures)
-            record = saved(stage, folder, manifest, made, lambda draft: begun.save(draft, figures))
+            record = saved(stage, folder, manifest, made, lambda draft: prepared.save(draft, figures))
         accelerator.wait_for_everyone()
-        begun.loop.forget()
+        prepared.loop.forget()
     if record is not None and accelerator.is_main_process:
         yield TrainedStage(stage, folder, _ours((base, *others), parents), tuple(data), record.figures, fresh)
 

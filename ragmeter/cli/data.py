@@ -21,7 +21,7 @@ from benchmarks.corpus import CARD, read_card
 from benchmarks.io import hub
 from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetEntry
 from benchmarks.schema import SENTENCE_MARK, Passage, Question
-from benchmarks.sources import Whereabouts
+from benchmarks.sources import Availability
 from benchmarks.verify import QUANTILES, statistics
 from ragmeter import histograms
 from ragmeter.cli import data_check, data_style, options
@@ -54,7 +54,7 @@ def list_all(
 
 def list_datasets(common: Common) -> None:
     """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine."""
-    positions = {entry.id: _places(entry) for entry in DATASETS}
+    positions = {entry.id: _positions(entry) for entry in DATASETS}
     value = [_card_json(entry, positions[entry.id]) for entry in DATASETS]
 
     def rows() -> Iterator[tuple[str, ...]]:
@@ -77,7 +77,7 @@ def show_dataset(reference: str, common: Common) -> None:
     _, entry = registry.resolve(reference)
     subset = DataReference.parse(reference).subset
     entry = entry.of_subset(subset) if subset else entry
-    positions, card = _places(entry), entry.card
+    positions, card = _positions(entry), entry.card
     facts = {
         "title": card.title,
         "task": card.task,
@@ -102,16 +102,16 @@ def show_dataset(reference: str, common: Common) -> None:
     common.emit(_card_json(entry, positions) | {"options": option_rows(entry.config)}, show)
 
 
-def _places(entry: DatasetEntry) -> list[Whereabouts]:
-    return [sources.whereabouts(reference) for reference in sources.splits(entry)]
+def _positions(entry: DatasetEntry) -> list[Availability]:
+    return [sources.availability(reference) for reference in sources.splits(entry)]
 
 
-def _card_json(entry: DatasetEntry, positions: Sequence[Whereabouts]) -> dict[str, Any]:
+def _card_json(entry: DatasetEntry, positions: Sequence[Availability]) -> dict[str, Any]:
     here = [{"reference": str(position.reference), "questions": _size(entry, position), **position.to_json()} for position in positions]
     return {"id": entry.id, "version": entry.version, "subsets": entry.subsets, **entry.card.model_dump(mode="json"), "here": here}
 
 
-def _size(entry: DatasetEntry, position: Whereabouts) -> int | None:
+def _size(entry: DatasetEntry, position: Availability) -> int | None:
     return entry.card.splits_of(position.reference.subset)[position.reference.split or ""]
 
 

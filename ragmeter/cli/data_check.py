@@ -16,7 +16,7 @@ from benchmarks.core.errors import UserError, counted
 from benchmarks.corpus import Corpus
 from benchmarks.io import hub
 from benchmarks.registry import DATASETS, Benchmark, load
-from benchmarks.sources import ABSENT, MADE, OWN, UNCLEAR, Whereabouts
+from benchmarks.sources import ABSENT, MADE, OWN, UNCLEAR, Availability
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, Recorded
 from ragmeter.cli import options
 from ragmeter.cli.options import App, Common, given_options
@@ -32,7 +32,7 @@ _LOADS = "it loads, and twice to the same"
 class _Checked:
     """A split that was looked at; what later comparisons need of it is kept, its corpus is not."""
 
-    place: Whereabouts
+    position: Availability
     findings: list[Finding]
     benchmark: Benchmark | None = None
     recorded: Recorded | None = None
@@ -45,8 +45,8 @@ class _Checked:
 
     def to_json(self) -> dict[str, Any]:
         questions, passages = (len(self.benchmark.questions), self.passages) if self.benchmark else (None, None)
-        paths, findings = list(map(str, self.place.paths)), [asdict(finding) for finding in (*self.findings, *self.compared)]
-        whole = {"reference": str(self.place.reference), "color": self.color, "state": self.place.state, "paths": paths}
+        paths, findings = list(map(str, self.position.paths)), [asdict(finding) for finding in (*self.findings, *self.compared)]
+        whole = {"reference": str(self.position.reference), "color": self.color, "state": self.position.state, "paths": paths}
         return {**whole, "questions": questions, "passages": passages, "findings": findings}
 
 
@@ -70,7 +70,7 @@ def check(
 ) -> int:
     """Check splits against their cards and the contract, and name what is odd; exit code 1 where one is red."""
     value = given_options(config, settings)
-    positions, skipped = _places(references or [], every, value)
+    positions, skipped = _positions(references or [], every, value)
     known = verify.read_records(against) if against else None
     if not common.talk:
         hub.be_quiet()
@@ -82,7 +82,7 @@ def check(
             _print(checked[-1], (NOTE, YELLOW, RED) if not every else (YELLOW, RED), common.verbose)
     skipped += _compare(checked, alike, same_set=every)
     if output is not None:
-        verify.write_records(output, {str(item.place.reference): item.recorded for item in checked if item.recorded is not None})
+        verify.write_records(output, {str(item.position.reference): item.recorded for item in checked if item.recorded is not None})
     worst = verify.color(Finding("", item.color) for item in checked)
 
     def show() -> None:
@@ -101,17 +101,17 @@ def check(
     return 1 if worst == RED else 0
 
 
-def _places(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Whereabouts], list[str]]:
+def _positions(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Availability], list[str]]:
     """Which splits are checked, and which are not and why."""
     if every == bool(references):
         what = "references and --all exclude each other" if every else "nothing to check was named: neither data references nor --all"
         raise UserError(what, where="data check", try_this="ragmeter data check hotpotqa:dev")
     if references:
         parts = [part for reference in references for part in sources.parts(reference)]
-        return [sources.whereabouts(part, settings) for part in dict.fromkeys(parts)], []
+        return [sources.availability(part, settings) for part in dict.fromkeys(parts)], []
     if settings:
         raise UserError("--set and --config are of one dataset", where="--all", try_this="name the dataset")
-    positions = [sources.whereabouts(part) for entry in DATASETS for part in sources.splits(entry)]
+    positions = [sources.availability(part) for entry in DATASETS for part in sources.splits(entry)]
     reasons = {
         ABSENT: "not on this machine",
         MADE: "made here and not read (name them to check them)",
@@ -126,18 +126,18 @@ def _places(references: Sequence[str], every: bool, settings: Mapping[str, Any])
 
 
 def _checked(
-    position: Whereabouts, settings: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool
+    position: Availability, settings: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool
 ) -> _Checked:
     try:
-        if position.state == UNCLEAR and position.said is not None:
-            raise position.said
+        if position.state == UNCLEAR and position.response is not None:
+            raise position.response
         benchmark = load(position.reference, settings)
         same = load(position.reference, settings).fingerprint == benchmark.fingerprint
     except UserError as error:
         return _Checked(position, [Finding(_LOADS, RED, error.what + (f" ({error.where})" if error.where else ""))])
     if position.state == ABSENT:
         # Loading has fetched it.
-        position = sources.whereabouts(position.reference, settings)
+        position = sources.availability(position.reference, settings)
     now = verify.record(benchmark, position.paths) if keep or known is not None else None
     findings = [
         Finding(_LOADS, GREEN if same else RED, "" if same else "the second differs"),
@@ -166,7 +166,7 @@ def _compare(checked: Sequence[_Checked], alike: float, *, same_set: bool) -> li
     """Look for near-duplicates between every two splits, or with `same_set` those of one set; returns what is not."""
     skipped = []
     for first, second in combinations(checked, 2):
-        item, other = first.place, second.place
+        item, other = first.position, second.position
         if first.benchmark is None or second.benchmark is None:
             continue
         if same_set and replace(item.reference, split=None) != replace(other.reference, split=None):
@@ -179,7 +179,7 @@ def _compare(checked: Sequence[_Checked], alike: float, *, same_set: bool) -> li
 
 
 def _print(item: _Checked, wanted: Sequence[str], verbose: bool) -> None:
-    out.print(Text(f"{item.color:<7}", style=_STYLES[item.color]) + Text(str(item.place.reference), style="bold"))
+    out.print(Text(f"{item.color:<7}", style=_STYLES[item.color]) + Text(str(item.position.reference), style="bold"))
     for finding in item.findings:
         if verbose or finding.status in wanted:
             _print_finding(finding)
@@ -198,7 +198,14 @@ def _print_finding(finding: Finding) -> None:
 def _row(item: _Checked) -> tuple[str, ...]:
     questions, passages = (f"{len(item.benchmark.questions):,}", f"{item.passages:,}") if item.benchmark else ("–", "–")
     worst = next((f for f in (*item.findings, *item.compared) if f.status == item.color and item.color != GREEN), None)
-    return (str(item.place.reference), item.color, questions, passages, item.place.state, f"{worst.name}: {worst.detail}" if worst else "")
+    return (
+        str(item.position.reference),
+        item.color,
+        questions,
+        passages,
+        item.position.state,
+        f"{worst.name}: {worst.detail}" if worst else "",
+    )
 
 
 # -- Has an evaluation set been trained on? --

@@ -107,14 +107,20 @@ def restyle(
     rows, reasons = rewrite.tally(output)
 
     def show() -> None:
-        out.print(Text(f"{output}: {summary.pairs:,} pairs; {summary.asked:,} passages rewritten now"), soft_wrap=True)
+        out.print(Text(f"{output}: {summary.pairs:,} pairs; {summary.requested:,} passages rewritten now"), soft_wrap=True)
         heads = ("style", "at the first try", "after more tries", "given up")
         listing(heads, [tuple(row.values()) for row in rows], empty="nothing was rewritten")
         if reasons:
             out.print()
             listing(("refused because of", "tries"), reasons.items(), empty="")
 
-    value = {"file": str(output), "benchmark": benchmark.name, "rewriter": by.rewriter.id, "asked": summary.asked, "pairs": summary.pairs}
+    value = {
+        "file": str(output),
+        "benchmark": benchmark.name,
+        "rewriter": by.rewriter.id,
+        "asked": summary.requested,
+        "pairs": summary.pairs,
+    }
     would_take = None if estimate is None else asdict(estimate) | {"judging_calls": judging}
     common.emit({**value, "estimate": would_take, "styles": rows, "failed_tries": reasons}, show)
     return 0 if summary.pairs else 1

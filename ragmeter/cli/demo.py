@@ -121,15 +121,15 @@ def _metrics(board: Board, heads: Iterable[str]) -> list[str]:
 
 def show_styles(store: Store, experiment: str, metric: str) -> None:
     """What informal passages cost each method, question by question."""
-    from results.style import style_drops
+    from results.style import style_gaps
     from results.tables import labels, plus_minus, stars
 
-    for table in style_drops(store, experiment, [metric]):
+    for table in style_gaps(store, experiment, [metric]):
         lines = []
         for row in table.rows:
             formal = plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=table.scale)
-            for gap in row.drops if row.kind != "control" else ():
-                cost, more = gap.found.drop, gap.beyond
+            for gap in row.gaps if row.kind != "control" else ():
+                cost, more = gap.result.gap, gap.beyond
                 beyond = "–" if more is None else plus_minus(more.value, more.low, more.high, "{:+.1f}", table.scale) + stars(gap.beyond_p)
                 lines.append((row.method, formal, plus_minus(cost.value, cost.low, cost.high, "{:+.1f}", table.scale), beyond))
         name = labels([table.metric])[table.metric]

@@ -181,7 +181,7 @@ def _other_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge
     judge = judge_of(card["judge"], card["config"] | settings)
     config = judge.config.model_dump(mode="json")
     changed = [name for name in settings if name in config and config[name] != card["config"].get(name)]
-    fixed = [name for name in changed if name not in judge.config.policy | judge.config.beside]
+    fixed = [name for name in changed if name not in judge.config.policy | judge.config.alongside]
     # A file of the same text under another name asks the same.
     fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
     if fixed and not judge.rule:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError, counted, make_folder, require_writable, told_of, unknown_name, unwritable
+from benchmarks.core.errors import UserError, counted, described, make_folder, require_writable, unknown_name, unwritable
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CARD, Corpus
 from benchmarks.io import hub
@@ -85,7 +85,7 @@ def serve(
     try:
         causal = CausalConfig.model_validate({"model": model, "max_new_tokens": max_tokens, "batch_size": batch_size, "dtype": dtype})
     except ValidationError as error:
-        position, what = told_of(error)
+        position, what = described(error)
         raise UserError(what, where=f"--{position.replace('_', '-')}" if position else None) from None
     local = LocalServer(causal, name, device)
     try:

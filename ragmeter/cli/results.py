@@ -177,7 +177,7 @@ def paper(
         common.emit(known, lambda: listing(("paper", "figures", "tables"), rows, empty="none"))
         return
     results = published.find(paper=name, table=table, method=method, dataset=dataset)
-    results = [figure for figure in results if figure.slip] if misprints else results
+    results = [figure for figure in results if figure.misprint] if misprints else results
     if not results:
         hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
         raise UserError(f"{name} prints no such figure", try_this=hint)
@@ -352,7 +352,7 @@ def _show_apart(apart: Apart, scale: float) -> None:
 @app.command()
 def tag(
     common: Common,
-    name: Annotated[str | None, typer.Argument(help="The tag (default: list the tags)", autocompletion=options.blessed)] = None,
+    name: Annotated[str | None, typer.Argument(help="The tag (default: list the tags)", autocompletion=options.tagged)] = None,
     target: Annotated[
         str | None, typer.Argument(metavar="[RUN|CHECKPOINT]", help="What it is to mean.", autocompletion=options.runs_or_checkpoints)
     ] = None,
@@ -363,23 +363,23 @@ def tag(
     store = common.store
     if name is None:
         rows, value = list[tuple[str, ...]](), list[dict[str, Any]]()
-        for blessing in checkpoints.blessings(store):
-            kind, identity = ("run", blessing.run) if blessing.run else ("checkpoint", blessing.checkpoint)
-            rows.append((blessing.name, kind, (identity or "")[:12], f"{blessing.blessed_at:%Y-%m-%d %H:%M}", blessing.note or ""))
-            value.append(asdict(blessing) | {"blessed_at": blessing.blessed_at.isoformat()})
+        for tag_named in checkpoints.tags(store):
+            kind, identity = ("run", tag_named.run) if tag_named.run else ("checkpoint", tag_named.checkpoint)
+            rows.append((tag_named.name, kind, (identity or "")[:12], f"{tag_named.tagged_at:%Y-%m-%d %H:%M}", tag_named.note or ""))
+            value.append(asdict(tag_named) | {"tagged_at": tag_named.tagged_at.isoformat()})
         empty = "there is no tag yet: ragmeter results tag NAME RUN-or-CHECKPOINT"
         common.emit(value, lambda: listing(("tag", "is", "", "since (UTC)", "note"), rows, empty=empty))
         return
     if remove:
         if target is not None or note is not None:
             raise UserError("--remove takes the tag alone", try_this=f"ragmeter results tag {name} --remove")
-        gone = checkpoints.unbless(store, name)
+        gone = checkpoints.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is no tag any more")))
         return
     if target is None:
         raise UserError(f"what is {name!r} to mean?", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
     meant = checkpoints.resolve(store, target)
-    before = checkpoints.bless(store, name, meant, note)
+    before = checkpoints.tag_run(store, name, meant, note)
     old = (before.run or before.checkpoint) if before else None
     kind, identity = ("run", meant.run) if isinstance(meant, RunRow) else ("checkpoint", meant.sha256)
 

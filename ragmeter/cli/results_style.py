@@ -25,7 +25,7 @@ from ragmeter.cli.options import App, Common, MetricOption, OverSeedsOption, Ref
 from ragmeter.console import err, listing, offering_score, out
 from results import queries
 from results.statistics.core import Difference, Estimate
-from results.style import MEASURES, CurveTable, Drop, DropTable, MethodDrops, NotStyled, sensitivity_estimates, style_curves, style_drops
+from results.style import MEASURES, CurveTable, Gap, GapTable, MethodGaps, NotStyled, sensitivity_estimates, style_curves, style_gaps
 from results.tables import labels, plain, plus_minus, stars
 
 app = App(default="gap", help="Style: what it costs methods, and how far it moves rerankers.")
@@ -50,13 +50,13 @@ def gap(
     """What each style costs each method, paired by question; loss of content apart from loss to style."""
     store = common.store
     name: str | None = None
-    results: list[DropTable] = []
+    results: list[GapTable] = []
     nothing = f"no experiment is stored in {store.folder} yet: ragmeter run FILE"
     if experiment or (store.database.exists and queries.experiments(store)):
         name = queries.experiment(store, experiment).name
         try:
             with offering_score():
-                results = style_drops(store, name, metric, styles=styles or None, over_seeds=over_seeds, reference=reference)
+                results = style_gaps(store, name, metric, styles=styles or None, over_seeds=over_seeds, reference=reference)
         except NotStyled as error:
             if experiment or metric or styles or reference:
                 raise
@@ -81,46 +81,46 @@ _NOTES = (
 )
 
 
-def _show_gaps(tables: Sequence[DropTable]) -> None:
+def _show_gaps(tables: Sequence[GapTable]) -> None:
     heads = labels([table.metric for table in tables])
     for table in tables:
         out.print(Text(f"{heads[table.metric]}", style="bold") + Text(f"  {table.base}, setting {table.setting}"))
         average = [("(mean gap)", name, "", f"{table.scale * value:+.1f}", *[""] * 7) for name, value in table.average.items()]
-        lines = [_gap_line(table, row, drop) for row in table.rows for drop in row.drops]
+        lines = [_gap_line(table, row, gap) for row in table.rows for gap in row.gaps]
         listing(_HEADS, [*lines, *average], empty="no method was scored on this metric", keys=2)
         out.print()
-    notes, drops = list(_NOTES), [drop for table in tables for row in table.rows for drop in row.drops]
-    doubts = {drop.found.drop.doubt for drop in drops if drop.found.drop.doubt}
+    notes, gaps = list(_NOTES), [gap for table in tables for row in table.rows for gap in row.gaps]
+    doubts = {gap.result.gap.doubt for gap in gaps if gap.result.gap.doubt}
     if doubts:
         more = f" (and {len(doubts) - 1} more reasons: --json)" if len(doubts) > 1 else ""
         notes.append(f"† {min(doubts)}{more}")
-    if not all(drop.content_known for drop in drops):
+    if not all(gap.content_known for gap in gaps):
         notes.append("– under content: these questions were stored before ragmeter kept what restyling lost")
     for note in notes:
         out.print(Text(note, style="dim"))
 
 
-def _gap_line(table: DropTable, row: MethodDrops, drop: Drop) -> tuple[str, ...]:
-    result, scale = drop.found, table.scale
+def _gap_line(table: GapTable, row: MethodGaps, gap: Gap) -> tuple[str, ...]:
+    result, scale = gap.result, table.scale
     # Of the questions scored in both, so that formal minus gap is the value in the style.
     content = [ABSENT] * 4
-    if drop.content_known:
+    if gap.content_known:
         content = [
-            ABSENT if math.isnan(drop.answers_kept.value) else f"{100 * drop.answers_kept.value:.1f}",
+            ABSENT if math.isnan(gap.answers_kept.value) else f"{100 * gap.answers_kept.value:.1f}",
             f"{100 * result.content_lost.value:.1f}",
             _signed(result.from_content, scale),
-            _signed(result.drop_where_survived, scale),
+            _signed(result.gap_where_survived, scale),
         ]
     beyond = ABSENT
-    if drop.beyond is not None:
-        beyond = _signed(drop.beyond, scale) + stars(drop.beyond_p) + ("†" if drop.beyond.doubt else "")
+    if gap.beyond is not None:
+        beyond = _signed(gap.beyond, scale) + stars(gap.beyond_p) + ("†" if gap.beyond.doubt else "")
     return (
         row.method + (" (control)" if row.kind == "control" else ""),
-        drop.told.name,
+        gap.styled.name,
         plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=scale),
-        _signed(result.drop, scale) + ("†" if result.drop.doubt else ""),
+        _signed(result.gap, scale) + ("†" if result.gap.doubt else ""),
         beyond,
-        ABSENT if math.isnan(drop.relative) else f"{100 * drop.relative:+.1f} %",
+        ABSENT if math.isnan(gap.relative) else f"{100 * gap.relative:+.1f} %",
         ABSENT if math.isnan(result.p_holm) else f"{result.p_holm:.3f}",
         *content,
     )
@@ -159,13 +159,13 @@ def _show_curves(tables: Sequence[CurveTable]) -> None:
         out.print(Text(heads[table.metric], style="bold") + Text(f"  {table.title}"))
         lines = []
         for item in table.curves:
-            cells = [item.points.get(x) for x in table.places]
+            cells = [item.points.get(x) for x in table.positions]
             values = [
                 ABSENT if cell is None or math.isnan(cell.value) else plus_minus(cell.value, cell.low, cell.high, scale=table.scale)
                 for cell in cells
             ]
             lines.append((item.method, *values, _signed(item.change, table.scale)))
-        points = [f"{100 * x:g} % formal" if table.over == "formal" else f"K={x:g}" for x in table.places]
+        points = [f"{100 * x:g} % formal" if table.over == "formal" else f"K={x:g}" for x in table.positions]
         listing(("method", *points, "change"), lines, empty="no method was scored on this metric", keys=1)
         out.print()
     note = "values × 100 ± half their 95 % interval; change: the last minus the first of a line, paired by question"
@@ -201,8 +201,8 @@ def sensitivity(
     device: options.DeviceOption = None,
 ) -> None:
     """How far rerankers are moved when the same candidates stand in another style; no gold is needed."""
+    from methods.sark.reranker import in_both_styles
     from methods.sark.reranker import sensitivity as measure
-    from methods.sark.reranker import told_twice
     from ragmeter.runner.progress import CountingProgress
     from ragmeter.runner.tasks import require_device
 
@@ -221,7 +221,7 @@ def sensitivity(
     both, made = {}, {}
     for style in styles or ("informal",):
         mixed = styled(benchmark, source, {style: 1.0}, seed=seed)
-        both[style] = told_twice(mixed, style)
+        both[style] = in_both_styles(mixed, style)
         made[style] = {key: mixed.extra[STYLED][key] for key in ("base", "rewriter", "by", "pairs")}
     rows = []
     for name, component in chosen.items():

@@ -92,13 +92,13 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     """Run an experiment and show people its tables; returns the exit code and what programs are told."""
     from ragmeter.board_text import conclusion, in_words, show_battles, show_board
     from ragmeter.cli.results import comparison_json, show_comparison
-    from ragmeter.runner.experiment import carry_through
+    from ragmeter.runner.experiment import run_experiment
     from results import queries
     from results.battles import battle_boards
     from results.board import boards, stem
 
     store = common.store
-    outcomes = carry_through(experiment, store, how, talk=common.talk)
+    outcomes = run_experiment(experiment, store, how, talk=common.talk)
     runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
     battles = battle_boards(store, runs, experiment.reference) if common.json or common.verbose else []
     value: dict[str, Any] = {}

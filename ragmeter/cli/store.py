@@ -164,7 +164,7 @@ def export_replies(
     run: Annotated[str | None, typer.Option(help="Only the replies of this run (default: all).", autocompletion=options.runs)] = None,
 ) -> None:
     """Write replies to a file, with which a run is repeated elsewhere without a call."""
-    from methods.models.reply_cache import export_tape
+    from methods.models.reply_cache import export_replies
     from methods.readers.chat import CALL
     from results import checkpoints
 
@@ -175,7 +175,7 @@ def export_replies(
         if not keys:
             raise UserError("this run asked no endpoint, or kept no reply", where=run, try_this="leave --run out")
     try:
-        count = export_tape(_replies(common.store), output, keys)
+        count = export_replies(_replies(common.store), output, keys)
     except OSError as error:
         raise unwritable(error, output, what="the replies") from None
     common.emit({"file": str(output), "replies": count}, lambda: out.print(Text(f"{counted(count, 'reply', 'replies')} in {output}")))
@@ -186,13 +186,13 @@ def import_replies(
     file: Annotated[Path, typer.Argument(help="A file that `ragmeter store replies export` wrote.")], common: Common
 ) -> None:
     """Add a file's replies to the store; those that are kept stay as they are."""
-    from methods.models.reply_cache import ResponseCache, import_tape
+    from methods.models.reply_cache import ResponseCache, import_replies
     from results.store import CACHE
 
     if not file.is_file():
         raise UserError("there is no such file", where=str(file), try_this="ragmeter store replies export -o FILE writes one")
     common.store.folder.mkdir(parents=True, exist_ok=True)
-    added = import_tape(ResponseCache(common.store.folder / CACHE), file)
+    added = import_replies(ResponseCache(common.store.folder / CACHE), file)
     common.emit({"file": str(file), "new": added}, lambda: out.print(Text(f"{added:,} new replies")))
 
 

@@ -153,7 +153,7 @@ def list_checkpoints(common: Common) -> None:
     store = common.store
     known = checkpoints.checkpoints(store)
     tags: dict[str, list[str]] = {}
-    for tag in checkpoints.blessings(store):
+    for tag in checkpoints.tags(store):
         if tag.checkpoint:
             tags.setdefault(tag.checkpoint, []).append(tag.name)
     registered = {item.path for item in known}

@@ -51,7 +51,7 @@ from methods.retrieval.triples import TripleSearchConfig
 from methods.sark.config import SarkTrainingConfig
 from methods.training import TrainingConfig
 from ragmeter.experiment import BenchmarkPlan, Experiment, JudgePlan, MethodPlan, candidate_retriever
-from ragmeter.plan.shapes import Asked, Shape, mean, tokens
+from ragmeter.plan.shapes import SampledQuestion, Shape, mean, tokens
 from ragmeter.sizes import ModelSize, encoder_of, retrievers_in, size_of
 from ragmeter.trainings import TrainingPlan
 
@@ -450,7 +450,7 @@ def reading_cost(
         # Readers without a language model (extractive, retrieval_only) cost next to nothing; others are not known.
         silent = type(config).__module__.startswith("methods.")
         return Cost() if silent else unknown(f"reading by {reader.id}")
-    if not shape.asked:
+    if not shape.requested:
         return unknown(f"tokens of {shape.reference}: its lengths are unknown")
     if isinstance(config, ReadingOptions) and config.follows_benchmark and shape.reading is None:
         return unknown(f"prompts of {reader.id}: it follows instructions that {shape.reference} does not bring")
@@ -467,7 +467,7 @@ def _model_cost(
     limit = getattr(config, "max_prompt_tokens", None)
     if isinstance(config, Seq2SeqConfig):
         limit = limit or T5_PROMPT
-    lengths = [count(item.question, _handed_to_reader(item, k)) for item in shape.asked]
+    lengths = [count(item.question, _handed_to_reader(item, k)) for item in shape.requested]
     calls = Calls(questions, mean([min(length, limit or length) for length in lengths]), longest)
     if isinstance(config, ChatConfig):
         return asked(calls, config, assume)
@@ -497,7 +497,7 @@ def _prompts(
     return count, instructions.longest(int(own))
 
 
-def _handed_to_reader(item: Asked, k: int | None) -> Passages:
+def _handed_to_reader(item: SampledQuestion, k: int | None) -> Passages:
     return item.passages if k is None else item.passages[:k]
 
 
@@ -519,10 +519,10 @@ def memory_cost(
     clara = weights.clara(model)
     if clara is None:
         return unknown(f"reading by {model}: it is no checkpoint that is here or trained by this experiment")
-    if not shape.asked:
+    if not shape.requested:
         return unknown(f"tokens of {shape.reference}: its lengths are unknown")
-    documents = mean([len(_handed_to_reader(item, k)) for item in shape.asked])
-    prompt = mean([_tokens(messages(answer(item.question, 1), MEMORY)) for item in shape.asked])
+    documents = mean([len(_handed_to_reader(item, k)) for item in shape.requested])
+    prompt = mean([_tokens(messages(answer(item.question, 1), MEMORY)) for item in shape.requested])
     memory = documents * clara.memory_tokens
     calls = Calls(questions, prompt + memory, config.max_new_tokens, memory)
     size = weights.size(model)
@@ -546,11 +546,11 @@ def _text_cost(config: ClaraTextConfig, shape: Shape, questions: float, k: int |
     model = base or ClaraConfig.model_validate({"max_length": config.max_length, "rate": config.max_length})
     most = CHARACTERS_PER_TOKEN * model.max_length
 
-    def count(item: Asked) -> int:
+    def count(item: SampledQuestion) -> int:
         texts = [passage.full_text[:most] for passage in _handed_to_reader(item, k)]
         return _tokens(messages(answer_from_text(item.question, texts), "\n".join(texts)))
 
-    prompt = mean([min(count(item), model.max_prompt - config.max_new_tokens) for item in shape.asked])
+    prompt = mean([min(count(item), model.max_prompt - config.max_new_tokens) for item in shape.requested])
     calls = Calls(questions, prompt, config.max_new_tokens)
     return here(calls, weights.size(config.model, config.revision), config.dtype, config.batch_size, assume)
 
@@ -789,7 +789,7 @@ def parts(method: MethodPlan, benchmark: BenchmarkPlan, work: Work) -> dict[str,
 def _handed(method: Component, shape: Shape) -> Shape:
     if method.id not in WITHOUT_PASSAGES:
         return shape
-    return replace(shape, asked=tuple(replace(item, passages=(), candidates=0) for item in shape.asked), whole=False)
+    return replace(shape, requested=tuple(replace(item, passages=(), candidates=0) for item in shape.requested), whole=False)
 
 
 def _whole(method: Component, work: Work) -> Cost:
@@ -810,7 +810,7 @@ def _compressed(compressor: Component, work: Work, k: int | None) -> Cost:
         clara = work.weights.clara(config.model)
         if clara is None:
             return unknown(f"compressing by {config.model}: it is no checkpoint that is known here")
-        documents = mean([len(item.passages if k is None else item.passages[:k]) for item in work.shape.asked])
+        documents = mean([len(item.passages if k is None else item.passages[:k]) for item in work.shape.requested])
         return compressing(clara, work.shape, work.questions * documents, work.assume, work.weights, config.model)
     return Cost() if type(config).__module__.startswith(OURS) else unknown(f"compressing by {compressor.id}")
 
@@ -833,12 +833,12 @@ class JudgeRow:
     """
 
     judge: str
-    asked: int
+    requested: int
     cost: Cost
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {"judge": self.judge, "judgments": self.asked, "cost": self.cost.to_json()}
+        return {"judge": self.judge, "judgments": self.requested, "cost": self.cost.to_json()}
 
 
 def judge_rows(experiment: Experiment, shapes: Sequence[Shape], answer: float, assume: Assumptions) -> list[JudgeRow]:
@@ -854,13 +854,13 @@ def judge_rows(experiment: Experiment, shapes: Sequence[Shape], answer: float, a
     for plan in experiment.judges:
         if plan.judge.rule:
             continue
-        numbers = [_asked(plan, shape.questions or 0, len(experiment.methods)) for shape in shapes]
+        numbers = [_request(plan, shape.questions or 0, len(experiment.methods)) for shape in shapes]
         cost = total(_cost(plan, shape, number, answer, assume) for shape, number in zip(shapes, numbers, strict=True))
         rows.append(JudgeRow(str(plan.judge), sum(numbers), cost))
     return rows
 
 
-def _asked(plan: JudgePlan, questions: int, methods: int) -> int:
+def _request(plan: JudgePlan, questions: int, methods: int) -> int:
     repetitions = int(getattr(plan.judge.config, "repetitions", 1))
     if plan.judge.entry.kind == "point":
         return questions * methods * repetitions
@@ -874,7 +874,7 @@ def _cost(plan: JudgePlan, shape: Shape, number: int, answer: float, assume: Ass
         return unknown(f"judging by {plan.judge.entry.id}")
     if not isinstance(config, LLMJudgeConfig):
         return Cost(calls=number) + unknown(f"tokens of {plan.judge.entry.id}: how many calls a judgment takes varies")
-    if not shape.asked:
+    if not shape.requested:
         return Cost(calls=number) + unknown(f"tokens of {plan.judge.entry.id} on {shape.reference}")
     prompt = config.load()
     shown = 1 if plan.judge.entry.kind == "point" else 2

@@ -27,7 +27,7 @@ from methods.training import TrainingConfig
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
 from ragmeter.plan.cost import Assumptions, Cost, Index, JudgeRow, Weights, Work, indexes, judge_rows, parts, total
 from ragmeter.plan.shapes import Sample, Shape, samples, shape_of
-from ragmeter.plan.training import Classroom, TrainingRow, references_of, training_rows
+from ragmeter.plan.training import Planner, TrainingRow, references_of, training_rows
 from ragmeter.runner.tasks import MINIMUM_FREE_BYTES, Loaded, Task, default_metrics
 from ragmeter.sizes import ModelSize, files_of, models_in
 from ragmeter.trainings import TrainingPlan
@@ -308,7 +308,7 @@ def _of_disk(store: Path, needed: float) -> Iterator[Missing]:
 
 
 _NAME = re.compile(r"(?P<paper>[a-z]+)-(?P<what>table|figure)(?P<number>\d+)")
-_SAID = re.compile(r"published figures alone|not built")
+_STATED = re.compile(r"published figures alone|not built")
 """How an experiment's description says that it leaves rows of its table to the paper."""
 
 
@@ -335,7 +335,7 @@ class PublishedRow:
 def published_rows(experiment: Experiment) -> list[PublishedRow]:
     """What an experiment leaves to the paper, of the table that its name says it is of (`ark-table2`)."""
     match = _NAME.fullmatch(experiment.name)
-    if match is None or match["paper"] not in papers() or not _SAID.search(experiment.description):
+    if match is None or match["paper"] not in papers() or not _STATED.search(experiment.description):
         return []
     table = match["number"] if match["what"] == "table" else f"figure {match['number']}"
     ours = [_plain(stem(method.name)) for method in experiment.methods]
@@ -511,7 +511,7 @@ class _Planner:
         self.experiment, self.store, self.assume = experiment, store, assume
         self.weights = Weights(experiment.trainings, store.folder)
         self._left = {(plan.name, plan.config.seed): plan.trained(store.folder) != plan.stages for plan in experiment.trainings}
-        self.room = Classroom(assume, self.weights)
+        self.room = Planner(assume, self.weights)
         self._built: set[tuple[str, str]] = set()
         known = {row.dataset.partition("(")[0] for row in queries.runs(store)} if store.database.exists else set()
         # Runs are known by all of their data: it is read in full where there may be some.

@@ -23,7 +23,7 @@ from benchmarks.io.hub import OFFLINE_VARIABLES
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
 from benchmarks.schema import Passage, Question
 from benchmarks.settings import DEFAULT_N, Setting
-from benchmarks.sources import ABSENT, LOCAL, MADE, UNCLEAR, whereabouts
+from benchmarks.sources import ABSENT, LOCAL, MADE, UNCLEAR, availability
 from methods.api import Reading
 from methods.models.endpoint import CHARACTERS_PER_TOKEN
 
@@ -36,7 +36,7 @@ Origin = Literal["counted", "sampled", "stated", "unknown"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class SampledQuestion:
     """A question as a method meets it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Shape:
     reference: DataReference
     questions: int | None
     origin: Origin
-    asked: tuple[Asked, ...] = ()
+    requested: tuple[SampledQuestion, ...] = ()
     corpus: int | None = None
     passage: float = 0.0
     whole: bool = False
@@ -86,23 +86,23 @@ class Shape:
     @property
     def question(self) -> float:
         """Mean tokens of a question."""
-        return mean([tokens(item.question) for item in self.asked])
+        return mean([tokens(item.question) for item in self.requested])
 
     @property
     def answer(self) -> float:
         """Mean tokens of an answer."""
-        return mean([tokens(item.answer) for item in self.asked])
+        return mean([tokens(item.answer) for item in self.requested])
 
     @property
     def candidates(self) -> float:
         """Mean number of passages that a question may use; of a corpus without candidates all."""
-        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.asked])
+        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.requested])
 
     @property
     def document(self) -> float:
         """Mean tokens of all passages that a question may use."""
-        shown = [tokens(passage.full_text) for item in self.asked for passage in item.passages]
-        return mean(shown) * mean([item.candidates for item in self.asked])
+        shown = [tokens(passage.full_text) for item in self.requested for passage in item.passages]
+        return mean(shown) * mean([item.candidates for item in self.requested])
 
 
 def tokens(text: str) -> int:
@@ -248,7 +248,7 @@ def stated(
         return Shape(reference, questions if questions is not None else limit, "unknown", absent=absent)
     count, whole = _stated_candidates(usual, setting)
     filler = Passage("", "", "x" * (CHARACTERS_PER_TOKEN * usual.passage))
-    query = Asked(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
+    query = SampledQuestion(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
     of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
     corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
     reading = None if usual.reading is None else Reading(**usual.reading)
@@ -331,7 +331,7 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     source, value = base_of(reference, config) or (reference, config)
     options = value.model_dump(exclude_unset=True)
     splits = (source.split or "").split("+")
-    positions = (whereabouts(DataReference(source.name, source.subset, split), options) for split in splits)
+    positions = (availability(DataReference(source.name, source.subset, split), options) for split in splits)
     if all(position.state != LOCAL for position in positions):
         return None
     # A layout of the file may have a number of its own.
@@ -410,13 +410,13 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
     options = config.model_dump(exclude_unset=True)
     for split in (reference.split or "").split("+"):
         try:
-            result = whereabouts(replace(reference, split=split), options)
+            result = availability(replace(reference, split=split), options)
         except UserError as error:
             yield error
             continue
         if result.state in (ABSENT, UNCLEAR):
             fetch = f"ragmeter data download {result.reference}" if result.repository else None
-            response = result.said
+            response = result.response
             yield UserError(
                 f"the data {result.reference} are not here" if result.state == ABSENT else str(response and response.what),
                 where=response.where if response else None,
@@ -461,7 +461,7 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
     result = _of(benchmark, None)
     if any(len(several) > 1 for several in rows.values()):
         shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
-        result = replace(result, asked=tuple(shown), questions=len(rows))
+        result = replace(result, requested=tuple(shown), questions=len(rows))
     if len(rows) < ROWS:
         return replace(result, whole_number=whole_of(reference, config, benchmark, result.questions or 0))
     number = stated(reference, config, None, None, ()).questions
@@ -469,9 +469,9 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
     return replace(result, questions=number, origin="sampled", corpus=corpus)
 
 
-def _row(questions: Sequence[Question], benchmark: Benchmark) -> Asked:
+def _row(questions: Sequence[Question], benchmark: Benchmark) -> SampledQuestion:
     """A row of pretraining: its document, and all questions with their answers as the target."""
-    first = _asked(questions[0], benchmark, None)
+    first = _request(questions[0], benchmark, None)
     target = "\n".join(f"{question.text} {next(iter(question.answers), '')}" for question in questions)
     return replace(first, answer=target)
 
@@ -480,7 +480,7 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     """The shape of data that are here."""
     response = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
-    shown = [_asked(item, benchmark, setting) for item in first]
+    shown = [_request(item, benchmark, setting) for item in first]
     corpus = list(benchmark.corpus.ids[:SEARCHED])
     lengths = [tokens(passage.full_text) for passage in benchmark.corpus.get(corpus)] if corpus else []
     whole = bool(first) and all(_candidates(item, benchmark, setting) is None for item in first)
@@ -497,13 +497,13 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     )
 
 
-def _asked(question: Question, benchmark: Benchmark, setting: Setting | None) -> Asked:
+def _request(question: Question, benchmark: Benchmark, setting: Setting | None) -> SampledQuestion:
     named = _candidates(question, benchmark, setting)
     ids = benchmark.corpus.ids[:SEARCHED] if named is None else named
     shown = ids[:SEARCHED] if setting is not None and setting.name == "graph" else ids
     present = [item for item in shown if item in benchmark.corpus]
     answer = str(question.metadata.get("target") or next(iter(question.answers), ""))
-    return Asked(question.text, tuple(benchmark.corpus.get(present)), answer, len(ids))
+    return SampledQuestion(question.text, tuple(benchmark.corpus.get(present)), answer, len(ids))
 
 
 def _candidates(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sequence[str] | None:
@@ -545,7 +545,7 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
         if (documents := getattr(config, "documents", None)) is not None:
             return config.model_copy(update={"base_config": value, "documents": None}), share, documents
         return config.model_copy(update={"base_config": value}), share, questions
-    if whereabouts(_single(reference), config.model_dump(exclude_unset=True)).state != MADE:
+    if availability(_single(reference), config.model_dump(exclude_unset=True)).state != MADE:
         return None
     number = getattr(config, "questions", None)
     if not isinstance(number, int):

@@ -50,7 +50,7 @@ DTYPES = {"no": FULL, "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingExample:
     """A stage of a training, as planned.
 
     Attributes:
@@ -71,7 +71,7 @@ class Lesson:
 
 
 @dataclass
-class Classroom:
+class Planner:
     """What planning trainings needs.
 
     Attributes:
@@ -85,11 +85,11 @@ class Classroom:
     shapes: dict[str, Shape] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
 
-    def once(self, lesson: Lesson) -> Cost:
+    def once(self, example: TrainingExample) -> Cost:
         """What a stage takes beside what an earlier training does, too."""
-        new = {key: cost for key, cost in lesson.once.items() if key not in self.done}
+        new = {key: cost for key, cost in example.once.items() if key not in self.done}
         self.done |= set(new)
-        return total((lesson.cost, *new.values()))
+        return total((example.cost, *new.values()))
 
     def shape(self, reference: str, settings: Mapping[str, Mapping[str, Any]]) -> Shape:
         """The shape of training data, whose options are given by dataset id, or by id/subset."""
@@ -151,7 +151,7 @@ def unclear(shapes: Iterable[Shape], what: str) -> Cost:
     return total(
         unknown(f"{what} on {shape.reference}: " + ("its lengths are" if shape.questions else "how much there is, is") + " unknown")
         for shape in shapes
-        if shape.questions is None or not shape.asked
+        if shape.questions is None or not shape.requested
     )
 
 
@@ -167,17 +167,17 @@ GIVEN = 60
 TRIPLE = 15
 
 
-def ark_lessons(config: ArkTrainingConfig, room: Classroom) -> list[Lesson]:
+def ark_stages(config: ArkTrainingConfig, room: Planner) -> list[TrainingExample]:
     """The stages of a training, its preparation first."""
     shapes = room.shapes_of(config.data, config.data_options)
-    known = [shape for shape in shapes if shape.questions is not None and shape.asked]
+    known = [shape for shape in shapes if shape.questions is not None and shape.requested]
     missing = unclear(shapes, "training")
     written = {}
     if config.augments:
         what = [config.kg, config.neighborhood.seeds, config.queries]
         written = {once("ark", config.data, *what): total(_synthesis(config, room, item) for item in known)}
     cost = total(_prepared(config, room, item) for item in known) + missing
-    prepared = Lesson(DATA, None, None, cost, once=written)
+    prepared = TrainingExample(DATA, None, None, cost, once=written)
     stages = config.train.stages
     if config.train.curriculum == "mixed":
         return [prepared, _mixed(config, room, known)]
@@ -200,7 +200,7 @@ def _documents(shape: Shape) -> float:
     return (shape.corpus or 0) / shape.candidates if shape.candidates else 0.0
 
 
-def _prepared(config: ArkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
+def _prepared(config: ArkTrainingConfig, room: Planner, shape: Shape) -> Cost:
     questions, (number, length) = float(shape.questions or 0), chunk(config, shape)
     pairs, score = questions * number, config.score
     cost = Cost()
@@ -218,7 +218,7 @@ def _prepared(config: ArkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
     return cost
 
 
-def _synthesis(config: ArkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
+def _synthesis(config: ArkTrainingConfig, room: Planner, shape: Shape) -> Cost:
     """One call a piece of a document for its graph, one a question for its names, two for its queries."""
     questions, (pieces, length) = float(shape.questions or 0), _cut(config.kg.chunk, shape)
     number, cost = _documents(shape) * pieces, Cost()
@@ -238,27 +238,27 @@ def _template(name: str, path: str | None) -> int:
     return tokens(prompt.system) + tokens(prompt.user)
 
 
-def _stage(config: ArkTrainingConfig, room: Classroom, shapes: list[Shape], position: int) -> Lesson:
+def _stage(config: ArkTrainingConfig, room: Planner, shapes: list[Shape], position: int) -> TrainingExample:
     name = STAGES[position]
     rows = sum(float(shape.questions or 0) for shape in shapes) * config.score.positives
     cost = total(_trained(config, room, shape, name, config.train.epochs[position]) for shape in shapes)
-    return _lesson(config, room, name, rows, config.train.epochs[position], cost)
+    return _example(config, room, name, rows, config.train.epochs[position], cost)
 
 
-def _mixed(config: ArkTrainingConfig, room: Classroom, shapes: list[Shape]) -> Lesson:
+def _mixed(config: ArkTrainingConfig, room: Planner, shapes: list[Shape]) -> TrainingExample:
     stages, epochs = config.train.stages, sum(config.train.epochs)
     rows = len(stages) * sum(float(shape.questions or 0) for shape in shapes) * config.score.positives
     cost = total(_trained(config, room, shape, name, epochs) for shape in shapes for name in stages)
-    return _lesson(config, room, stages[-1], rows, epochs, cost)
+    return _example(config, room, stages[-1], rows, epochs, cost)
 
 
-def _lesson(config: ArkTrainingConfig, room: Classroom, name: str, rows: float, epochs: int, cost: Cost) -> Lesson:
+def _example(config: ArkTrainingConfig, room: Planner, name: str, rows: float, epochs: int, cost: Cost) -> TrainingExample:
     size = room.weights.size(config.encoder.model, config.encoder.revision)
     steps = steps_of(rows, config.train.batch_size * config.train.accumulation, epochs)
-    return Lesson(name, rows, steps, cost + saved(size), points(size))
+    return TrainingExample(name, rows, steps, cost + saved(size), points(size))
 
 
-def _trained(config: ArkTrainingConfig, room: Classroom, shape: Shape, name: str, epochs: int) -> Cost:
+def _trained(config: ArkTrainingConfig, room: Planner, shape: Shape, name: str, epochs: int) -> Cost:
     """Rows of one dataset: question, positive, negatives; texts that rows of a batch share are encoded once."""
     encoder, (number, length) = config.encoder, chunk(config, shape)
     size = room.weights.size(encoder.model, encoder.revision)
@@ -285,12 +285,12 @@ MATRICES = 3
 """Of a gated feed-forward layer."""
 
 
-def clara_lessons(config: ClaraTrainingConfig, room: Classroom) -> list[Lesson]:
+def clara_stages(config: ClaraTrainingConfig, room: Planner) -> list[TrainingExample]:
     """The stages that are carried out."""
-    return [_clara_lesson(config, room, stage) for stage in config.planned]
+    return [_clara_stage(config, room, stage) for stage in config.planned]
 
 
-def _clara_lesson(config: ClaraTrainingConfig, room: Classroom, stage: Stage) -> Lesson:
+def _clara_stage(config: ClaraTrainingConfig, room: Planner, stage: Stage) -> TrainingExample:
     model = room.weights.clara_model(config)
     size = room.weights.size(model.base, model.revision)
     shapes = room.shapes_of(config.references(stage), config.data.options)
@@ -302,7 +302,7 @@ def _clara_lesson(config: ClaraTrainingConfig, room: Classroom, stage: Stage) ->
     cost = total(_pass(config, room, stage, model, size, shape).times(times) for shape in shapes)
     frozen, scratch = _frozen(config, room, stage, model, size, shapes)
     made = cost + frozen + _checkpoint(model.lora, size) + unclear(shapes, stage)
-    return Lesson(stage, rows, limited, made, scratch)
+    return TrainingExample(stage, rows, limited, made, scratch)
 
 
 def _steps(config: ClaraTrainingConfig, stage: Stage) -> StepOptions:
@@ -327,13 +327,13 @@ def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
     if shape.reference.name == "worlds":
         # Rows are made of documents, not of questions: one of each type.
         number = float(shape.corpus or 0) * len(TYPES)
-    if config.scp.asked is not None:
+    if config.scp.requested is not None:
         # A lesson is then all that is asked of a document.
         return min(number / len(TYPES), data.documents if data.documents is not None else number)
     return min(number * share, len(data.types) * data.documents if data.documents is not None else number * share)
 
 
-def _pass(config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: ClaraConfig, size: ModelSize, shape: Shape) -> Cost:
+def _pass(config: ClaraTrainingConfig, room: Planner, stage: Stage, model: ClaraConfig, size: ModelSize, shape: Shape) -> Cost:
     """All rows once: what is read with a gradient."""
     rows, dtype = _rows(config, stage, shape), _dtype(config, model)
     document = min(shape.passage, model.max_length) + model.memory_tokens
@@ -342,7 +342,7 @@ def _pass(config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: Cla
     if stage == "supervised":
         return room.train(size, rows, shape.question + model.memory_tokens, dtype, causal=True)
     # Questions about one set of documents share its reading.
-    asked = {"scp": config.scp.asked or 1, "instruction": config.instruction.together}.get(stage, 1)
+    asked = {"scp": config.scp.requested or 1, "instruction": config.instruction.together}.get(stage, 1)
     cost = room.train(size, rows * asked, prompt, dtype, causal=True)
     if documents:
         return cost + room.train(size, rows * documents, document, dtype, causal=True)
@@ -359,7 +359,7 @@ def _clara_documents(config: ClaraTrainingConfig, stage: Stage, model: ClaraConf
 
 
 def _frozen(
-    config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: ClaraConfig, size: ModelSize, shapes: list[Shape]
+    config: ClaraTrainingConfig, room: Planner, stage: Stage, model: ClaraConfig, size: ModelSize, shapes: list[Shape]
 ) -> tuple[Cost, float]:
     """Candidates that a frozen compressor encodes, and the bytes of what it keeps until the stage ends."""
     if stage not in ("supervised", "joint"):
@@ -422,7 +422,7 @@ def triples_of(shapes: list[Shape]) -> tuple[float, float]:
     return number, sum(float(shape.corpus or 0) * shape.passage for shape in shapes) / number if number else 0.0
 
 
-def gpr_lessons(config: GprTrainingConfig, room: Classroom) -> list[Lesson]:
+def gpr_stages(config: GprTrainingConfig, room: Planner) -> list[TrainingExample]:
     """Questions about triples, and two towers."""
     shapes = room.shapes_of(config.graph, config.graph_options)
     triples, length = triples_of(shapes)
@@ -442,12 +442,12 @@ def gpr_lessons(config: GprTrainingConfig, room: Classroom) -> list[Lesson]:
     cost += room.train(third, epochs * rows * TEXTS_OF_ROW, text, dtype, causal=False)
     steps = steps_of(rows, config.train.batch_size, epochs)
     return [
-        Lesson(DATA, masked, None, unclear(shapes, "questions"), once={once("gpr", config.graph, questions): written}),
-        Lesson("towers", rows, steps, cost + saved(size, towers=2), points(size, towers=2)),
+        TrainingExample(DATA, masked, None, unclear(shapes, "questions"), once={once("gpr", config.graph, questions): written}),
+        TrainingExample("towers", rows, steps, cost + saved(size, towers=2), points(size, towers=2)),
     ]
 
 
-def skp_lessons(config: SkpTrainingConfig, room: Classroom) -> list[Lesson]:
+def skp_stages(config: SkpTrainingConfig, room: Planner) -> list[TrainingExample]:
     """Masked words and contrast: every text and its copy; a batch that does not fit is read once more in parts."""
     shapes = room.shapes_of(config.graph, config.graph_options)
     triples, length = triples_of(shapes)
@@ -461,10 +461,10 @@ def skp_lessons(config: SkpTrainingConfig, room: Classroom) -> list[Lesson]:
     cost = cost.times(GRADIENT_CACHING if config.batch_size > config.part else 1.0)
     steps = steps_of(triples, config.batch_size, config.epochs)
     known = cost + saved(size) + unclear(shapes, "training")
-    return [Lesson("encoder", triples, steps, known, points(size))]
+    return [TrainingExample("encoder", triples, steps, known, points(size))]
 
 
-def cross_encoder_lessons(config: GraphCrossEncoderTrainingConfig, room: Classroom) -> list[Lesson]:
+def cross_encoder_stages(config: GraphCrossEncoderTrainingConfig, room: Planner) -> list[TrainingExample]:
     """Right triples, each against others; a question is taken to have two of them."""
     shapes = room.shapes_of(config.data, config.data_options)
     rows = 2 * sum(float(shape.questions or 0) for shape in shapes)
@@ -481,7 +481,7 @@ def cross_encoder_lessons(config: GraphCrossEncoderTrainingConfig, room: Classro
         for shape in shapes
     )
     steps = steps_of(rows, config.batch_size, config.epochs)
-    return [Lesson("reranker", rows, steps, cost + saved(size) + unclear(shapes, "training"), points(size))]
+    return [TrainingExample("reranker", rows, steps, cost + saved(size) + unclear(shapes, "training"), points(size))]
 
 
 # -- What SARK's training takes: answers with each passage, verdicts, orders, passages told otherwise, and one stage --
@@ -495,22 +495,22 @@ RETELLING = 160
 STAGE = "reranker"
 
 
-def sark_lessons(config: SarkTrainingConfig, room: Classroom) -> list[Lesson]:
+def sark_stages(config: SarkTrainingConfig, room: Planner) -> list[TrainingExample]:
     """The rows, and the stage."""
     shapes = [_used(config, item) for item in room.shapes_of(config.data, config.data_options)]
     held = [_used(config.held_out, item) for item in room.shapes_of(config.validation, config.validation_options)]
     shared: dict[str, Cost] = {}
     own = Cost()
     for part, item in (*((config, shape) for shape in shapes), *((config.held_out, item) for item in held)):
-        shared |= {**_indexes(part, room, item), **_asked(part, room, item)}
+        shared |= {**_indexes(part, room, item), **_request(part, room, item)}
         own += _own(part, room, item)
     rows = sum(_labeled(config, shape) for shape in shapes)
     size = room.weights.size(config.base, config.revision)
     steps = steps_of(rows, config.train.batch_size * config.train.accumulation, config.train.epochs)
     cost = total(_sark_trained(config, room, shape) for shape in shapes)
     return [
-        Lesson(DATA, rows, None, own + unclear((*shapes, *held), "rows"), once=shared),
-        Lesson(STAGE, rows, steps, cost + saved(size), points(size)),
+        TrainingExample(DATA, rows, None, own + unclear((*shapes, *held), "rows"), once=shared),
+        TrainingExample(STAGE, rows, steps, cost + saved(size), points(size)),
     ]
 
 
@@ -558,7 +558,7 @@ def _attempts(config: SarkTrainingConfig, shape: Shape) -> float:
     return float(shape.questions or 0) * (1 + _tried(config, shape) + (extra.n if extra else 0))
 
 
-def _asked(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> dict[str, Cost]:
+def _request(config: SarkTrainingConfig, room: Planner, shape: Shape) -> dict[str, Cost]:
     """Answers, verdicts, orders and retellings by endpoints; who wants the same finds the replies."""
     questions, labels, attempts = float(shape.questions or 0), config.labels, _attempts(config, shape)
     cost = Cost()
@@ -586,18 +586,18 @@ def _retrievers(config: SarkTrainingConfig) -> list[Component]:
     return wanted if config.labels.extra is None else [*wanted, config.labels.extra.component]
 
 
-def _work(room: Classroom, shape: Shape) -> Work:
+def _work(room: Planner, shape: Shape) -> Work:
     return Work(shape, float(shape.questions or 0), room.assume, room.weights)
 
 
-def _indexes(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> dict[str, Cost]:
+def _indexes(config: SarkTrainingConfig, room: Planner, shape: Shape) -> dict[str, Cost]:
     """Indexes of the whole corpus, which the splits of a dataset share."""
     results = (index for retriever in _retrievers(config) for index in indexes(retriever, _work(room, shape)))
     corpus = [shape.reference.name, str(shape.corpus)]
     return {once("index", corpus, index.component.config): index.cost for index in results}
 
 
-def _own(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
+def _own(config: SarkTrainingConfig, room: Planner, shape: Shape) -> Cost:
     """What each training does for itself: searching, and answers of a reader of this machine."""
     cost = total(searching(retriever, _work(room, shape), None) for retriever in _retrievers(config))
     if config.labels.by == "reader":
@@ -606,7 +606,7 @@ def _own(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
     return cost
 
 
-def _judged(config: SarkTrainingConfig, room: Classroom, shape: Shape, attempts: float) -> Cost:
+def _judged(config: SarkTrainingConfig, room: Planner, shape: Shape, attempts: float) -> Cost:
     """A verdict on each answer that no gold equals: at most all."""
     wanted = config.wanted_judge
     assert wanted is not None
@@ -621,7 +621,7 @@ def _sark_template(name: str, path: str | None) -> int:
     return sum(map(tokens, load_sark_prompt(name, path).parts))
 
 
-def _sark_trained(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> Cost:
+def _sark_trained(config: SarkTrainingConfig, room: Planner, shape: Shape) -> Cost:
     """Every row with its passage and its list, in both styles: 14 sequences."""
     loss = config.loss
     reported = STYLES if loss.styles else 1
@@ -632,13 +632,13 @@ def _sark_trained(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> 
     return room.train(size, texts, length, DTYPES[config.train.precision], causal=False)
 
 
-PLANNERS: Mapping[str, Callable[[Any, Classroom], list[Lesson]]] = {
-    "ark": ark_lessons,
-    "gpr": gpr_lessons,
-    "skp": skp_lessons,
-    "graph_cross_encoder": cross_encoder_lessons,
-    "sark": sark_lessons,
-    "clara": clara_lessons,
+PLANNERS: Mapping[str, Callable[[Any, Planner], list[TrainingExample]]] = {
+    "ark": ark_stages,
+    "gpr": gpr_stages,
+    "skp": skp_stages,
+    "graph_cross_encoder": cross_encoder_stages,
+    "sark": sark_stages,
+    "clara": clara_stages,
 }
 """By the training's name; of any other the cost is unknown."""
 
@@ -687,37 +687,37 @@ class TrainingRow:
         }
 
 
-def training_rows(plans: Sequence[TrainingPlan], room: Classroom, store: Path) -> list[TrainingRow]:
+def training_rows(plans: Sequence[TrainingPlan], room: Planner, store: Path) -> list[TrainingRow]:
     """The stages of trainings, in order."""
     return [row for plan in plans for row in _all_rows(plan, room, store)]
 
 
-def _all_rows(plan: TrainingPlan, room: Classroom, store: Path) -> list[TrainingRow]:
+def _all_rows(plan: TrainingPlan, room: Planner, store: Path) -> list[TrainingRow]:
     planner = PLANNERS.get(plan.entry.id)
     done = set(plan.trained(store))
     if planner is None:
         reason = unknown(f"training {plan.name}: {plan.entry.id} says nothing of its cost")
-        lessons = [Lesson(stage, None, None, reason) for stage in plan.stages]
+        examples = [TrainingExample(stage, None, None, reason) for stage in plan.stages]
     else:
-        lessons = planner(plan.config, room)
-    return [_row(plan, room, lesson, done) for lesson in lessons]
+        examples = planner(plan.config, room)
+    return [_row(plan, room, example, done) for example in examples]
 
 
-def _row(plan: TrainingPlan, room: Classroom, lesson: Lesson, done: set[str]) -> TrainingRow:
+def _row(plan: TrainingPlan, room: Planner, example: TrainingExample, done: set[str]) -> TrainingRow:
     # Data are made before the first stage; where all are trained, nothing of them is needed.
-    trained = lesson.stage in done or (lesson.stage == DATA and done >= set(plan.stages))
-    cost = Cost() if trained else room.once(lesson)
+    trained = example.stage in done or (example.stage == DATA and done >= set(plan.stages))
+    cost = Cost() if trained else room.once(example)
     return TrainingRow(
         plan.name,
         plan.entry.id,
         plan.config.seed,
-        lesson.stage,
+        example.stage,
         trained,
-        lesson.rows,
-        lesson.steps,
+        example.rows,
+        example.steps,
         origin_of(plan, room),
         cost,
-        0.0 if trained else lesson.scratch,
+        0.0 if trained else example.scratch,
     )
 
 
@@ -740,7 +740,7 @@ ORDER = ("counted", "sampled", "stated", "unknown")
 """From sure to unsure."""
 
 
-def origin_of(plan: TrainingPlan, room: Classroom) -> str:
+def origin_of(plan: TrainingPlan, room: Planner) -> str:
     """Where the lengths of a training's data are from: the least sure of several."""
     origins = [room.shape(item, value).origin for item, value in references_of(plan)]
     return max(origins, key=ORDER.index, default="unknown")

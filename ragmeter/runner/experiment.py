@@ -19,7 +19,7 @@ from ragmeter.runner import judging
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
-from ragmeter.runner.training import carry_out
+from ragmeter.runner.training import run_trainings
 from results import labels, queries
 from results.store import Store, left_behind
 
@@ -51,7 +51,7 @@ def limited(experiment: Experiment, limit: int | None) -> Experiment:
     return replace(experiment, benchmarks=tuple(fewer))
 
 
-def carry_through(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
+def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
     """Do what the store does not hold of an experiment yet.
 
     Args:
@@ -97,12 +97,12 @@ def estimates(results: list[TaskState]) -> dict[str, Estimate]:
 
 def _tasks(experiment: Experiment) -> list[Task]:
     """The experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
-    begun: list[str] = []
+    prepared: list[str] = []
     try:
-        return tasks_of(experiment, begun.append)
+        return tasks_of(experiment, prepared.append)
     except UserError as error:
-        if begun and experiment.source.name not in (error.where or ""):
-            error.also_at(place_of_data(experiment, len(begun) - 1))
+        if prepared and experiment.source.name not in (error.where or ""):
+            error.also_at(place_of_data(experiment, len(prepared) - 1))
         raise
 
 
@@ -112,7 +112,7 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
         return
     with TrainingProgress(quiet=quiet) as progress:
         try:
-            carry_out(experiment.trainings, store, how.device, progress)
+            run_trainings(experiment.trainings, store, how.device, progress)
         except KeyboardInterrupt:
             # The experiment is not in the store before its runs are known, so `resume` would not find it.
             raise Interrupted("the same command goes on with it") from None

@@ -115,11 +115,11 @@ class JudgingProgress(_Display):
         super().__init__(quiet)
         self._all = self._live.add_task("judging", total=judgings)
         self._one = self._live.add_task("", total=None, visible=False)
-        self._begun = 0
+        self._prepared = 0
 
     def begin(self, name: str, total: int, done: int) -> None:
-        self._live.update(self._all, completed=self._begun)
-        self._begun += 1
+        self._live.update(self._all, completed=self._prepared)
+        self._prepared += 1
         self._live.reset(self._one, total=total, completed=done, visible=True, description=escape(name))
         self._log()
 

@@ -14,7 +14,7 @@ from benchmarks.core.errors import UserError, make_folder
 from benchmarks.core.fingerprint import fingerprint
 from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
-from methods.training import Progress, TrainedStage, TrainingConfig, TrainingEntry, Workshop
+from methods.training import Progress, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.rewriting import judge_measuring
 from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
 from results import checkpoints
@@ -113,7 +113,7 @@ class Job:
         services = Services(self.config.seed, self.store.artifacts, self.device, judge=judge, cache=self.store.cache)
         earlier: dict[str, Checkpoint] = {}
         trained = []
-        for stage in self.entry.factory(self.config).run(Workshop(self.work, self.home, services, progress)):
+        for stage in self.entry.factory(self.config).run(TrainingContext(self.work, self.home, services, progress)):
             earlier[stage.stage] = self._enter(stage, earlier)
             trained.append((stage, earlier[stage.stage]))
             if stage.stage == until:
@@ -139,7 +139,7 @@ class Job:
         return checkpoints.register(self.store, result.path)
 
 
-def carry_out(plans: Sequence[TrainingPlan], store: Store, device: str | None, progress: Progress) -> None:
+def run_trainings(plans: Sequence[TrainingPlan], store: Store, device: str | None, progress: Progress) -> None:
     """Train what is not trained yet, one after another, each after those that it needs.
 
     Raises:

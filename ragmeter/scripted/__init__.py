@@ -27,7 +27,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
-from benchmarks.worlds.text import Telling
+from benchmarks.worlds.text import Rendering
 from benchmarks.worlds.world import World, generate
 from methods.models.chat import PREFLIGHT
 from methods.models.server import ChatRequest, Handler, OpenAIServer, Refused, Written
@@ -140,9 +140,9 @@ class WorldTruth:
         return {seed: generate(seed, self._config.world_config) for seed in seeds}
 
     @property
-    def telling(self) -> Telling:
+    def rendering(self) -> Rendering:
         """How plainly the texts of its worlds speak."""
-        return self._config.telling
+        return self._config.rendering
 
     def answer_to(self, text: str) -> str | None:
         """The answer to a question or to a step of one; None where it knows no such question."""

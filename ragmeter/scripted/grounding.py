@@ -42,7 +42,7 @@ class Truth(Protocol):
 
 def take_answer_apart(truth: Truth, request: ChatRequest) -> str | None:
     """ragas' prompt for the statements of an answer to a question."""
-    value = _given(TAKE_APART_ANSWER, request)
+    value = _supplied(TAKE_APART_ANSWER, request)
     if value is None:
         return None
     question, answer = str(value["question"]), str(value["answer"])
@@ -52,13 +52,13 @@ def take_answer_apart(truth: Truth, request: ChatRequest) -> str | None:
 
 def take_text_apart(truth: Truth, request: ChatRequest) -> str | None:
     """ragas' prompt for the claims of a text."""
-    value = _given(TAKE_APART_TEXT, request)
+    value = _supplied(TAKE_APART_TEXT, request)
     return None if value is None else json.dumps({"claims": _apart(str(value["response"]))}, ensure_ascii=False)
 
 
 def judge_claims(truth: Truth, request: ChatRequest) -> str | None:
     """ragas' prompt for verdicts on claims."""
-    value = _given(JUDGE, request)
+    value = _supplied(JUDGE, request)
     if value is None:
         return None
     judged = [
@@ -72,7 +72,7 @@ def judge_claims(truth: Truth, request: ChatRequest) -> str | None:
 GROUNDING = (take_answer_apart, take_text_apart, judge_claims)
 
 
-def _given(instruction: str, request: ChatRequest) -> Mapping[str, Any] | None:
+def _supplied(instruction: str, request: ChatRequest) -> Mapping[str, Any] | None:
     """What a prompt of ragas was filled with; None where it is another's."""
     if not request.prompt.startswith(instruction):
         return None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from benchmarks.schema import Question
-from benchmarks.worlds.text import NO_FACT, Telling, Text, articles, document, statements
+from benchmarks.worlds.text import NO_FACT, Rendering, Text, articles, document, statements
 from benchmarks.worlds.world import Fact, World
 from methods.graphs.augmented_queries import QueryRequest, TemplateQueries
 from methods.graphs.extraction import Prompt, load_prompt
@@ -32,7 +32,7 @@ class Knows(Protocol):
     def worlds(self) -> Mapping[int, World]: ...
 
     @property
-    def telling(self) -> Telling: ...
+    def rendering(self) -> Rendering: ...
 
 
 class _Place(NamedTuple):
@@ -46,12 +46,12 @@ class _Place(NamedTuple):
 class Shelf:
     """The texts of worlds without any white space, so that a chunk is found however its passages were joined."""
 
-    def __init__(self, worlds: Mapping[int, World], telling: Telling) -> None:
+    def __init__(self, worlds: Mapping[int, World], rendering: Rendering) -> None:
         self._texts: list[tuple[str, list[_Place]]] = []
         self._titles: set[str] = set()
         for world in worlds.values():
-            long = [document(world, community, telling).texts for community in range(world.communities)]
-            for texts in [*long, *((text,) for text in articles(world, telling).texts)]:
+            long = [document(world, community, rendering).texts for community in range(world.communities)]
+            for texts in [*long, *((text,) for text in articles(world, rendering).texts)]:
                 self._texts.append(_squeezed(world, texts))
                 self._titles.update(_tight(text.passage.title) for text in texts)
 
@@ -122,7 +122,7 @@ _SHELVES: WeakKeyDictionary[Any, Shelf] = WeakKeyDictionary()
 def shelf_of(truth: Knows) -> Shelf:
     """The texts of its worlds; made once."""
     if truth not in _SHELVES:
-        _SHELVES[truth] = Shelf(truth.worlds, truth.telling)
+        _SHELVES[truth] = Shelf(truth.worlds, truth.rendering)
     return _SHELVES[truth]
 
 

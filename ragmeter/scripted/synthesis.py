@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from benchmarks.core.random import Draws
 from benchmarks.text import em
 from benchmarks.worlds.questions import answer_of, paraphrases
-from benchmarks.worlds.text import Telling, statements
+from benchmarks.worlds.text import Rendering, statements
 from benchmarks.worlds.world import Fact, World
 from methods.clara.rows import Pair
 from methods.clara.synthesis_prompts import ABSENT, load_prompt, read_pairs
@@ -34,7 +34,7 @@ class Knows(Protocol):
     def worlds(self) -> Mapping[int, World]: ...
 
     @property
-    def telling(self) -> Telling: ...
+    def rendering(self) -> Rendering: ...
 
 
 def write_questions(truth: Knows, request: ChatRequest) -> str | None:

@@ -26,7 +26,7 @@ from results.statistics.gate import (
 )
 from results.statistics.intervals import (
     StageLosses,
-    StyleDrop,
+    StyleGap,
     StyleRobustness,
     all_pairs,
     benjamini_hochberg,
@@ -60,7 +60,7 @@ __all__ = [
     "LEVEL", "METHOD", "POWER", "RESAMPLES",
     "Agreement", "BradleyTerry", "Clusters", "Difference", "Distribution", "Estimate", "GateDecision",
     "GateReport", "LengthPreference", "Method", "OrderFlips", "Outcome", "PredictionPowered",
-    "RepetitionSpread", "RepetitionVariance", "StageLosses", "Strength", "StyleDrop", "StyleRobustness", "TieRule",
+    "RepetitionSpread", "RepetitionVariance", "StageLosses", "Strength", "StyleGap", "StyleRobustness", "TieRule",
     "Verdict", "WinRate",
     "all_pairs", "battle_repetition_variance", "benjamini_hochberg", "bradley_terry", "cohen_kappa",
     "decide_all", "difference", "differences", "estimate", "estimates", "first_shown_preference",

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.bootstrap import alike, bootstrap_weights, distribution, unit_places, units_of
+from results.statistics.bootstrap import alike, bootstrap_weights, distribution, unit_positions, units_of
 from results.statistics.closed_form import means
 from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Estimate, Floats, Method, doubt_about_mean
 from results.statistics.intervals import estimates
@@ -357,7 +357,7 @@ def _estimates(columns: Floats, clusters: Clusters, seed: int, level: float, res
     own, or one of many with the same gaps, is resampled among its own questions, as `estimates` does.
     """
     missing = np.isnan(columns)
-    positions, sizes = unit_places(clusters, columns.shape[1])
+    positions, sizes = unit_positions(clusters, columns.shape[1])
     results: dict[int, Estimate] = {}
     apart: list[int] = []
     for rows in alike(missing):

@@ -79,14 +79,16 @@ def units_of(scores: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None 
     """
     if clusters is None:
         return Units(np.ascontiguousarray(scores.T), np.ones(scores.shape[1]), False)
-    positions, sizes = unit_places(clusters, scores.shape[1], kept)
+    positions, sizes = unit_positions(clusters, scores.shape[1], kept)
     sums = np.zeros((len(sizes), len(scores)))
     for column, row in enumerate(scores):
         sums[:, column] = np.bincount(positions, weights=row, minlength=len(sizes))
     return Units(sums, sizes.astype(np.float64), bool((sizes > 1).any()))
 
 
-def unit_places(clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def unit_positions(
+    clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Which independent unit each question belongs to, shape (questions,), and how many questions each unit holds.
 
     Args:
@@ -320,7 +322,7 @@ def unit_table(table: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None
     Returns:
         Shape (units, columns).
     """
-    positions, sizes = unit_places(clusters, len(table), kept)
+    positions, sizes = unit_positions(clusters, len(table), kept)
     sums = np.zeros((len(sizes), table.shape[1]))
     np.add.at(sums, positions, table)
     return sums, support_of(sizes)

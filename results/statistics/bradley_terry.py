@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
-from results.statistics.bootstrap import bootstrap_weights, estimate_of, refuse_bca, support_of, unit_places
+from results.statistics.bootstrap import bootstrap_weights, estimate_of, refuse_bca, support_of, unit_positions
 from results.statistics.closed_form import Band, holm_array
 from results.statistics.core import LEVEL, METHOD, Clusters, Estimate, Floats, Method, Support
 
@@ -337,7 +337,7 @@ class Strength:
         return scaled[0], scaled[1], scaled[2]
 
     @property
-    def places(self) -> str:
+    def positions(self) -> str:
         """The ranks that tests leave open, as they are written: `2–4`, or `1` where it is but one."""
         low, high = self.band.low, self.band.high
         return f"{low}" if low == high else f"{low}–{high}"
@@ -568,7 +568,7 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
     labels = list(clusters) if clusters is not None else None
     if labels is not None and len(codes) and codes[-1] >= len(labels):
         raise ValueError(f"{len(labels)} cluster labels for {codes[-1] + 1} questions")
-    positions, sizes = unit_places(None if labels is None else [labels[code] for code in codes], len(codes))
+    positions, sizes = unit_positions(None if labels is None else [labels[code] for code in codes], len(codes))
     where, unit = np.concatenate([cell, cell + cells.cells]), np.tile(positions[query], 2)
     counts = np.concatenate([np.ones(len(won)), np.where(turned, 1 - won, won)])
     table = csr_array(coo_array((counts, (where, unit)), shape=(2 * cells.cells, len(sizes))))

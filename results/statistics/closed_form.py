@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, stdtr, stdtrit
 
-from results.statistics.bootstrap import rows_of, unit_places
+from results.statistics.bootstrap import rows_of, unit_positions
 from results.statistics.core import LEVEL, Clusters, Floats
 
 _EQUAL = 1e-12
@@ -153,7 +153,7 @@ def _arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bo
     filled = np.where(known, scores, 0.0)
     if clusters is None or not scores.shape[1]:
         return filled, known, None
-    positions, sizes = unit_places(clusters, scores.shape[1])
+    positions, sizes = unit_positions(clusters, scores.shape[1])
     order = np.argsort(positions, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     return filled[:, order], known[:, order], starts

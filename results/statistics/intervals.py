@@ -373,7 +373,7 @@ def stage_losses(
 
 
 @dataclass(frozen=True, slots=True)
-class StyleDrop:
+class StyleGap:
     """What one style costs. Drops are formal minus style: positive is a loss.
 
     Attributes:
@@ -385,12 +385,12 @@ class StyleDrop:
         drop_where_survived: Paired drop over the questions whose gold string survived, by themselves.
     """
 
-    drop: Difference
+    gap: Difference
     p_holm: float
     content_lost: Estimate
     from_content: Estimate
     from_style: Estimate
-    drop_where_survived: Difference
+    gap_where_survived: Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +402,7 @@ class StyleRobustness:
         worst: The style with the largest drop, None where no style could be paired.
     """
 
-    drops: dict[str, StyleDrop]
+    gaps: dict[str, StyleGap]
     worst: str | None
 
 
@@ -432,7 +432,7 @@ def style_robustness(
     shifted = np.stack([np.asarray(styles[name], np.float64) for name in names])
     alive = np.stack([np.asarray(survived[name], bool) for name in names])
     base = np.broadcast_to(plain, shifted.shape)
-    drops = differences(base, shifted, **ways)
+    gaps = differences(base, shifted, **ways)
     living = differences(np.where(alive, base, np.nan), shifted, **ways)
     delta = base - shifted
     gap = np.isnan(delta)
@@ -440,14 +440,14 @@ def style_robustness(
     in_content = np.where(gap, np.nan, np.where(alive, 0.0, delta))
     in_style = np.where(gap, np.nan, np.where(alive, delta, 0.0))
     parts = estimates(np.concatenate([lost, in_content, in_style]), **ways)
-    corrected = holm([drop.p if drop.n else math.nan for drop in drops])
+    corrected = holm([gap.p if gap.n else math.nan for gap in gaps])
     count = len(names)
     results = {
-        name: StyleDrop(drops[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])
+        name: StyleGap(gaps[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])
         for row, name in enumerate(names)
     }
-    paired = [name for name in names if results[name].drop.n]
-    return StyleRobustness(results, max(paired, key=lambda name: results[name].drop.value, default=None))
+    paired = [name for name in names if results[name].gap.n]
+    return StyleRobustness(results, max(paired, key=lambda name: results[name].gap.value, default=None))
 
 
 # -- Quality against what it costs: the Pareto front --

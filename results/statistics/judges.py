@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 
 from results.statistics.battles import Codes, Verdict, checked_verdicts, order_contradictions, verdict_values
-from results.statistics.bootstrap import estimate_of, resampled_sums, unit_places, unit_table
+from results.statistics.bootstrap import estimate_of, resampled_sums, unit_positions, unit_table
 from results.statistics.bradley_terry import ROUNDS, bradley_terry
 from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Drawing, Estimate, Floats, Method, Ways
 from results.statistics.intervals import estimate
@@ -522,7 +522,7 @@ def prediction_powered_mean(
     kept = np.asarray(~np.isnan(f), dtype=np.bool_)
     f, y = f[kept], y[kept]
     known = np.asarray(~np.isnan(y), dtype=np.bool_)
-    positions, sizes = unit_places(clusters, len(f), kept)
+    positions, sizes = unit_positions(clusters, len(f), kept)
     n, units = int(known.sum()), len(np.unique(positions[known]))
     if units < 2:
         raise ValueError(f"the spread of labels takes at least two labeled items (or documents), got {units}")

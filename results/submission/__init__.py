@@ -54,11 +54,11 @@ class Finding:
     what: str
     try_this: str | None
     count: int
-    places: tuple[Place, ...]
+    positions: tuple[Place, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""
-        positions = [{"line": position.line, "detail": position.detail} for position in self.places]
+        positions = [{"line": position.line, "detail": position.detail} for position in self.positions]
         return {
             "code": self.code,
             "severity": self.severity,
@@ -76,7 +76,7 @@ class Findings:
         self._shown = shown
         self._kinds: dict[str, tuple[Severity, str, str | None]] = {}
         self._counts: dict[str, int] = {}
-        self._places: dict[str, list[Place]] = {}
+        self._positions: dict[str, list[Place]] = {}
 
     def add(
         self, code: str, what: str, detail: str = "", *, line: int | None = None, severity: Severity = "error", try_this: str | None = None
@@ -84,7 +84,7 @@ class Findings:
         """Count a problem; the first `add` of a code says what it is called and how to mend it."""
         self._kinds.setdefault(code, (severity, what, try_this))
         self._counts[code] = self._counts.get(code, 0) + 1
-        positions = self._places.setdefault(code, [])
+        positions = self._positions.setdefault(code, [])
         if len(positions) < self._shown and (detail or line is not None):
             positions.append(Place(line, detail))
 
@@ -100,7 +100,7 @@ class Findings:
     def all(self) -> tuple[Finding, ...]:
         """Every kind: errors first, then warnings, then notes, each in the order met."""
         rank = {"error": 0, "warning": 1, "note": 2}
-        results = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._places[code])) for code in self._kinds]
+        results = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._positions[code])) for code in self._kinds]
         return tuple(sorted(results, key=lambda item: rank[item.severity]))
 
 
@@ -177,11 +177,11 @@ class Report:
         for finding in self.findings:
             count = f" ({finding.count} times)" if finding.count > 1 else ""
             lines.append(f"{finding.severity}: {finding.what}{count}")
-            for position in finding.places:
+            for position in finding.positions:
                 where = f"{self.file}:{position.line}" if position.line is not None else ""
                 lines.append("  " + ": ".join(filter(None, (where, position.detail))))
-            if finding.places and finding.count > len(finding.places):
-                lines.append(f"  … and {finding.count - len(finding.places)} more")
+            if finding.positions and finding.count > len(finding.positions):
+                lines.append(f"  … and {finding.count - len(finding.positions)} more")
             if finding.try_this:
                 lines.append(f"  try: {finding.try_this}")
         return lines
@@ -195,7 +195,7 @@ class Report:
         errors = self.of("error")
         if errors:
             first = errors[0]
-            position = f"{self.file}:{first.places[0].line}" if first.places and first.places[0].line else self.file
+            position = f"{self.file}:{first.positions[0].line}" if first.positions and first.positions[0].line else self.file
             more = f" (and {len(errors) - 1} other kinds of problems)" if len(errors) > 1 else ""
             raise UserError(f"{first.what}{more}", where=position, try_this=first.try_this)
         return self

@@ -23,7 +23,7 @@ from typing import IO, Any, BinaryIO, cast
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchmarks.core.errors import UserError, told_of
+from benchmarks.core.errors import UserError, described
 from benchmarks.settings import Setting
 from methods.api import Prediction
 from results.submission import shown
@@ -102,7 +102,7 @@ def write_template(
     data |= {"limit": limit} if limit is not None else {}
     data |= {"config": config} if config else {}
     data["dataset_fingerprint"] = target.loaded.fingerprint
-    questions = target.asked.questions
+    questions = target.requested.questions
     queries = [question.query() for question in questions]
     card = _CARD.format(data=yaml.safe_dump(data, sort_keys=False), name=target.loaded.reference.name)
     files: dict[str, Callable[[], Iterable[str]]] = {
@@ -111,7 +111,7 @@ def write_template(
         QUESTIONS: lambda: (_line({"id": query.id, "text": query.text}) for query in queries),
     }
     if passages:
-        corpus = target.asked.corpus
+        corpus = target.requested.corpus
         files[PASSAGES] = lambda: (
             _line({"id": item.id, "title": item.title, "text": item.text, "sentences": list(item.sentences)}) for item in corpus
         )
@@ -365,7 +365,7 @@ def _manifest(raw: bytes, where: str) -> Manifest:
     try:
         return Manifest.model_validate_json(raw)
     except ValidationError as error:
-        path, what = told_of(error)
+        path, what = described(error)
         raise _broken(f"{path or 'the document'}: {what}", f"{where}/{MANIFEST}") from None
 
 

@@ -38,7 +38,7 @@ from results.store import Store
 from results.submission import Findings, Severity, shown
 from results.submission.card import Card, TrainingPart
 from results.submission.rows import PROMPT
-from results.variants import asked_of, covers
+from results.variants import covers, questions_of
 
 # -- Do the declared training data cover what is evaluated? What they do is stored and shown, not refused --
 
@@ -113,7 +113,7 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
 def _by_reference(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
     if not data.reference or not covers(data.reference, benchmark.name):
         return
-    value, evaluated = asked_of(data.reference), asked_of(benchmark.name)
+    value, evaluated = questions_of(data.reference), questions_of(benchmark.name)
     if value.split is None:
         yield f"names no split, so it covers {benchmark.reference}"
     else:
@@ -269,14 +269,14 @@ class Prompted:
         """Accepted answers as tokens, without those that normalize to nothing."""
         return tuple(dict.fromkeys(filter(None, (normalize(gold) for gold in self.question.golds))))
 
-    def places(self, gold: str) -> list[Spot]:
+    def positions(self, gold: str) -> list[Spot]:
         """The unexplained places of an answer."""
-        if gold not in self._places:
-            self._places[gold] = [spot for message in self.messages for spot in self._open(gold, message)]
-        return self._places[gold]
+        if gold not in self._positions:
+            self._positions[gold] = [spot for message in self.messages for spot in self._open(gold, message)]
+        return self._positions[gold]
 
     @cached_property
-    def _places(self) -> dict[str, list[Spot]]:
+    def _positions(self) -> dict[str, list[Spot]]:
         return {}
 
     def _open(self, gold: str, message: str) -> list[Spot]:
@@ -349,7 +349,7 @@ def check_prompts(rows: Sequence[Prompted], findings: Findings) -> None:
 def _leak(row: Prompted, rows: Sequence[Prompted]) -> _Leak | None:
     others = [other for other in rows[:: max(1, len(rows) // SAMPLE)] if other is not row]
     for gold in row.golds:
-        for spot in row.places(gold):
+        for spot in row.positions(gold):
             if not _boilerplate(gold, spot, others):
                 return _Leak(row, gold, spot.before, f" {gold} " not in row.delivered)
     return None
@@ -357,7 +357,7 @@ def _leak(row: Prompted, rows: Sequence[Prompted]) -> _Leak | None:
 
 def _boilerplate(gold: str, spot: Spot, others: Sequence[Prompted]) -> bool:
     of_others = [other for other in others if gold not in other.golds]
-    holding = sum(1 for other in of_others if any(map(spot.resembles, other.places(gold))))
+    holding = sum(1 for other in of_others if any(map(spot.resembles, other.positions(gold))))
     return len(of_others) >= FEW and 2 * holding >= len(of_others)
 
 

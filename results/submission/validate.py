@@ -39,7 +39,7 @@ class Target:
     """
 
     loaded: Benchmark
-    asked: Benchmark
+    requested: Benchmark
 
 
 def validate(
@@ -70,13 +70,13 @@ def validate(
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
     rows = 0
-    most = len(target.asked.questions) + limits.spare_rows
+    most = len(target.requested.questions) + limits.spare_rows
     for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
         if rows > most:
             findings.add(
                 "too_many_rows",
-                f"there are more rows than questions, {len(target.asked.questions):,}; reading stopped",
+                f"there are more rows than questions, {len(target.requested.questions):,}; reading stopped",
                 line=row.line,
                 try_this="one row a question, of the split and limit that the card names",
             )
@@ -96,7 +96,7 @@ def validate(
         target.loaded.name,
         target.loaded.fingerprint,
         rows,
-        len(target.asked.questions),
+        len(target.requested.questions),
         findings.all(),
         predictions if kept else (),
         result,
@@ -126,10 +126,10 @@ class _Checker:
 
     def __init__(self, setting: Setting, target: Target, findings: Findings) -> None:
         self._findings = findings
-        self._corpus: Corpus = target.asked.corpus
-        self._questions: Sequence[Question] = target.asked.questions
+        self._corpus: Corpus = target.requested.corpus
+        self._questions: Sequence[Question] = target.requested.questions
         self._setting = setting
-        self._graphs = target.asked.extra.get("graphs", {}) if setting.scope == "question" else {}
+        self._graphs = target.requested.extra.get("graphs", {}) if setting.scope == "question" else {}
         self._known = {name: q for q in self._questions for name in (q.id, q.query_id)}
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.text import answer_places, has_answer, normalize
+from benchmarks.text import answer_positions, has_answer, normalize
 
 # Pieces that make places hard: marks before and after their letters, letters that are two characters once decomposed,
 # characters that become several tokens or none, case that depends on what follows, words within words.
@@ -22,7 +22,7 @@ texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
 def found(text: str, *golds: str) -> list[str]:
-    return [text[start:end] for start, end in answer_places(text, golds)]
+    return [text[start:end] for start, end in answer_positions(text, golds)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_places(text: str, golds: list[str], expected: list[str]) -> None:
 @given(texts, st.lists(texts, max_size=3))
 @settings(max_examples=500, deadline=None)
 def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) -> None:
-    positions = answer_places(text, golds)
+    positions = answer_positions(text, golds)
     assert bool(positions) == has_answer(text, golds)
     assert all(0 <= start < end <= len(text) for start, end in positions)
     assert all(item[1] <= other[0] for item, other in pairwise(positions))
@@ -66,11 +66,11 @@ def test_an_answer_that_was_put_there_is_found_there(before: str, gold: str) -> 
         return
     text = f"{before} {gold} end"
     first, last = len(before) + 1, len(before) + 1 + len(gold)
-    assert any(start < last and first < end for start, end in answer_places(text, [gold], most=10_000))
+    assert any(start < last and first < end for start, end in answer_positions(text, [gold], most=10_000))
 
 
 def test_so_many_places_and_no_more() -> None:
-    assert len(answer_places("x y " * 1000, ["x"], most=7)) == 7
+    assert len(answer_positions("x y " * 1000, ["x"], most=7)) == 7
 
 
 @pytest.mark.slow
@@ -78,5 +78,5 @@ def test_so_many_places_and_no_more() -> None:
 def test_time_grows_with_the_text_alone(letter: str) -> None:
     text = f"{letter} {letter} b " * 20_000
     started = time.process_time()
-    assert answer_places(text, [f"{letter} {letter}", "c c c", f"{letter} b"])
+    assert answer_positions(text, [f"{letter} {letter}", "c c c", f"{letter} b"])
     assert time.process_time() - started < 0.8

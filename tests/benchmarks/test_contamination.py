@@ -149,7 +149,7 @@ def test_a_question_of_sixteen_words_has_four_grams_and_its_share_says_how_many_
     (item,) = contamination([benchmark], [train]).overlaps
     assert item.words == 16
     assert not item.whole
-    assert (item.found[QUESTION], item.grams[QUESTION]) == (2, 4)
+    assert (item.result[QUESTION], item.grams[QUESTION]) == (2, 4)
     assert item.share == item.share_of(QUESTION) == 0.5
     assert item.first == f"{train}:2"
 
@@ -180,7 +180,7 @@ def test_long_answers_count_and_passages_on_request(asked, tmp_path):
     assert (first.share_of(ANSWERS), first.share_of(QUESTION), first.share_of(CONTEXTS)) == (1, 0, None)
     assert second.share == 0
     first, second = contamination([benchmark], [train], contexts=True).overlaps
-    assert first.found == {QUESTION: 0, ANSWERS: 4, CONTEXTS: 4}
+    assert first.result == {QUESTION: 0, ANSWERS: 4, CONTEXTS: 4}
     assert second.share_of(CONTEXTS) == 1
     assert second.share == 4 / 5
 

@@ -154,15 +154,15 @@ def counted(monkeypatch, module, name):
     return calls
 
 
-ASKED = [Question(f"q{n}", "?", (f"gold {n}", "other"), evidence=("p1",)) for n in range(3)]
-SAID = [Prediction(q.id, "gold 1\nother", (Evidence("p1", 1.0), Evidence("p2", 0.5))) for q in ASKED]
+REQUESTED = [Question(f"q{n}", "?", (f"gold {n}", "other"), evidence=("p1",)) for n in range(3)]
+STATED = [Prediction(q.id, "gold 1\nother", (Evidence("p1", 1.0), Evidence("p2", 0.5))) for q in REQUESTED]
 
 
 def test_answers_are_normalized_once_for_all_rules_that_normalize_alike(monkeypatch):
     calls = counted(monkeypatch, answer_module, "AnswerPairs")
     score(
-        ASKED,
-        SAID,
+        REQUESTED,
+        STATED,
         [
             "em",
             "f1",
@@ -176,14 +176,14 @@ def test_answers_are_normalized_once_for_all_rules_that_normalize_alike(monkeypa
         ],
     )
     assert len(calls) == 1
-    score(ASKED, SAID, ["em(rules=clara)", "em", "em(golds=first)"])
+    score(REQUESTED, STATED, ["em(rules=clara)", "em", "em(golds=first)"])
     assert len(calls) == 4
     assert isinstance(AnswerPairs([], []), AnswerPairs)
 
 
 def test_positives_are_looked_up_once_for_all_ranking_metrics(monkeypatch):
     calls = counted(monkeypatch, retrieval_module, "find_positives")
-    score(ASKED, SAID, [f"{name}@{k}" for name in ("recall", "hit", "mrr", "map", "ndcg", "all") for k in (1, 5, 20)])
+    score(REQUESTED, STATED, [f"{name}@{k}" for name in ("recall", "hit", "mrr", "map", "ndcg", "all") for k in (1, 5, 20)])
     assert len(calls) == 1
 
 
@@ -194,13 +194,13 @@ def test_each_passage_is_normalized_once_for_every_cut(monkeypatch):
         read.append(identifier)
         return "no such thing"
 
-    score(ASKED, SAID, ["has_answer@20", "has_answer@1", "has_answer@5"], text)
+    score(REQUESTED, STATED, ["has_answer@20", "has_answer@1", "has_answer@5"], text)
     assert sorted(read) == ["p1", "p2"]
 
 
 def test_graph_answers_are_matched_once_for_all_metrics_of_an_evaluator(monkeypatch):
     rog, strict = (counted(monkeypatch, graph_module, name) for name in ("rog_scores", "strict_counts"))
-    score(ASKED, SAID, [entry.id for entry in METRICS if entry.group == "graph"])
+    score(REQUESTED, STATED, [entry.id for entry in METRICS if entry.group == "graph"])
     assert (len(rog), len(strict)) == (3, 3)
 
 

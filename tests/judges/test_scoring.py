@@ -131,7 +131,7 @@ def test_every_metric_has_a_definition_and_a_source():
 
 answers = st.sampled_from(["Rome", "the Rome", "Rome and Milan", "yes", "no", "True", "", "A", "unanswerable"])
 passages = st.sampled_from(["p1", "p2", "p3", "p1#0", "p2#1"])
-asked_anything = st.builds(
+called_a_model = st.builds(
     lambda number, golds, positives, answerable, is_set: question(
         f"q{number}", golds, positives, answerable=answerable, answer_set=is_set, supporting_facts=("p1#0",), triples=(("a", "b", "c"),)
     ),
@@ -151,7 +151,7 @@ def answered(query, answer, evidence, outcome):
 
 
 outcomes = st.sampled_from(["answered", "answered", "failed", "missing"])
-runs = st.lists(st.tuples(asked_anything, answers, st.lists(passages, max_size=5), outcomes), max_size=6)
+runs = st.lists(st.tuples(called_a_model, answers, st.lists(passages, max_size=5), outcomes), max_size=6)
 
 
 @given(runs)

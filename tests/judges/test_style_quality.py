@@ -102,16 +102,16 @@ def test_rows_of_a_table_hold_every_measure_once(world) -> None:
 def test_each_text_is_shown_to_a_model_once() -> None:
     class Judging:
         def __init__(self):
-            self.asked = []
+            self.requested = []
 
         def ask_texts(self, texts):
-            self.asked += texts
+            self.requested += texts
             return Judge.of("rule_style").build(Services()).ask_texts(texts)
 
     judge = Judging()
     texts = [StyleText(style, "One text.", "Wow, one text!") for style in ("informal", "humor") for _ in range(3)]
     (informal, humor) = style_quality(texts, strength=judge)
-    assert sorted(judge.asked) == ["One text.", "Wow, one text!"]
+    assert sorted(judge.requested) == ["One text.", "Wow, one text!"]
     assert informal.measures["informal"].values.tolist() == humor.measures["informal"].values.tolist() == [1.0] * 3
 
 
@@ -121,7 +121,7 @@ def test_fluency_is_the_perplexity_of_a_given_model(data_folder: Path) -> None:
     source = "Once upon a time there was a little girl named Lily."
     texts = [StyleText("humor", source, "Once upon a time there was a cat."), StyleText("humor", source, "zx qv kk")]
     (result,) = style_quality(texts, perplexity=model, sentiment=None)
-    alone = perplexity_of_texts([text.told for text in texts], model)
+    alone = perplexity_of_texts([text.styled for text in texts], model)
     np.testing.assert_allclose(result.measures["perplexity"].values, alone, rtol=1e-4)
     assert alone[1] > 10 * alone[0]
     assert result.measures["perplexity_source"].values[0] == result.measures["perplexity_source"].values[1]

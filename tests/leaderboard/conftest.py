@@ -258,9 +258,9 @@ def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedP
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(options["cwd"])
         patch.setattr(sys, "argv", ["ragmeter", *command[command.index("ragmeter.cli") + 1 :]])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as run_command:
             cli.main()
-    return subprocess.CompletedProcess(command, int(ended.value.code or 0), out.getvalue().encode(), err.getvalue().encode())
+    return subprocess.CompletedProcess(command, int(run_command.value.code or 0), out.getvalue().encode(), err.getvalue().encode())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from judges.metric import Metric, MetricEntry
 from results.store import FINISHED, RUNNING, Store, insert, insert_scores
-from results.variants import told_by_name
+from results.variants import style_of_name
 
 EXPERIMENT = "several"
 REFERENCE = "bm25"
@@ -149,7 +149,7 @@ def _run(
         "setting": [setting], "seed": np.array([0]), "questions": np.array([QUESTIONS]), "status": [status],
         "started_at": [day.isoformat()], "updated_at": [day.isoformat()], "provenance": ["{}"], "origin": [origin],
         "card": [json.dumps(card) if card else None],
-        **{name: [value] for name, value in told_by_name(str(world.reference)).row().items()},
+        **{name: [value] for name, value in style_of_name(str(world.reference)).row().items()},
     })  # fmt: skip
     done = QUESTIONS // 2 if status == RUNNING else QUESTIONS
     difficulty = np.random.default_rng(position).random(QUESTIONS)

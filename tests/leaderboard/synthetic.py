@@ -22,7 +22,7 @@ HOSTILE_TITLE = "</textarea><svg/onload=window.pwned=1>"
 EXPERIMENT = "made-up"
 REFERENCE = "bm25"
 
-_GIVEN = ["Aldra", "Bem", "Corvane", "Dessin", "Eluna", "Farrow", "Ghent", "Halia", "Ivo", "Jessamy"]
+_SUPPLIED = ["Aldra", "Bem", "Corvane", "Dessin", "Eluna", "Farrow", "Ghent", "Halia", "Ivo", "Jessamy"]
 _FAMILY = ["Marrow", "Quill", "Tarn", "Vesper", "Wold", "Yarrow", "Zennor", "Ashby"]
 _TOWNS = ["Ostrava-by-Sea", "Lindmoor", "Karst", "Velmouth", "Tolland", "Perrin"]
 
@@ -63,7 +63,7 @@ METRICS = [
 def benchmark(count: int, seed: int = 7) -> Benchmark:
     """Fictional two-hop and comparison questions over a small corpus; the gold of question 3 normalizes to nothing."""
     rng = random.Random(seed)
-    people = [f"{value} {family}" for value in _GIVEN for family in _FAMILY]
+    people = [f"{value} {family}" for value in _SUPPLIED for family in _FAMILY]
     rng.shuffle(people)
     passages, questions = [], []
     for number in range(count):

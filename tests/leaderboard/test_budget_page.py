@@ -17,7 +17,7 @@ from leaderboard.report import behind
 from leaderboard.views import budget
 from results import queries
 from results.board import Board, Row, boards
-from results.budget import Spent, budget_curves, quality_budget, read_in_full, spent, telling_axis
+from results.budget import UsageCost, budget_curves, informative_axis, quality_budget, read_in_full, spent
 from results.queries import Cost
 from results.store import Store
 
@@ -35,7 +35,7 @@ def made_up(filled: Path, synthetic: ModuleType) -> Board:
     return result
 
 
-def beaten(item: Spent, others: list[Spent], sign: int) -> bool:
+def beaten(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
     """Whether another is as good and as cheap, and better in one; one pair at a time."""
     return any(
         sign * other.value.value >= sign * item.value.value
@@ -176,9 +176,9 @@ def test_retrievers_alone_have_no_compression(app: Start, filled: Path) -> None:
 
 
 def test_time_is_the_cost_of_those_who_spend_no_tokens(made_up: Board) -> None:
-    assert telling_axis(made_up) == "tokens"
+    assert informative_axis(made_up) == "tokens"
     retrievers = replace(made_up, rows=tuple(row for row in made_up.rows if row.control or row.run.kind == "retriever"))
-    assert telling_axis(retrievers) == "seconds"
+    assert informative_axis(retrievers) == "seconds"
 
 
 def test_a_report_says_what_compression_saves(made_up: Board, filled: Path, synthetic: ModuleType) -> None:

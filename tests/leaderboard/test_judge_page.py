@@ -210,7 +210,7 @@ def test_strengths_are_listed_strongest_first_with_ranks_that_contain_their_plac
         elo, logit, band, *_ = cells(table, name)
         assert elo[0].strip("*") == f"{1500 + 400 / math.log(10) * item.logit.value:,.0f}"
         assert logit[0].strip("†").replace("−", "-") == f"{item.logit.value:.2f}"
-        assert band == [item.places]
+        assert band == [item.positions]
         first, _, last = band[0].partition("–")
         assert int(first) <= position <= int(last or first)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from results import checkpoints, queries
-from results.contestants import key_of
 from results.store import Store
+from results.systems import key_of
 
 Start = Callable[[Path], Any]
 

@@ -78,7 +78,7 @@ def test_a_run_that_stands_still_has_no_pace_and_says_for_how_long() -> None:
 def test_a_run_that_begins_anew_is_not_taken_to_run_backwards() -> None:
     sightings = Sightings()
     sightings.look([going(500)], seconds(0))
-    (pace,) = sightings.look([going(3, begun_at=seconds(10), started_at=BEGAN)], seconds(40)).values()
+    (pace,) = sightings.look([going(3, resumed_at=seconds(10), started_at=BEGAN)], seconds(40)).values()
     assert pace.per_second is None
 
 
@@ -117,7 +117,7 @@ def runs_of(store: Store, experiment: str | None = None) -> dict[str, RunRow]:
     return {run.method: run for run in queries.runs(store, experiment)}
 
 
-def begun(store: Store, world: Any, synthetic: ModuleType, run: str, status: str = FINISHED) -> str:
+def prepared(store: Store, world: Any, synthetic: ModuleType, run: str, status: str = FINISHED) -> str:
     """A run without answers, written to a store."""
     count = len(world.questions)
     store.put_benchmark(world, world.fingerprint)
@@ -140,7 +140,7 @@ def test_what_goes_on_shows_how_far_it_is_and_looks_again_by_itself(app: Start, 
 
 def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path / "s")
-    run = begun(store, synthetic.benchmark(3), synthetic, "ab" * 8, RUNNING)
+    run = prepared(store, synthetic.benchmark(3), synthetic, "ab" * 8, RUNNING)
     page = app(store.folder).open("runs")
     assert page.has("live")
     store.end(run, FINISHED)
@@ -148,7 +148,7 @@ def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path
     assert not page.has("live")
     assert "Nothing is running" in words(page.part("live-none"))
     assert "running" not in words(page.part("list"))
-    begun(store, synthetic.benchmark(3), synthetic, "cd" * 8, RUNNING)
+    prepared(store, synthetic.benchmark(3), synthetic, "cd" * 8, RUNNING)
     page.test.run()
     assert page.has("live")
     assert not page.has("live-none")
@@ -198,7 +198,7 @@ def test_a_run_of_the_url_says_where_its_numbers_come_from(app: Start, filled: P
 def test_a_page_of_runs_holds_the_run_that_the_url_names(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path / "s")
     ids = [f"{number:016x}" for number in range(60)]
-    begun(store, synthetic.benchmark(2), synthetic, "f" * 16)
+    prepared(store, synthetic.benchmark(2), synthetic, "f" * 16)
     with store.database.writing() as connection:
         connection.execute(
             """INSERT INTO runs SELECT runs.* REPLACE (printf('%016x', i) AS run, 'm' || i AS method,
@@ -278,8 +278,8 @@ def test_a_sure_gain_is_marked_by_the_metrics_direction(filled: Path, synthetic:
 
 def test_runs_over_other_data_are_not_paired(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path / "s")
-    first = begun(store, synthetic.benchmark(4, seed=9), synthetic, "ab" * 8)
-    second = begun(store, synthetic.benchmark(6), synthetic, "cd" * 8)
+    first = prepared(store, synthetic.benchmark(4, seed=9), synthetic, "ab" * 8)
+    second = prepared(store, synthetic.benchmark(6), synthetic, "cd" * 8)
     page = app(store.folder).open("runs", run=first, **{"with": second})
     assert "not paired: the runs are about different questions of madeup:test, 4 and 6" in words(page.part("unpaired"))
     assert not page.has("apart")

@@ -171,12 +171,12 @@ def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: An
     store = Store(tmp_path / "live")
     world, run = synthetic.benchmark(20), "ab" * 8
 
-    def begun(run: str) -> Any:
+    def prepared(run: str) -> Any:
         return synthetic.Run(run, f"slow {run[:2]}", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, 20, {})
 
     store.put_benchmark(world, world.fingerprint)
     store.put_cards([], synthetic.METRICS)
-    store.start(begun(run))
+    store.start(prepared(run))
     with screenshots.serving(store.folder) as address:
         page = window
         page.goto(f"{address}/runs")
@@ -190,5 +190,5 @@ def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: An
         store.end(run, FINISHED)
         page.get_by_text("Nothing is running").wait_for(timeout=20_000)
         # And one that begins while nobody touches the page.
-        store.start(begun("cd" * 8))
+        store.start(prepared("cd" * 8))
         page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)

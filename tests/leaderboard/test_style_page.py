@@ -21,7 +21,7 @@ from leaderboard.views import style
 from methods.api import Prediction
 from results import queries
 from results.store import FINISHED, Run, Store
-from results.style import DropTable, style_curves, style_drops
+from results.style import GapTable, style_curves, style_gaps
 
 Start = Callable[[Path], Any]
 METRIC = "em(rules=squad)"
@@ -64,8 +64,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(told: Path) -> DropTable:
-    (result,) = style_drops(Store(told), "told")
+def table(told: Path) -> GapTable:
+    (result,) = style_gaps(Store(told), "told")
     return result
 
 
@@ -75,52 +75,52 @@ def row_of(node: Any, *responses: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_table_says_what_the_statistics_say(table: DropTable) -> None:
-    node = style.drops(table)
+def test_the_table_says_what_the_statistics_say(table: GapTable) -> None:
+    node = style.gaps(table)
     for row in table.rows:
-        for drop in row.drops:
-            result = drop.found.drop
-            told, formal, shown, _, moved, *_ = row_of(node, row.method, drop.told.name)
-            assert told == drop.told.name
+        for gap in row.gaps:
+            result = gap.result.gap
+            told, formal, shown, _, moved, *_ = row_of(node, row.method, gap.styled.name)
+            assert told == gap.styled.name
             assert formal.startswith(f"{100 * row.formal.value:.1f}")
             assert f"{100 * result.value:+.1f}".replace("-", "−").replace("+0.0", "0.0") in shown
             assert moved == f"{result.wins} · {result.losses}"
-            kept, lost = row_of(node, row.method, drop.told.name)[-4:-2]
-            assert kept == f"{100 * drop.answers_kept.value:.1f}"
-            assert lost == f"{100 * drop.found.content_lost.value:.1f}"
+            kept, lost = row_of(node, row.method, gap.styled.name)[-4:-2]
+            assert kept == f"{100 * gap.answers_kept.value:.1f}"
+            assert lost == f"{100 * gap.result.content_lost.value:.1f}"
 
 
-def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: DropTable) -> None:
-    shown = row_of(style.drops(table), HOSTILE, "informal")[2]
+def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: GapTable) -> None:
+    shown = row_of(style.gaps(table), HOSTILE, "informal")[2]
     assert shown.startswith("▼ +")
-    turned = row_of(style.drops(table, higher_is_better=False), HOSTILE, "informal")
+    turned = row_of(style.gaps(table, higher_is_better=False), HOSTILE, "informal")
     assert turned[2].startswith("▲ +")
-    drop = next(drop for drop in table.rows[0].drops if drop.told.name == "informal").found.drop
-    assert turned[4] == f"{drop.losses} · {drop.wins}"
+    gap = next(gap for gap in table.rows[0].gaps if gap.styled.name == "informal").result.gap
+    assert turned[4] == f"{gap.losses} · {gap.wins}"
 
 
-def test_controls_are_badged_and_not_in_the_mean(table: DropTable) -> None:
-    node = style.drops(table)
+def test_controls_are_badged_and_not_in_the_mean(table: GapTable) -> None:
+    node = style.gaps(table)
     assert len([row for row in node.find(cls="control") if row.tag == "tr"]) == 2
-    ranked = [d.found.drop.value for row in table.rows[:3] for d in row.drops if d.told.name == "informal"]
+    ranked = [d.result.gap.value for row in table.rows[:3] for d in row.gaps if d.styled.name == "informal"]
     assert f"informal {100 * np.mean(ranked):+.1f}" in words(style.average(table))
 
 
-def test_what_is_not_known_of_content_is_said(table: DropTable) -> None:
+def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
     forgotten = replace(
-        table, rows=tuple(replace(row, drops=tuple(replace(d, content_known=False) for d in row.drops)) for row in table.rows)
+        table, rows=tuple(replace(row, gaps=tuple(replace(d, content_known=False) for d in row.gaps)) for row in table.rows)
     )
-    assert row_of(style.drops(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
-    assert "kept what a retelling lost" in style.drops_note(forgotten)
-    assert "kept what a retelling lost" not in style.drops_note(table)
+    assert row_of(style.gaps(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
+    assert "kept what a retelling lost" in style.gaps_note(forgotten)
+    assert "kept what a retelling lost" not in style.gaps_note(table)
 
 
-def test_the_chart_of_drops_has_each_drop_once(table: DropTable) -> None:
-    chart = style.drop_chart(table).to_dict()
+def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
+    chart = style.gap_chart(table).to_dict()
     data = chart["layer"][1].get("data", chart.get("data"))["values"]
-    assert len(data) == sum(len(row.drops) for row in table.rows)
+    assert len(data) == sum(len(row.gaps) for row in table.rows)
     assert {entry["method"] for entry in data} == {row.method for row in table.rows}
-    values = [100 * drop.found.drop.value for row in table.rows for drop in row.drops]
+    values = [100 * gap.result.gap.value for row in table.rows for gap in row.gaps]
     assert [entry["value"] for entry in data] == pytest.approx(values)
 
 
@@ -166,12 +166,12 @@ def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_report_says_what_style_costs(told: Path, table: DropTable) -> None:
+def test_a_report_says_what_style_costs(told: Path, table: GapTable) -> None:
     store = Store(told)
     (node,) = behind(store, "told", [], queries.definitions(store), {})
     assert "What style costs" in words(node)
     drawn = next(node.find(tag="table"))
-    assert words(drawn) == words(next(style.drops(table).find(tag="table")))
+    assert words(drawn) == words(next(style.gaps(table).find(tag="table")))
 
 
 def test_one_telling_in_two_settings_is_no_style(app: Start, several: Path) -> None:

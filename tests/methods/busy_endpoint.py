@@ -39,7 +39,7 @@ class Endpoint:
 
     def chat(self, **options: Any) -> ChatModel:
         """A model at this endpoint."""
-        extra = {name: options.pop(name) for name in ("cache", "role", "ledger") if name in options}
+        extra = {name: options.pop(name) for name in ("cache", "role", "usage_by_role") if name in options}
         config = {"model": "m", "base_url": self.server.url, "key_variable": None, "backoff_s": 0.001, **options}
         return ChatModel(ChatConfig(**config), **extra)
 

@@ -65,14 +65,14 @@ class Loads(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.result: list[str] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         options = dict(attributes)
         if tag in ("script", "img", "iframe", "source"):
-            self.found.append(options.get("src") or "")
+            self.result.append(options.get("src") or "")
         if tag == "link" and options.get("rel") in ("stylesheet", "preconnect", "icon", "preload"):
-            self.found.append(options.get("href") or "")
+            self.result.append(options.get("href") or "")
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_a_reader_needs_no_other_machine(site: Path) -> None:
         page = Loads()
         page.feed(file.read_text("utf-8"))
         assert 'data-md-component="source"' not in file.read_text("utf-8"), "the theme asks github.com for stars"
-        assert [address for address in page.found if re.match(r"(https?:)?//", address)] == [], file.name
+        assert [address for address in page.result if re.match(r"(https?:)?//", address)] == [], file.name
 
 
 @pytest.mark.slow

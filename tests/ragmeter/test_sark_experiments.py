@@ -15,7 +15,7 @@ from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.runner.tasks import load_benchmark, tasks_of
-from results.variants import told_by_name
+from results.variants import style_of_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")
@@ -180,8 +180,8 @@ def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(
 def test_on_worlds_every_telling_has_the_same_questions_which_no_training_saw() -> None:
     loaded = experiment.load("sark/worlds")
     queries = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]
-    assert [told_by_name(item.name).name for item in queries] == ["formal", "50 % informal", "informal", "humor", "romance"]
-    assert len({told_by_name(item.name).base for item in queries}) == 1
+    assert [style_of_name(item.name).name for item in queries] == ["formal", "50 % informal", "informal", "humor", "romance"]
+    assert len({style_of_name(item.name).base for item in queries}) == 1
     ids = {tuple(question.id for question in item.questions) for item in queries}
     assert len(ids) == 1
     config = loaded.trainings[0].config.model_dump()

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchmarks.core.errors import Broke, UserError, in_words, make_folder, require_writable, told_of, unwritable
+from benchmarks.core.errors import Broke, UserError, described, in_words, make_folder, require_writable, unwritable
 from methods.sark.config import LabelsConfig
 from methods.training import Silent
 from ragmeter.cli import doctor, errors
@@ -85,7 +85,7 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         with pytest.raises(UserError, match="the file of earlier work cannot be written") as caught:
             Journal(path)
         assert (caught.value.exit_code, caught.value.where) == (2, str(path))
-        monkeypatch.setattr(questions, "_asked_about", lambda *_: pytest.fail("it was begun"))
+        monkeypatch.setattr(questions, "_entities_of_questions", lambda *_: pytest.fail("it was begun"))
         query: Any = None
         with pytest.raises(UserError, match="the file of questions cannot be written") as caught:
             questions.questions_of(query, query, query, path)
@@ -124,18 +124,18 @@ def test_a_folder_that_is_there_is_fine(tmp_path: Path) -> None:
 def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["ragmeter", "--json"])
 
-    def ended(error: Exception) -> int:
+    def run_command(error: Exception) -> int:
         def command(**_: Any) -> None:
             raise error
 
-        return errors.ended(command)
+        return errors.run_command(command)
 
-    assert ended(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.yaml/x")) == 2
+    assert run_command(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.yaml/x")) == 2
     response = json.loads(capsys.readouterr().err)["error"]
     assert response["where"] == "a.yaml/x"
     assert "Not a directory" in response["what"]
     # One that names no place is a fault like any other.
-    assert ended(OSError("odd")) == 1
+    assert run_command(OSError("odd")) == 1
     assert "ragmeter broke" in capsys.readouterr().err
 
 
@@ -231,7 +231,7 @@ class Sample(BaseModel):
 def test_values_that_do_not_fit_are_told_of_in_our_words(options: dict[str, object], response: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Sample.model_validate(options)
-    assert ": ".join(told_of(caught.value)) == response
+    assert ": ".join(described(caught.value)) == response
 
 
 def test_a_kind_that_is_not_known_keeps_its_words() -> None:

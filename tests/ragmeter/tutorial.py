@@ -42,13 +42,13 @@ class Block:
     language: str
     title: str | None
     text: str
-    told: str
+    styled: str
 
 
 def blocks(page: str) -> list[Block]:
     """The blocks of a page in order; those that are not run are left out."""
     results = [Block(m["language"], m["title"], m["text"], m["told"] or "") for m in _FENCE.finditer(page)]
-    return [block for block in results if block.told != "not run"]
+    return [block for block in results if block.styled != "not run"]
 
 
 def pattern(line: str) -> str:
@@ -82,7 +82,7 @@ class Room:
     folder: Path
     environment: Path
     ports: dict[str, str] = field(default_factory=dict)
-    said: str = ""
+    response: str = ""
     _servers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -126,7 +126,7 @@ class Room:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self.said = done.stdout
+        self.response = done.stdout
         assert done.returncode == 0, f"exit code {done.returncode} of\n{block.text}\n{done.stdout}"
 
     def serve(self, block: Block) -> None:
@@ -155,7 +155,7 @@ class Room:
         page.wait_for_selector("h1.page", timeout=60_000)
         page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=60_000)
         page.wait_for_timeout(700)
-        self.said = page.evaluate(_SHOWN)
+        self.response = page.evaluate(_SHOWN)
         page.close()
 
     def close(self) -> None:
@@ -213,25 +213,25 @@ def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> Non
         AssertionError: A block failed, or printed something else than the page shows.
     """
     for block in blocks(page):
-        address = re.fullmatch(r"in the browser: (\S+)", block.told)
+        address = re.fullmatch(r"in the browser: (\S+)", block.styled)
         if block.title:
             where.write(block)
-        elif block.told == "in the background":
+        elif block.styled == "in the background":
             where.serve(block)
         elif block.language in ("bash", "python"):
             where.run(block)
             if tell:
-                sys.stdout.write(f"$ {block.text}{where.said}\n")
+                sys.stdout.write(f"$ {block.text}{where.response}\n")
         elif block.language == "text":
             if address and browser is None:
                 warnings.warn(f"no Chromium: what {address[1]} shows was not looked at", stacklevel=1)
                 continue
             if address:
                 where.visit(browser, address[1])
-            line = missing(where.filled(block.text), where.said)
+            line = missing(where.filled(block.text), where.response)
             if tell and line is not None:
-                sys.stdout.write(f"!!! not printed: {line}\n{where.said if address else ''}\n")
-            assert tell or line is None, f"the page shows\n  {line}\nand this was printed\n{where.said}"
+                sys.stdout.write(f"!!! not printed: {line}\n{where.response if address else ''}\n")
+            assert tell or line is None, f"the page shows\n  {line}\nand this was printed\n{where.response}"
 
 
 def _free_port() -> int:

@@ -224,7 +224,7 @@ def test_who_surely_won_is_corrected_over_all_pairs_and_the_table_says_so(store:
     assert re.search(r"last\s+0/0/9 .*▼ 0\.0 ±", text)
     assert re.search(r"same\s+7/2/0 .*(?<!▲) 88\.9 ±", text)
     assert text.count("▲") == 1  # in the legend
-    positions = {name: item.places for name, item in board.strengths["overall"]}
+    positions = {name: item.positions for name, item in board.strengths["overall"]}
     assert all(f"rank {position}" in text for position in positions.values())
     assert RANKS in " ".join(text.split())
     value = json.loads(json.dumps(board.to_json(), allow_nan=False))

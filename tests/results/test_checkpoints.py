@@ -270,22 +270,22 @@ def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, 
 
 def test_a_blessed_name_goes_first_and_moves(store: Store) -> None:
     item, two = run_with(store, "one", None), run_with(store, "two", None)
-    assert checkpoints.bless(store, "two", found_run(store, "one"), "the first") is None
+    assert checkpoints.tag_run(store, "two", found_run(store, "one"), "the first") is None
     assert found_run(store, "two").run == item
-    before = checkpoints.bless(store, "two", found_run(store, two))
+    before = checkpoints.tag_run(store, "two", found_run(store, two))
     assert before is not None
     assert (before.run, before.note) == (item, "the first")
     assert found_run(store, "two").run == two
-    assert [name.name for name in checkpoints.blessings(store)] == ["two"]
-    checkpoints.unbless(store, "two")
-    assert checkpoints.blessings(store) == []
+    assert [name.name for name in checkpoints.tags(store)] == ["two"]
+    checkpoints.untag(store, "two")
+    assert checkpoints.tags(store) == []
     with pytest.raises(UserError, match="unknown blessed name"):
-        checkpoints.unbless(store, "two")
+        checkpoints.untag(store, "two")
 
 
 def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
     run = run_with(store, "one", None)
-    checkpoints.bless(store, "main", found_run(store, "one"))
+    checkpoints.tag_run(store, "main", found_run(store, "one"))
     run_with(store, "two", None)
     store.forget(run)
     with pytest.raises(UserError, match="does not hold any more"):
@@ -296,11 +296,11 @@ def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
 def test_only_finished_runs_that_compete_are_blessed_under_names_that_can_be_typed(store: Store) -> None:
     run_with(store, "half", None, status=INTERRUPTED)
     with pytest.raises(UserError, match="not finished"):
-        checkpoints.bless(store, "main", found_run(store, "half"))
+        checkpoints.tag_run(store, "main", found_run(store, "half"))
     run_with(store, "whole", None)
     for name in ("", "-x", "a b", "a/b", "é", "x" * 101, "a\n"):
         with pytest.raises(UserError, match="cannot be a blessed name"):
-            checkpoints.bless(store, name, found_run(store, "whole"))
+            checkpoints.tag_run(store, name, found_run(store, "whole"))
 
 
 def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path: Path) -> None:
@@ -309,6 +309,6 @@ def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path:
     run_with(store, "twin", None)
     with pytest.raises(UserError, match="means 2 things"):
         checkpoints.resolve(store, "twin")
-    checkpoints.bless(store, "main", checkpoints.find_checkpoint(store, "twin"))
+    checkpoints.tag_run(store, "main", checkpoints.find_checkpoint(store, "twin"))
     with pytest.raises(UserError, match="did you mean 'main'"):
         checkpoints.resolve(store, "mian")

@@ -37,7 +37,7 @@ CARD = DatasetCard(
 NAN = float("nan")
 SCORES: dict[str, list[float]] = {"bm25": [0, 1, 0, 1, 0, NAN], "dense": [1, 1, 0, 0, 0.5, NAN], "hybrid": [1, 1, 1, 1, 0, 1]}
 TYPES = ["bridge", "comparison", "bridge", "bridge", "comparison", "bridge"]
-ASKED = [(kind, 1 + n % 2) for n, kind in enumerate(TYPES)]
+REQUESTED = [(kind, 1 + n % 2) for n, kind in enumerate(TYPES)]
 """Type and number of gold passages of each question."""
 EM = "em#v1"
 Made = Callable[..., dict[str, RunRow]]
@@ -51,7 +51,7 @@ def build(
     settings: dict[str, str] | None = None,
     descriptions: dict[str, dict[str, Any]] | None = None,
     limit: int = 6,
-    requests: Sequence[tuple[str, int]] = ASKED,
+    requests: Sequence[tuple[str, int]] = REQUESTED,
 ) -> dict[str, RunRow]:
     passages = [Passage(passage_id("T", str(n)), "T", str(n)) for n in range(max(count for _, count in requests))]
     questions = [
@@ -114,7 +114,7 @@ def test_slices_by_type_and_by_gold_passages_cover_every_question_once(made: Mad
 def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(made: Made, store: Store) -> None:
     requests = [("b", 10), ("c", 2), ("a", 0), ("c", 1), ("b", 2), ("c", 10), ("a", 10)]
     values = [float(number) for number in range(len(requests))]
-    runs = made(store, {"bm25": values, "dense": values}, asked=requests, limit=len(requests))
+    runs = made(store, {"bm25": values, "dense": values}, requested=requests, limit=len(requests))
     result = compare(store, list(runs.values()), EM)
     assert [(part.name, part.estimates[0].value) for part in result.by_type] == [("c", 3.0), ("a", 4.0), ("b", 2.0)]
     assert [(part.name, round(part.estimates[0].value, 3)) for part in result.by_evidence] == [

@@ -26,7 +26,7 @@ MATCH = Judge.of("match", {"model": "m"})
 PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
 RULE = Judge.of("rule_match")
 GOLDS = ["a", "b", "c", "d", ""]
-SAID = {"bm25": ["a", "x", "y", "z", "w"], "dense": ["a", "b", "y", "z", "w"]}
+STATED = {"bm25": ["a", "x", "y", "z", "w"], "dense": ["a", "b", "y", "z", "w"]}
 
 
 def call(value: dict[str, Any] | None, unscored: str | None = None, **other: Any) -> JudgeCall:
@@ -70,7 +70,7 @@ def rows(store: Store, table: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
-    run = fill(store, SAID, GOLDS)["bm25"]
+    run = fill(store, STATED, GOLDS)["bm25"]
     responses = [
         call({"verdict": "Match", "by": "em"}, key=None),
         call(None, "refusal: 'no'", repetition=1, model="m", prompt_tokens=7, completion_tokens=2, seconds=0.5, cost_usd=0.25),
@@ -85,7 +85,7 @@ def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
 
 
 def test_judging_again_replaces_and_doubles_nothing(store: Store, fill: Any) -> None:
-    run = fill(store, SAID, GOLDS)["bm25"]
+    run = fill(store, STATED, GOLDS)["bm25"]
     put(store, run, MATCH, [0.0, 0.0])
     put(store, run, MATCH, [1.0, "no verdict"])
     assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(1.0), "q1": three(None, "no verdict")}
@@ -94,7 +94,7 @@ def test_judging_again_replaces_and_doubles_nothing(store: Store, fill: Any) -> 
 
 
 def test_what_could_not_be_scored_is_judged_again_only_when_asked(store: Store, fill: Any) -> None:
-    run = fill(store, SAID, GOLDS)["bm25"]
+    run = fill(store, STATED, GOLDS)["bm25"]
     put(store, run, MATCH, [1.0, "no verdict", None])
     assert judgments.judged(store, run.run, MATCH) == {"q0", "q1", "q2"}
     assert judgments.judged(store, run.run, MATCH, retry_unscored=True) == {"q0", "q2"}
@@ -102,7 +102,7 @@ def test_what_could_not_be_scored_is_judged_again_only_when_asked(store: Store, 
 
 @pytest.mark.slow
 def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(store: Store, fill: Any) -> None:
-    run = fill(store, {"bm25": SAID["bm25"]}, GOLDS, metrics=())["bm25"]
+    run = fill(store, {"bm25": STATED["bm25"]}, GOLDS, metrics=())["bm25"]
     put(store, run, MATCH, [1.0, 0.0, "no verdict", "refusal", None])
     metric = MATCH.metric("accuracy")
     add_columns(store, run.run, [metric])
@@ -150,7 +150,7 @@ def test_failures_as_zero_by_hand() -> None:
 @pytest.mark.slow
 def test_two_judges_never_share_a_column_and_rules_are_called_rules(store: Store, fill: Any) -> None:
     strict = Judge.of("match", {"model": "m", "exact": "strict"})
-    run = fill(store, {"bm25": SAID["bm25"]}, GOLDS)["bm25"]
+    run = fill(store, {"bm25": STATED["bm25"]}, GOLDS)["bm25"]
     for judge, value in ((MATCH, 1.0), (strict, 0.0), (RULE, 0.5)):
         put(store, run, judge, [value])
         add_columns(store, run.run, [judge.metric("accuracy")])
@@ -173,7 +173,7 @@ def test_another_spelling_of_the_same_options_is_the_same_judge() -> None:
 
 
 def test_a_metric_of_a_judge_is_defined_in_the_store(store: Store, fill: Any) -> None:
-    run = fill(store, SAID, GOLDS)["bm25"]
+    run = fill(store, STATED, GOLDS)["bm25"]
     put(store, run, MATCH, [1.0])
     known = queries.definitions(store)
     assert known[MATCH.metric("accuracy")]["judge"] == str(MATCH)
@@ -183,7 +183,7 @@ def test_a_metric_of_a_judge_is_defined_in_the_store(store: Store, fill: Any) ->
 
 
 def test_half_a_surrogate_pair_does_not_stop_a_judging(store: Store, fill: Any) -> None:
-    run = fill(store, SAID, GOLDS)["bm25"]
+    run = fill(store, STATED, GOLDS)["bm25"]
     judgments.put_judge(store, MATCH)
     judgments.put_judgments(
         store, run.run, MATCH, ["q0"], [[call({"verdict": "\ud83d"}), call(None, "said \ud83d")]], [three(None, "\ud83d")]
@@ -226,7 +226,7 @@ def test_any_judgment_survives_the_store(
     ],
 )
 def test_the_order_shown_is_undone(store: Store, fill: Any, part: str, response: str | None, kept: str | None) -> None:
-    runs = fill(store, SAID, GOLDS)
+    runs = fill(store, STATED, GOLDS)
     match = put_pair(store, runs, "q1", (part, response))
     results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
     assert {battle.verdict for battle in results} == {kept}
@@ -240,7 +240,7 @@ def test_a_word_that_is_no_verdict_is_refused() -> None:
 
 
 def test_a_pair_judged_again_is_replaced(store: Store, fill: Any) -> None:
-    runs = fill(store, SAID, GOLDS)
+    runs = fill(store, STATED, GOLDS)
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
     match = put_pair(store, runs, "q1", (AS_GIVEN, TIE))
     results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
@@ -250,7 +250,7 @@ def test_a_pair_judged_again_is_replaced(store: Store, fill: Any) -> None:
 
 
 def test_pairs_without_a_verdict_are_judged_again_only_when_asked(store: Store, fill: Any) -> None:
-    runs = fill(store, SAID, GOLDS)
+    runs = fill(store, STATED, GOLDS)
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
     put_pair(store, runs, "q2", (AS_GIVEN, FIRST), (SWAPPED, None))
     match = put_pair(store, runs, "q4")
@@ -259,7 +259,7 @@ def test_pairs_without_a_verdict_are_judged_again_only_when_asked(store: Store, 
 
 
 def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(store: Store, fill: Any) -> None:
-    runs = fill(store, SAID, GOLDS)
+    runs = fill(store, STATED, GOLDS)
     match = put_pair(store, runs, "q4")
     results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
     assert [(battle.criterion, battle.unscorable) for battle in results] == sorted(
@@ -272,7 +272,7 @@ def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(stor
 
 @pytest.mark.slow
 def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store, fill: Any) -> None:
-    runs = fill(store, SAID, GOLDS)
+    runs = fill(store, STATED, GOLDS)
     put(store, runs["bm25"], MATCH, [1.0, 0.0])
     put(store, runs["dense"], MATCH, [1.0, 1.0])
     for question in ("q0", "q1"):
@@ -286,7 +286,7 @@ def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store,
 
 
 def test_forgetting_a_run_takes_its_judgments_and_its_battles(store: Store, fill: Any) -> None:
-    runs = fill(store, SAID, GOLDS)
+    runs = fill(store, STATED, GOLDS)
     for run in runs.values():
         put(store, run, MATCH, [1.0])
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST))

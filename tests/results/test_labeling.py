@@ -21,7 +21,7 @@ from results.statistics.judges import krippendorff_alpha
 from results.store import Store, storable
 
 GOLDS = [f"gold{n}" for n in range(30)]
-SAID = {"secret-method": [f"mine {n}" for n in range(30)], "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)]}
+STATED = {"secret-method": [f"mine {n}" for n in range(30)], "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)]}
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -38,7 +38,7 @@ def written(path: Path, rows: list[dict[str, str]], columns: tuple[str, ...] = C
 
 @pytest.fixture
 def runs(store: Store, fill: Any) -> dict[str, Any]:
-    results: dict[str, Any] = fill(store, SAID, GOLDS, metrics=())
+    results: dict[str, Any] = fill(store, STATED, GOLDS, metrics=())
     return results
 
 
@@ -276,7 +276,7 @@ def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any],
     before = set(labels(store))
     assert exchange.prune(store, [run.run for run in runs.values()]).resting == len(before) == 60
     assert labels(store) == []
-    fill(store, SAID, GOLDS, metrics=())
+    fill(store, STATED, GOLDS, metrics=())
     assert set(labels(store)) == before
 
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, t
 
-from results import contestants as column_figures
 from results import invariants, provenance, queries
+from results import systems as column_figures
 from results.board import boards, groups
 from results.budget import quality_budget
-from results.contestants import COSTS, Figures, Wanted, contestants, key_of, why_not_ranked
 from results.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
 from results.published import beside, printed
 from results.statistics.intervals import benjamini_hochberg, holm
 from results.store import Store
+from results.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.tables import remarks
 
 EM = "em#v1"
@@ -52,7 +52,7 @@ def built(store: Store, shown: list[Column] | None = None, without: tuple[str, .
     shown = shown or columns(store)
     cards = provenance.cards(store)
     ids = [run.run for column in shown for run in column.runs]
-    rows = contestants({column.key: column.runs for column in shown}, cards, {})
+    rows = systems({column.key: column.runs for column in shown}, cards, {})
     rows = [row for row in rows if row.name not in without]
     result = read(store, shown)
     cells = ranked_cells(shown, rows, result, cards=cards, known={}, violations=invariants.violations(store, ids))
@@ -246,13 +246,13 @@ def test_what_was_counted_when_a_method_ran_is_its_size(
 ) -> None:
     item, *_ = queries.runs(store, "several")
     runs = [replace(item, provenance={"models": model} if model else {}) for model in models]
-    (result,) = contestants({str(number): [run] for number, run in enumerate(runs)}, {}, {})
+    (result,) = systems({str(number): [run] for number, run in enumerate(runs)}, {}, {})
     assert (result.parameters, result.open_weights) == expected
 
 
 def test_two_runs_of_one_name_on_one_benchmark_are_two_contestants(store: Store) -> None:
     item, other, *_ = queries.runs(store, "several")
-    results = contestants({"a": [item, replace(other, method=item.method)], "b": [item]}, {}, {})
+    results = systems({"a": [item, replace(other, method=item.method)], "b": [item]}, {}, {})
     assert [sorted(row.runs) for row in results] == [["a", "b"], ["a"]]
     assert results[1].name == f"bm25 · {other.run[:8]}"
     assert len({row.key for row in results}) == 2

@@ -56,7 +56,7 @@ TABLES = {
 }
 """Tables of examples in words (ARK 1, GPR 2, SARK 5, CLaRa 1 and 19) hold no figures."""
 
-SLIPS = {
+MISPRINTS = {
     ("ark", "2", "22.41"),
     ("ark", "text abstract", "14.5"),
     ("ark", "text 1", "14.5"),
@@ -143,7 +143,7 @@ def test_values_are_plausible_for_their_units() -> None:
 
 
 def test_slips_are_exactly_the_known_ones() -> None:
-    assert {(figure.paper, figure.table, figure.value) for figure in figures() if figure.slip} == SLIPS
+    assert {(figure.paper, figure.table, figure.value) for figure in figures() if figure.misprint} == MISPRINTS
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_ark_gains_are_relative_to_the_base_model() -> None:
         column = {"paper": "ark", "table": "2", "dataset": gain.dataset, "metric": "f1(rules=longbench)"}
         ark, base = number(**column, method="ark"), number(**column, method="Qwen3-embedding")
         true = 100 * (ark - base) / base
-        assert (abs(true - float(gain.value)) > 0.051) == bool(gain.slip), gain
+        assert (abs(true - float(gain.value)) > 0.051) == bool(gain.misprint), gain
         for name, value in zip(values, (float(gain.value), true, ark, base), strict=True):
             values[name].append(value)
     assert round(sum(values["printed"]) / 10, 1) == number(table="text abstract", paper="ark")
@@ -115,7 +115,7 @@ def test_gpr_is_best_in_every_block_but_the_two_known_cells() -> None:
     for column in columns.values():
         best = max(column, key=lambda f: float(f.value))
         gpr = next(f for f in column if f.id == "gpr")
-        assert (best is not gpr) == bool(gpr.slip), gpr
+        assert (best is not gpr) == bool(gpr.misprint), gpr
 
 
 def test_gpr_accuracy_is_recall_in_the_four_noted_rows_only() -> None:
@@ -233,7 +233,7 @@ def test_joint_ablations_end_at_the_row_of_the_full_model(setting: str) -> None:
 def test_numbers_in_the_text_are_those_of_the_tables() -> None:
     for stated in figures("clara"):
         repeated = stated.metric in (ACC, F1, "recall@5", "faithfulness", "factual_correctness")
-        if stated.table.startswith("text") and repeated and not stated.slip:
+        if stated.table.startswith("text") and repeated and not stated.misprint:
             there = find(paper="clara", method=stated.method, dataset=stated.dataset, metric=stated.metric)
             assert stated.value in {f.value for f in there if f.table.isdecimal()}, stated
     for over, cr in (("pisco", "16"), ("llmlingua-2", "4")):

@@ -20,11 +20,11 @@ from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results import queries
 from results.board import Board, boards
-from results.budget import budget_curves, quality_budget, telling_axis
-from results.contestants import Wanted, contestants, figures
+from results.budget import budget_curves, informative_axis, quality_budget
 from results.matrix import Column, ranked_cells
 from results.queries import AS_STATED, NOT_STATED
 from results.store import FINISHED, Run, Store
+from results.systems import Wanted, figures, systems
 from results.tables import CSV_COLUMNS, tidy, to_csv
 
 METRIC = str(parse("em"))
@@ -118,7 +118,7 @@ def test_unknown_tokens_do_not_choose_the_axis(store: Store, asked: Benchmark) -
     for name in ("ours for nothing", "silent", "timed"):
         origin, usages = USAGES[name]
         keep(store, asked, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
-    assert telling_axis(boards(store)[0]) == "seconds"
+    assert informative_axis(boards(store)[0]) == "seconds"
 
 
 @pytest.mark.parametrize("column", ["tokens", "seconds", "cost"])
@@ -166,7 +166,7 @@ def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark,
 def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Store, asked: Benchmark, board: Board, metric: str) -> None:
     column = Column("c", tuple(queries.runs(store)), metric, higher_is_better=False, ranked=False)
     result = figures(store, [Wanted("c", asked.fingerprint, tuple(USAGES), metric)])
-    rows = contestants({"c": column.runs}, {}, {})
+    rows = systems({"c": column.runs}, {}, {})
     cells = ranked_cells([column], rows, result, cards={}, known={}, violations={})
     unknown = {"silent", "partly"} if metric == "seconds" else {"silent", "partly", "timed"}
     for cell in cells.values():
@@ -179,5 +179,5 @@ def test_a_score_that_no_question_has_is_still_called_so(store: Store, asked: Be
     store.put_scores("silent", ["q0", "q1", "q2"], {METRIC: np.full(3, np.nan)})
     column = Column("c", tuple(run for run in queries.runs(store) if run.method == "silent"), METRIC)
     result = figures(store, [Wanted("c", asked.fingerprint, ("silent",), METRIC)])
-    (item,) = ranked_cells([column], contestants({"c": column.runs}, {}, {}), result, cards={}, known={}, violations={}).values()
+    (item,) = ranked_cells([column], systems({"c": column.runs}, {}, {}), result, cards={}, known={}, violations={}).values()
     assert (item.apart, item.unscorable) == ("no question could be scored", 3)

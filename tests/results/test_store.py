@@ -317,5 +317,5 @@ def test_what_indexing_took_is_kept_once_an_artifact_and_apart_from_questions(st
 def test_a_run_says_in_its_row_whose_questions_it_asks(store: Store) -> None:
     store.start(replace(RUN, dataset="styled:dev(hotpotqa/fullwiki,informal=0.5,by=rule,seed=0)"))
     (run,) = queries.runs(store)
-    assert (run.told.base, run.told.split, run.told.name) == ("hotpotqa/fullwiki:dev", "dev", "50 % informal")
-    assert run.told.same_questions == ("hotpotqa/fullwiki:dev", "hotpotqa/distractor:dev")
+    assert (run.styled.base, run.styled.split, run.styled.name) == ("hotpotqa/fullwiki:dev", "dev", "50 % informal")
+    assert run.styled.same_questions == ("hotpotqa/fullwiki:dev", "hotpotqa/distractor:dev")

@@ -106,10 +106,10 @@ def test_markdown_marks_badges_and_explains(board: Board) -> None:
 class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.result: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.found.append(tag)
+        self.result.append(tag)
 
 
 @given(st.text())
@@ -117,7 +117,7 @@ def test_markdown_text_holds_no_html_no_line_break_and_no_bare_markup(text: str)
     shown = markdown_text(text)
     tags = Tags()
     tags.feed(shown)
-    assert tags.found == []
+    assert tags.result == []
     assert len(shown.splitlines()) <= 1
     assert "://" not in shown
     bare = shown.replace("\\\\", "")
@@ -130,7 +130,7 @@ def test_markdown_is_read_as_the_text_it_was() -> None:
     html = parser.render(to_markdown(["a"], [[markdown_text(EVIL)]]))
     tags = Tags()
     tags.feed(html)
-    assert set(tags.found) == {"table", "thead", "tbody", "tr", "th", "td"}
+    assert set(tags.result) == {"table", "thead", "tbody", "tr", "th", "td"}
     cell = html.split("<td", 1)[1].split(">", 1)[1].split("</td>")[0]
     assert "=cmd|' /C calc'!A0 &lt;script&gt;&amp;_%$#{}~^\\|*`[x](http:" in cell
 

@@ -12,10 +12,10 @@ import pytest
 
 from results import checkpoints
 from results.checkpoints import Checkpoint, declared, known_checkpoints, references_of, trained_on
-from results.contestants import contaminated_by, contestants
 from results.queries import RunRow
 from results.store import Store
-from results.variants import told_by_name
+from results.systems import contaminated_by, systems
+from results.variants import style_of_name
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 DAY = datetime(2026, 3, 1)
@@ -38,7 +38,7 @@ def run(dataset: str, weights: str | None = A, named: Sequence[str] = (A,), **fa
     }
     reported = {"checkpoints": list(named)}
     plain = RunRow(f"run-{dataset}", "e", "ours", "bm25", "retriever", dataset, "f" * 16, "distractor", 0, 10, 10, 0,
-                   "finished", None, DAY, DAY, "run", described, reported, {}, None, None, told_by_name(dataset))  # fmt: skip
+                   "finished", None, DAY, DAY, "run", described, reported, {}, None, None, style_of_name(dataset))  # fmt: skip
     return replace(plain, **facts)
 
 
@@ -60,7 +60,7 @@ TRAINED = {A: checkpoint(A, {"data": ["hotpotqa:train+dev"], "validation": ["nq:
 def test_a_run_of_a_checkpoint_that_learned_what_is_asked_is_contaminated(dataset: str, reason: str | None) -> None:
     query = run(dataset)
     assert contaminated_by(query, CARDS, TRAINED) == (() if reason is None else (reason,))
-    (row,) = contestants({"a": [query]}, CARDS, TRAINED)
+    (row,) = systems({"a": [query]}, CARDS, TRAINED)
     assert row.training == ("hotpotqa:train+dev",)
     assert row.declares
 
@@ -136,7 +136,7 @@ def test_all_training_data_are_known_only_where_something_describes_those_of_eac
 ) -> None:
     query = run("nq:test", **facts)
     assert declared(query, CARDS, known) is expected
-    (row,) = contestants({"a": [query]}, CARDS, known)
+    (row,) = systems({"a": [query]}, CARDS, known)
     assert row.declares is expected
 
 

@@ -160,7 +160,7 @@ def test_a_run_of_another_tool_is_ordered_by_score_then_rank() -> None:
 )
 def test_a_line_that_is_none_of_a_run_is_named(line: str, code: str) -> None:
     result, (finding,) = read(f"q Q0 ok 1 0.9 t\n{line}\n")
-    assert (finding.code, finding.places[0].line) == (code, 2)
+    assert (finding.code, finding.positions[0].line) == (code, 2)
     assert result == {"q": ranked("ok", scores=[0.9])}
 
 
@@ -251,12 +251,12 @@ def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:
     metrics = [parse_metric("recall@5"), parse_metric("em")]
 
     def check(raw: str):  # type: ignore[no-untyped-def]
-        read_rows = trec.run_rows(target.asked.questions)
+        read_rows = trec.run_rows(target.requested.questions)
         return validate(card, io.BytesIO(raw.encode()), target, file="r.txt", metrics=metrics, read=read_rows)
 
     report = check(text)
     assert [(item.code, item.count) for item in report.of("error")] == [("extra", 1)]
-    assert report.findings[0].places[0].line == text.count("\n")
+    assert report.findings[0].positions[0].line == text.count("\n")
     report = check("".join(line for line in text.splitlines(keepends=True) if not line.startswith("nobody")))
     assert report.ok
     assert [(item.code, item.count) for item in report.of("note")] == [("nothing_found", 2)]

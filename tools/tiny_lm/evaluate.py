@@ -19,7 +19,7 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from benchmarks.styles.rules import STYLES, RuleRewriter
 from benchmarks.text import em, is_abstention
-from benchmarks.worlds.questions import Asked, Asker, Distractors
+from benchmarks.worlds.questions import Asker, Distractors, WorldQuestion
 from benchmarks.worlds.text import articles
 from benchmarks.worlds.world import generate
 from methods.models.pocket import answer_prompt, paraphrase_prompt, pocket_path, question_prompt
@@ -46,7 +46,7 @@ class Item:
     task: str
     prompt: str
     right: Callable[[str], bool]
-    unheard: bool = False
+    out_of_vocabulary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ def items(seed: int, count: int) -> Iterator[Item]:
     def passages(rows: Sequence[int]) -> list[Passage]:
         return [library.texts[row].passage for row in rows]
 
-    def told(query: Asked) -> Callable[[str], bool]:
+    def told(query: WorldQuestion) -> Callable[[str], bool]:
         golds = [form for answer in query.answers for form in (answer, *query.aliases.get(answer, ()))]
         return lambda reply: em(reply, golds) == 1.0
 
     asker = Asker(world, world.facts, draws)
     for query in asker.ask(count, mix={"single": 1.0}):
         evidence = [library.where[fact.row][0] for fact in query.facts]
-        unheard = any(word in inventions for answer in query.answers for word in answer.split())
-        yield Item("gold passage", answer_prompt(query.text, passages(evidence)), told(query), unheard)
+        out_of_vocabulary = any(word in inventions for answer in query.answers for word in answer.split())
+        yield Item("gold passage", answer_prompt(query.text, passages(evidence)), told(query), out_of_vocabulary)
         five = chooser.choose(query, 5, draws)
-        yield Item("one of five", answer_prompt(query.text, passages(five)), told(query), unheard)
+        yield Item("one of five", answer_prompt(query.text, passages(five)), told(query), out_of_vocabulary)
         ten = chooser.choose(query, 10, draws)
         yield Item("one of ten", answer_prompt(query.text, passages(ten)), told(query))
         yield Item("closed book", answer_prompt(query.text), told(query))
@@ -135,7 +135,7 @@ def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32
     for item, reply in zip(queries, replies, strict=True):
         correct = item.right(reply.text.strip())
         right.setdefault(item.task, []).append(correct)
-        if item.unheard:
+        if item.out_of_vocabulary:
             right.setdefault(f"{item.task}, unheard words", []).append(correct)
     return [_score(task, result) for task, result in right.items()]
 

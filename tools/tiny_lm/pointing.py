@@ -34,7 +34,7 @@ class Pointers:
 
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
-    places: NDArray[np.bool_]
+    positions: NDArray[np.bool_]
 
 
 def pointers(batch: Batch) -> Pointers:
@@ -113,4 +113,4 @@ class Watched:
         query = queries.transpose(1, 2)[rows, columns]  # [pointers, heads, size]
         scores = torch.einsum("phs,phls->phl", query, keys[rows]) * attention.scaling
         scores = scores.masked_fill(~mask[rows, 0, columns][:, None], float("-inf")).float().log_softmax(-1)
-        return -scores.masked_fill(~torch.from_numpy(wanted.places)[:, None], float("-inf")).logsumexp(-1)
+        return -scores.masked_fill(~torch.from_numpy(wanted.positions)[:, None], float("-inf")).logsumexp(-1)

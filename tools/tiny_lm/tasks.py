@@ -14,8 +14,8 @@ from typing import NamedTuple
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from benchmarks.styles.rules import STYLES, RuleRewriter
-from benchmarks.worlds.names import replaced, training_words, unheard_words
-from benchmarks.worlds.questions import Asked, Asker, Distractors, answer_of
+from benchmarks.worlds.names import out_of_vocabulary_words, replaced, training_words
+from benchmarks.worlds.questions import Asker, Distractors, WorldQuestion, answer_of
 from benchmarks.worlds.text import NO_FACT, Library, Text, articles, document
 from benchmarks.worlds.world import Entity, Fact, World, relations_of
 from methods.models.pocket import ANSWER, GAP, PARAPHRASE, QUESTION, UNANSWERABLE, asking, entry, marker
@@ -96,7 +96,7 @@ class Maker:
         self._chooser = Distractors(self._world, self._library)
         self._rewriter = RuleRewriter(self._world.split)
         self._asker = Asker(self._world, self._world.facts, self._draws)
-        self._swaps = unheard_words(training_words(), SWAPPED, self._draws)
+        self._swaps = out_of_vocabulary_words(training_words(), SWAPPED, self._draws)
 
     def groups(self, count: int) -> Iterator[Group]:
         """So many groups with a context, and a few without one."""
@@ -131,7 +131,7 @@ class Maker:
             rows.remove(draws.pick([self._library.where[fact.row][0] for fact in query.facts]))
         return self._told(self._library, [self._library.texts[row] for row in rows], [query])
 
-    def _absent(self, query: Asked, size: int) -> Group:
+    def _absent(self, query: WorldQuestion, size: int) -> Group:
         """The passages nearest to a question without the one that answers it, and more questions of that kind."""
         draws, head = self._draws, query.facts[0].head
         evidence = {self._library.where[fact.row][0] for fact in query.facts}
@@ -153,7 +153,7 @@ class Maker:
         first = self._draws.below(max(1, len(library.texts) - 2))
         return self._told(library, list(library.texts[first : first + self._draws.between(1, 2)]), [])
 
-    def _told(self, library: Library, texts: Sequence[Text], queries: Sequence[Asked]) -> Group:
+    def _told(self, library: Library, texts: Sequence[Text], queries: Sequence[WorldQuestion]) -> Group:
         """The group of some texts: the given questions, and others about what the texts state."""
         draws, level, world = self._draws, self._level, self._world
         style = draws.pick(STYLES) if draws.chance(STYLED) else None
@@ -170,7 +170,7 @@ class Maker:
             context += [marker(number), entry(Passage("", passage.title, " ".join(sentences))) + GAP]
             stated.update(zip(text.facts[:keep], sentences, strict=False))
         stated.pop(NO_FACT, None)
-        blocks = [self._asked(item, stated) for item in queries]
+        blocks = [self._request(item, stated) for item in queries]
         facts = [world.facts[row] for row in stated if not world.facts[row].relation.many]
         draws.shuffle(facts)
         blocks += [self._about(fact, stated) for fact in facts[: 4 + 2 * len(texts)]]
@@ -197,7 +197,7 @@ class Maker:
         question = draws.pick(fact.relation.asks).format(h=self._mention(fact.head))
         return Block(asking(question), _as_stated(fact, stated[fact.row]), "single")
 
-    def _asked(self, query: Asked, stated: dict[int, str]) -> Block:
+    def _request(self, query: WorldQuestion, stated: dict[int, str]) -> Block:
         if any(fact.row not in stated for fact in query.facts):
             return Block(asking(query.text), UNANSWERABLE, "missing")
         answer = query.answers[0]

@@ -116,10 +116,10 @@ class Run:
         rest = [p for p in self.model.parameters() if p.dim() < 2]
         groups = [{"params": decayed, "weight_decay": 0.02}, {"params": rest, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=options.rate, betas=(0.9, 0.98), fused=True)
-        self.place, self.step, self.spent = Place(), 0, 0.0
+        self.position, self.step, self.cost = Place(), 0, 0.0
         self.precision = torch.bfloat16 if options.precision == "bfloat16" else torch.float32
         self._resume()
-        self._started = time.monotonic() - self.spent
+        self._started = time.monotonic() - self.cost
         self._share = 0.0
         self._clock()
 
@@ -143,7 +143,7 @@ class Run:
         """Train to the end."""
         saved = logged = time.monotonic()
         sums: dict[str, list[float]] = {}
-        stream = batches(self.encode, self.place, self.options.first_world, self.options.copied, self.progress, self.options.last_level)
+        stream = batches(self.encode, self.position, self.options.first_world, self.options.copied, self.progress, self.options.last_level)
         while self.progress() < 1:
             batch = [next(stream) for _ in range(self.workers.count)][self.workers.rank]
             loss, scores = self._update(batch)
@@ -154,7 +154,7 @@ class Run:
             self.step += 1
             self._clock()
             now = time.monotonic()
-            self.spent = now - self._started
+            self.cost = now - self._started
             if self.workers.first and (now - logged > self.options.log_seconds or self.step == self.options.steps):
                 self._log(sums)
                 logged, sums = now, {}
@@ -213,7 +213,7 @@ class Run:
             counts += [float((wrong == 0).sum()), float(len(answers))]
         copy = each[task == TASKS.index("copy")]
         counts = self.workers.summed([*counts, float(copy.sum()), float(len(copy))])
-        position = self.place
+        position = self.position
         if counts[-1]:
             copied = counts[-2] / counts[-1]
             position.copied = 0.9 * position.copied + 0.1 * copied if position.copied < 9 else copied
@@ -226,9 +226,9 @@ class Run:
     def _log(self, sums: dict[str, list[float]]) -> None:
         line = {
             "step": self.step,
-            "minutes": round(self.spent / 60, 2),
-            "world": self.options.first_world + self.place.chunk,
-            "level": self.place.level,
+            "minutes": round(self.cost / 60, 2),
+            "world": self.options.first_world + self.position.chunk,
+            "level": self.position.level,
             "rate": round(self.rate(), 6),
             **{name: round(total / count, 4) for name, (total, count) in sums.items()},
         }
@@ -242,9 +242,9 @@ class Run:
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "place": asdict(self.place),
+            "place": asdict(self.position),
             "step": self.step,
-            "spent": self.spent,
+            "spent": self.cost,
             "random": torch.get_rng_state(),
         }
         new = self.folder / f"{_CHECKPOINT}.new"
@@ -260,8 +260,8 @@ class Run:
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.place = Place(**state["place"])
-        self.step, self.spent = state["step"], state["spent"]
+        self.position = Place(**state["place"])
+        self.step, self.cost = state["step"], state["spent"]
         torch.set_rng_state(state["random"])
         log = self.folder / _LOG
         if self.workers.first and log.exists():

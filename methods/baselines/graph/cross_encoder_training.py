@@ -30,9 +30,9 @@ from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
-from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
+from methods.training import TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import Figures, Loop, LoopOptions, Schedule, Validate, accelerator, backward, own, summed
-from methods.training.stages import Begun, train_stage
+from methods.training.stages import PreparedRun, train_stage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +85,7 @@ WHERE = "data"
 
 
 @dataclass(frozen=True)
-class Asked:
+class GoldTriples:
     """A question with its graph.
 
     Attributes:
@@ -145,7 +145,7 @@ def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, An
     return results
 
 
-def asked_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[Asked], int]:
+def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldTriples], int]:
     """Questions whose proof is in their graph, and how many were left out because it is not.
 
     Args:
@@ -161,7 +161,7 @@ def asked_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[Asked], i
         assert isinstance(corpus, TripleCorpus)
         index = Component.of("bm25_triples").build(Services()).index(corpus)
         for question in benchmark.questions:
-            item = _asked(question, corpus, index, pool)
+            item = _request(question, corpus, index, pool)
             if item is None:
                 without += 1
             else:
@@ -175,7 +175,7 @@ def asked_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[Asked], i
     return result, without
 
 
-def _asked(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> Asked | None:
+def _request(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> GoldTriples | None:
     candidates = question.candidates if question.candidates is not None else corpus.ids
     rows = corpus.rows_of(candidates).astype(np.int64)
     proof = set(question.triples)
@@ -186,10 +186,10 @@ def _asked(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> A
     ranking = index.retrieve([question.query()], pool + int(gold.sum()))[0]
     right = set(rows[gold].tolist())
     near = [row for row in map(corpus.row, ranking.ids) if row not in right]
-    return Asked(question, corpus, rows[gold], np.array(near[:pool], dtype=np.int64), rows[~gold])
+    return GoldTriples(question, corpus, rows[gold], np.array(near[:pool], dtype=np.int64), rows[~gold])
 
 
-def groups(queries: Sequence[Asked], negatives: int, hard: int, *key: str | int) -> list[Group]:
+def groups(queries: Sequence[GoldTriples], negatives: int, hard: int, *key: str | int) -> list[Group]:
     """The rows of an epoch: one for each triple that proves an answer, in random order.
 
     A text that reads like the right one is not held against it.
@@ -209,7 +209,7 @@ def groups(queries: Sequence[Asked], negatives: int, hard: int, *key: str | int)
     return rows
 
 
-def _group(query: Asked, gold: int, negatives: int, hard: int, draws: Draws) -> Group:
+def _group(query: GoldTriples, gold: int, negatives: int, hard: int, draws: Draws) -> Group:
     near = draws.sample(query.hard.tolist(), hard)
     # More than are needed: some may be among the near ones, or read like the right one.
     far = [int(query.easy[draws.below(len(query.easy))]) for _ in range(2 * negatives)]
@@ -290,7 +290,7 @@ class GroupObjective:
 # -- How well a cross-encoder in training ranks the triples that prove the answers of held-out questions --
 
 
-def validator(objective: GroupObjective, queries: Sequence[Asked], k: int) -> Validate:
+def validator(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) -> Validate:
     """Recall of a question's reasoning triples among the k best of its graph, over all questions.
 
     Args:
@@ -305,7 +305,7 @@ def validator(objective: GroupObjective, queries: Sequence[Asked], k: int) -> Va
     return validate
 
 
-def _recall(objective: GroupObjective, query: Asked, k: int) -> float:
+def _recall(objective: GroupObjective, query: GoldTriples, k: int) -> float:
     import torch
 
     rows = np.concatenate([query.easy, query.gold])
@@ -373,7 +373,7 @@ class GraphCrossEncoderTraining:
     def __init__(self, config: GraphCrossEncoderTrainingConfig) -> None:
         self.config = config
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Train one cross-encoder.
 
         Raises:
@@ -381,24 +381,26 @@ class GraphCrossEncoderTraining:
         """
         config = self.config
         benchmarks = load_training(config.data, config.data_options)
-        process = accelerator(config.precision, workshop.services.device)
+        process = accelerator(config.precision, context.services.device)
 
-        def begin(identity: str) -> Begun:
-            return _Job(config, benchmarks, workshop, process).begun(identity)
+        def begin(identity: str) -> PreparedRun:
+            return _Job(config, benchmarks, context, process).prepared(identity)
 
         data = tuple(benchmark.fingerprint for benchmark in benchmarks)
-        yield from train_stage(STAGE, config, (config.base, config.revision), data, workshop, process, begin)
+        yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin)
 
 
 class _Job:
     """One run of the training."""
 
-    def __init__(self, config: GraphCrossEncoderTrainingConfig, benchmarks: list[Benchmark], workshop: Workshop, process: Any) -> None:
-        self.config, self.workshop, self.process = config, workshop, process
-        self.asked, self.without = asked_of(benchmarks, config.pool)
+    def __init__(
+        self, config: GraphCrossEncoderTrainingConfig, benchmarks: list[Benchmark], context: TrainingContext, process: Any
+    ) -> None:
+        self.config, self.context, self.process = config, context, process
+        self.requested, self.without = questions_of(benchmarks, config.pool)
         self.model = cross_encoder(config, str(process.device))
         self.objective = GroupObjective(self.model, config.part, process)
-        self.count = sum(len(item.gold) for item in self.asked)
+        self.count = sum(len(item.gold) for item in self.requested)
         self._groups = lru_cache(1)(self._groups_of)
 
     @property
@@ -406,7 +408,7 @@ class _Job:
         """Steps of an epoch."""
         return -(-self.count // self.config.batch_size)
 
-    def begun(self, identity: str) -> Begun:
+    def prepared(self, identity: str) -> PreparedRun:
         """The loop, ready to run."""
         config = self.config
         options = LoopOptions(
@@ -419,21 +421,21 @@ class _Job:
         )
         validate = None
         if config.validation:
-            held_out, _ = asked_of(load_graphs(config.validation, config.validation_options), 1)
+            held_out, _ = questions_of(load_graphs(config.validation, config.validation_options), 1)
             validate = validator(self.objective, held_out, config.validate_k)
         loop = Loop(
             {"model": self.model},
             options,
             self._step,
-            self.workshop.work / "train",
+            self.context.work / "train",
             identity,
-            self.workshop.progress,
+            self.context.progress,
             "graph_cross_encoder",
             self.process,
             validate,
         )
-        figures = {"questions": float(len(self.asked)), "rows": float(self.count), "questions_left_out": float(self.without)}
-        return Begun(loop, self._save, figures)
+        figures = {"questions": float(len(self.requested)), "rows": float(self.count), "questions_left_out": float(self.without)}
+        return PreparedRun(loop, self._save, figures)
 
     def _step(self, step: int) -> Figures:
         epoch, position = divmod(step, self._epoch)
@@ -443,7 +445,7 @@ class _Job:
 
     def _groups_of(self, epoch: int) -> list[Group]:
         hard = round(self.config.hard * self.config.negatives)
-        return groups(self.asked, self.config.negatives, hard, self.config.seed, epoch)
+        return groups(self.requested, self.config.negatives, hard, self.config.seed, epoch)
 
     def _save(self, folder: Path, figures: Figures) -> None:
         self.model.save_pretrained(str(folder), create_model_card=False)

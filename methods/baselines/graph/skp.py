@@ -25,9 +25,9 @@ from methods.models.likelihood import logits_only_at
 from methods.models.weights import loading, locate, weights_hash
 from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint
-from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
+from methods.training import TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
-from methods.training.stages import Begun, Figures, train_stage
+from methods.training.stages import Figures, PreparedRun, train_stage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -537,7 +537,7 @@ class SkpTraining:
     def __init__(self, config: SkpTrainingConfig) -> None:
         self.config = config
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Train one encoder.
 
         Raises:
@@ -545,20 +545,20 @@ class SkpTraining:
         """
         config = self.config
         graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
-        process = accelerator(config.precision, workshop.services.device)
+        process = accelerator(config.precision, context.services.device)
 
-        def begin(identity: str) -> Begun:
-            return _Job(config, graph, workshop, process).begun(identity)
+        def begin(identity: str) -> PreparedRun:
+            return _Job(config, graph, context, process).prepared(identity)
 
         base = (config.base, config.revision)
-        yield from train_stage(STAGE, config, base, graph.fingerprints, workshop, process, begin)
+        yield from train_stage(STAGE, config, base, graph.fingerprints, context, process, begin)
 
 
 class _Job:
     """One run of the training."""
 
-    def __init__(self, config: SkpTrainingConfig, graph: PretrainingGraph, workshop: Workshop, process: Any) -> None:
-        self.config, self.graph, self.workshop, self.process = config, graph, workshop, process
+    def __init__(self, config: SkpTrainingConfig, graph: PretrainingGraph, context: TrainingContext, process: Any) -> None:
+        self.config, self.graph, self.context, self.process = config, graph, context, process
         self.encoder = self._encoder()
         self.model = masked_language_model(config, str(process.device))
         texts = unit_texts(graph, config.unit, config.linearize, config.subgraph_triples)
@@ -586,7 +586,7 @@ class _Job:
         """Steps of an epoch."""
         return -(-len(self.rows) // self.config.batch_size)
 
-    def begun(self, identity: str) -> Begun:
+    def prepared(self, identity: str) -> PreparedRun:
         """The loop, ready to run."""
         config = self.config
         options = LoopOptions(
@@ -598,14 +598,14 @@ class _Job:
             save_every=config.save_every,
         )
         loop = Loop(
-            {"model": self.model}, options, self._step, self.workshop.work / "train", identity, self.workshop.progress, "skp", self.process
+            {"model": self.model}, options, self._step, self.context.work / "train", identity, self.context.progress, "skp", self.process
         )
         figures = {
             "triples": float(len(self.graph)),
             "texts": float(len(self.rows)),
             "texts_left_out": float(len(self.texts) - len(self.rows)),
         }
-        return Begun(loop, self._save, figures)
+        return PreparedRun(loop, self._save, figures)
 
     def _step(self, step: int) -> Figures:
         epoch, position = divmod(step, self._epoch)

@@ -78,7 +78,7 @@ def test_odd_graphs_are_kept_and_counted(loaded):
         row("inverse", graph=[["Ada", "r", "Zoll"], ["Zoll", "r", "Ada"], ["Ada", "r", "Ada"]]),
         row("elsewhere", q_entity=["Bea"], answer=["Nowhere", "Zoll"]),
         row("lost", answer=["Nowhere", "Nothing"]),
-        row("unasked", q_entity=[]),
+        row("not_called", q_entity=[]),
     )
     assert [len(graph) for graph in benchmark.extra["graphs"].values()] == [0, 3, 3, 3, 3, 3]
     assert benchmark.questions[0].candidates == ()

@@ -14,7 +14,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.io.records import stream_json
 from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetCard, DatasetConfig, load, register
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.sources import ABSENT, LOCAL, OWN, fetch, whereabouts
+from benchmarks.sources import ABSENT, LOCAL, OWN, availability, fetch
 from ragmeter.api import run
 from ragmeter.cli import app
 
@@ -96,14 +96,14 @@ def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
 
 
 def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> None:
-    result = whereabouts(DataReference("own", None, "test"), {"path": str(file)})
+    result = availability(DataReference("own", None, "test"), {"path": str(file)})
     assert (result.state, result.paths) == (LOCAL, (file,))
     (split,) = command("check", "own", "--set", f"path={file}", "--json")["splits"]
     assert LOCAL in json.dumps(split)
-    missing = whereabouts(DataReference("own", None, "test"), {"path": f"{file}.gone"})
+    missing = availability(DataReference("own", None, "test"), {"path": f"{file}.gone"})
     assert missing.state == ABSENT
-    assert missing.said is not None
-    assert missing.said.where == f"{file}.gone"
+    assert missing.response is not None
+    assert missing.response.where == f"{file}.gone"
 
 
 @pytest.mark.parametrize(

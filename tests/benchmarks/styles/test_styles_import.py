@@ -54,7 +54,7 @@ def test_the_four_versions_are_pairs_by_content(data_folder: Path, native, tmp_p
         for n in reversed(range(row["n_verses"]))
         for version in VERSIONS[1:]
     }
-    assert {(item.formal.text, item.style): item.told.text for item in results} == expected
+    assert {(item.formal.text, item.style): item.styled.text for item in results} == expected
     path = tmp_path / "bible.jsonl"
     write_pairs(path, results, rewriter="people", made_from=BIBLE)
     assert Counter(pair.style for pair in load_pairs(path)) == Counter(style for _, style in expected)
@@ -85,7 +85,7 @@ def test_any_records_with_paired_fields_load(tmp_path: Path):
     result = load("parallel_style/own", config)
     assert [(q.id, q.text) for q in result.questions] == [("1:1", "ugh, rain")]
     assert [(p.title, p.text) for p in result.corpus] == [("Weather", "It is raining."), ("Him", "He left.")]
-    assert [(item.style, item.told.text) for item in result.extra["pairs"]] == [("informal", "ugh, rain")]
+    assert [(item.style, item.styled.text) for item in result.extra["pairs"]] == [("informal", "ugh, rain")]
     assert result.extra["counts"] == {"blank_texts": 1}
 
 

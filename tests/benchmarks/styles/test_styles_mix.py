@@ -16,7 +16,7 @@ from benchmarks.registry import Benchmark, DataReference, load
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.settings import apply
 from benchmarks.styles.mix import Survival, rewritten, styled, survival
-from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, told_as, write_pairs
+from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, restyled, write_pairs
 from benchmarks.styles.rules import RuleRewriter
 from benchmarks.text import has_answer
 
@@ -84,7 +84,7 @@ def test_how_it_was_made_is_said(world, pairs):
     assert response["by"] == {"rule": 400}
     assert "0.4 informal of worlds/multihop:test" in " ".join(made.extra["notes"])
     other = StylePairs(
-        Rewriting(pair.question, pair.formal, pair.style, told_as(pair.formal, pair.told.text + " Ha!"), pair.by) for pair in pairs
+        Rewriting(pair.question, pair.formal, pair.style, restyled(pair.formal, pair.styled.text + " Ha!"), pair.by) for pair in pairs
     )
     assert styled(world, other, informal=0.4, seed=9).extra["styled"]["pairs"] != response["pairs"]
 
@@ -107,7 +107,7 @@ def test_it_agrees_with_the_worlds_own_style_subset_in_what_it_offers(world):
     made = styled(world, informal=0.5)
     for question in world.questions:
         item, other = (
-            {pair.formal.id: (pair.style, pair.told) for pair in result.extra["styles"][question.id]} for result in (subset, made)
+            {pair.formal.id: (pair.style, pair.styled) for pair in result.extra["styles"][question.id]} for result in (subset, made)
         )
         assert item == other
         assert sum(pair.used for pair in made.extra["styles"][question.id]) == 5
@@ -134,7 +134,7 @@ def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
     formal = [passage("t", text) for text in texts]
     ids = tuple(item.id for item in formal)
     question = Question("q", "?", ("gold",), evidence=tuple(ids[n] for n in evidence), candidates=ids)
-    rendering = StylePairs(Rewriting(ANY, item, "informal", told_as(item, texts[item.text])) for item in formal)
+    rendering = StylePairs(Rewriting(ANY, item, "informal", restyled(item, texts[item.text])) for item in formal)
     return styled(bench([question], formal), rendering, informal=1.0)
 
 
@@ -176,12 +176,12 @@ def test_what_earlier_versions_recorded_is_read(met, has_evidence, kept, lost):
 def test_two_candidates_never_become_one():
     item, other = passage("t", "a b"), passage("t", "a c")
     question = Question("q", "?", ("b",), evidence=(item.id,), candidates=(item.id, other.id))
-    same = StylePairs(Rewriting(ANY, source, "informal", told_as(source, "whatever")) for source in (item, other))
+    same = StylePairs(Rewriting(ANY, source, "informal", restyled(source, "whatever")) for source in (item, other))
     made = styled(bench([question], [item, other]), same, informal=1.0)
     assert len(set(made.questions[0].candidates)) == 2
     assert made.questions[0].metadata["styled"]["counts"] == {"formal": 1, "informal": 1}
     assert made.extra["counts"]["styled_kept_formal"] == 1
-    swap = StylePairs(Rewriting(ANY, source, "informal", told_as(source, text)) for source, text in ((item, "a c"), (other, "x")))
+    swap = StylePairs(Rewriting(ANY, source, "informal", restyled(source, text)) for source, text in ((item, "a c"), (other, "x")))
     made = styled(bench([question], [item, other]), swap, informal=1.0)
     assert len(set(made.questions[0].candidates)) == 2
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from benchmarks.schema import Passage, passage_id
-from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, load_pairs, read_pairs, told_as, write_pairs
+from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, load_pairs, read_pairs, restyled, write_pairs
 from benchmarks.styles.rewrite import rewrite_candidates
 from benchmarks.styles.rules import Outcome, RuleRewriter
 
@@ -36,14 +36,14 @@ class Counting(RuleRewriter):
 
     def __init__(self, survives: int | None = None, refuses: str = "") -> None:
         super().__init__("test")
-        self.asked: list[tuple[str, str]] = []
+        self.requested: list[tuple[str, str]] = []
         self.survives = survives
         self.refuses = refuses
 
     def outcomes(self, passages: Sequence[Passage], style: str) -> list[Outcome]:
-        if self.survives is not None and len(self.asked) >= self.survives:
+        if self.survives is not None and len(self.requested) >= self.survives:
             raise KeyboardInterrupt
-        self.asked += [(passage.id, style) for passage in passages]
+        self.requested += [(passage.id, style) for passage in passages]
         return [
             Outcome(None, failed=("refusal: no", "empty: nothing")) if p.id == self.refuses else outcome
             for p, outcome in zip(passages, super().outcomes(passages, style), strict=True)
@@ -66,42 +66,42 @@ def test_what_is_written_is_read_again(tmp_path: Path, rows):
     made = []
     for question, title, text, styled, failed in rows:
         formal = passage(title, text, (text,), "d1" if failed else None)
-        retold = None if failed else told_as(formal, styled, (styled,))
-        made.append(Rewriting(question, formal, "humor", retold, "" if failed else "m", ("x: y",) if failed else ()))
+        rephrased = None if failed else restyled(formal, styled, (styled,))
+        made.append(Rewriting(question, formal, "humor", rephrased, "" if failed else "m", ("x: y",) if failed else ()))
     path = tmp_path / "pairs.jsonl"
     assert write_pairs(path, made, rewriter="r", made_from="b", overwrite=True) == len(made)
     results = list(read_pairs(path))
     # A failed line keeps no sentences: nothing will ever be looked up in it.
-    assert results == [item if item.told else replace(item, formal=replace(item.formal, sentences=())) for item in made]
+    assert results == [item if item.styled else replace(item, formal=replace(item.formal, sentences=())) for item in made]
     assert StylePairs(results).fingerprint == StylePairs(reversed(made)).fingerprint
 
 
 def test_pairs_are_found_by_id_and_never_cross_questions():
     formal = passage("t", "x")
-    pairs = StylePairs([Rewriting("q1", formal, "informal", told_as(formal, "x!"))])
+    pairs = StylePairs([Rewriting("q1", formal, "informal", restyled(formal, "x!"))])
     assert pairs.get("q1", formal.id, "informal").text == "x!"
     assert pairs.get("q2", formal.id, "informal") is None
     assert pairs.get("q1", formal.id, "humor") is None
-    shared = StylePairs([Rewriting(ANY, formal, "informal", told_as(formal, "x?"))])
+    shared = StylePairs([Rewriting(ANY, formal, "informal", restyled(formal, "x?"))])
     assert shared.get("q2", formal.id, "informal").text == "x?"
 
 
 def test_two_texts_of_one_pair_are_refused():
     formal = passage("t", "x")
     with pytest.raises(UserError, match="two informal texts"):
-        StylePairs([Rewriting("q", formal, "informal", told_as(formal, text)) for text in ("a", "b")])
+        StylePairs([Rewriting("q", formal, "informal", restyled(formal, text)) for text in ("a", "b")])
 
 
 def test_a_passage_is_rewritten_once_and_every_question_gets_its_line(world, tmp_path: Path):
     rewriter = Counting()
     summary = rewrite_candidates(world, rewriter, STYLES, tmp_path / "p.jsonl", batch=7)
     distinct = {c for q in world.questions for c in q.candidates}
-    assert len(rewriter.asked) == len(set(rewriter.asked)) == 2 * len(distinct) == summary.asked
+    assert len(rewriter.requested) == len(set(rewriter.requested)) == 2 * len(distinct) == summary.requested
     pairs = load_pairs(tmp_path / "p.jsonl")
     assert len(pairs) == summary.pairs == 2 * sum(len(q.candidates) for q in world.questions)
     plain = RuleRewriter("test")
     for pair in pairs:
-        assert pair.told == plain.rewrite([pair.formal], pair.style)[0]
+        assert pair.styled == plain.rewrite([pair.formal], pair.style)[0]
     assert pairs.by == {"rule": len(pairs)}
 
 
@@ -120,11 +120,11 @@ def test_a_killed_rewriting_goes_on_and_ends_with_the_same_file(world, tmp_path:
     second = Counting()
     summary = rewrite_candidates(world, second, STYLES, killed, batch=7)
     assert set(killed.read_text("utf-8").splitlines()) == set(whole.read_text("utf-8").splitlines())
-    assert not kept & set(second.asked)
+    assert not kept & set(second.requested)
     assert summary.pairs == len(load_pairs(whole))
     third = Counting()
     rewrite_candidates(world, third, STYLES, killed, batch=7)
-    assert third.asked == []
+    assert third.requested == []
 
 
 def load_pairs_of_complete_lines(path: Path) -> list[Rewriting]:
@@ -137,16 +137,16 @@ def load_pairs_of_complete_lines(path: Path) -> list[Rewriting]:
 def test_what_failed_for_good_is_counted_and_asked_again_only_on_request(world, tmp_path: Path):
     path = tmp_path / "p.jsonl"
     bad = world.questions[0].candidates[0]
-    asked_by = sum(bad in question.candidates for question in world.questions)
+    requested_by = sum(bad in question.candidates for question in world.questions)
     first = rewrite_candidates(world, Counting(refuses=bad), STYLES, path)
-    assert first.given_up == 2 * asked_by
+    assert first.given_up == 2 * requested_by
     assert first.tries == {"refusal": 2, "empty": 2}
-    assert load_pairs(path).failed == {"informal": asked_by, "humor": asked_by}
+    assert load_pairs(path).failed == {"informal": requested_by, "humor": requested_by}
     again = Counting()
-    assert rewrite_candidates(world, again, STYLES, path).given_up == 2 * asked_by
-    assert again.asked == []
+    assert rewrite_candidates(world, again, STYLES, path).given_up == 2 * requested_by
+    assert again.requested == []
     last = rewrite_candidates(world, again, STYLES, path, retry_failed=True)
-    assert [query for query, _ in again.asked] == [bad, bad]
+    assert [query for query, _ in again.requested] == [bad, bad]
     assert (last.given_up, last.pairs) == (0, first.pairs + first.given_up)
     assert load_pairs(path).failed == {}
 
@@ -179,7 +179,7 @@ def test_questions_without_candidates_have_nothing_to_rewrite(world, tmp_path: P
 def test_a_faulty_line_is_named(tmp_path: Path, change, what):
     formal = passage("t", "x")
     path = tmp_path / "p.jsonl"
-    write_pairs(path, [Rewriting("q", formal, "humor", told_as(formal, "y"))], rewriter="r", made_from="b")
+    write_pairs(path, [Rewriting("q", formal, "humor", restyled(formal, "y"))], rewriter="r", made_from="b")
     head, row = path.read_text("utf-8").splitlines()
     path.write_text(f"{head}\n{json.dumps({**json.loads(row), **change})}\n", "utf-8")
     with pytest.raises(UserError, match=what) as error:

@@ -135,7 +135,7 @@ def test_style_asks_the_same_questions_over_an_exact_mixture(loaded):
         pairs = {pair.formal.id: pair for pair in styled.extra["styles"][after.id]}
         assert set(pairs) == set(before.candidates)
         assert sum(pair.used for pair in pairs.values()) == 5
-        now = [pairs[old].told.id if pairs[old].used else old for old in before.candidates]
+        now = [pairs[old].styled.id if pairs[old].used else old for old in before.candidates]
         assert tuple(now) == after.candidates
         moved = dict(zip(before.candidates, after.candidates, strict=True))
         assert tuple(moved[old] for old in before.evidence) == after.evidence

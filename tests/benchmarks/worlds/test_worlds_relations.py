@@ -32,7 +32,7 @@ def graph(split: str = "test", **config: object) -> Benchmark:
     return load(f"worlds/graph:{split}", {"questions": 60, **config})
 
 
-def asked_about(benchmark: Benchmark) -> list[set[str]]:
+def topics(benchmark: Benchmark) -> list[set[str]]:
     return [set(question.metadata["relations"]) for question in benchmark.questions]
 
 
@@ -60,10 +60,10 @@ def test_worlds_hold_seen_relations_alone_unless_asked(split: str) -> None:
 def test_every_question_about_unseen_relations_is_about_one() -> None:
     unseen = graph(relations="unseen", questions=120)
     assert held(unseen) >= HELD_OUT
-    assert all(about & HELD_OUT for about in asked_about(unseen))
+    assert all(about & HELD_OUT for about in topics(unseen))
     assert {question.type for question in unseen.questions} == {"single", "bridge"}
     assert all(question.metadata["unseen_relation"] for question in unseen.questions)
-    assert len({relation for about in asked_about(unseen) for relation in about & HELD_OUT}) == len(HELD_OUT)
+    assert len({relation for about in topics(unseen) for relation in about & HELD_OUT}) == len(HELD_OUT)
     for question in unseen.questions:
         assert set(question.evidence) <= set(question.candidates or ())
         assert len(question.candidates or ()) >= 1000
@@ -72,9 +72,9 @@ def test_every_question_about_unseen_relations_is_about_one() -> None:
 @pytest.mark.slow
 def test_seen_relations_can_be_asked_about_in_the_same_worlds() -> None:
     seen, unseen = graph(relations="seen", unseen_relations=True), graph(relations="unseen")
-    assert not any(about & HELD_OUT for about in asked_about(seen))
+    assert not any(about & HELD_OUT for about in topics(seen))
     assert seen.corpus.fingerprint == unseen.corpus.fingerprint
-    both = [bool(about & HELD_OUT) for about in asked_about(graph(relations="all"))]
+    both = [bool(about & HELD_OUT) for about in topics(graph(relations="all"))]
     assert any(both)
     assert not all(both)
 
@@ -84,8 +84,8 @@ def test_questions_that_nothing_answers_keep_to_the_relations_too() -> None:
     unseen = graph(relations="unseen", unanswerable=0.5)
     seen = graph(relations="seen", unseen_relations=True, unanswerable=0.5)
     assert sum(not question.answerable for question in unseen.questions) == 30
-    assert all(about & HELD_OUT for about in asked_about(unseen))
-    assert not any(about & HELD_OUT for about in asked_about(seen))
+    assert all(about & HELD_OUT for about in topics(unseen))
+    assert not any(about & HELD_OUT for about in topics(seen))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
-from benchmarks.worlds.questions import Asked, Asker, Distractors, apportion, question_graph
+from benchmarks.worlds.questions import Asker, Distractors, WorldQuestion, apportion, question_graph
 from benchmarks.worlds.text import NO_FACT, Library, articles, document
 from benchmarks.worlds.world import Fact, World, WorldConfig
 from benchmarks.worlds.world import generate as made
@@ -111,7 +111,7 @@ def test_long_documents_have_sixty_chunks_and_more_of_about_a_hundred_words():
             assert len({chunk.passage.document_id for chunk in chunks}) == 1
 
 
-def check_asked(query: Asked, world: World, library: Library) -> None:
+def check_requested(query: WorldQuestion, world: World, library: Library) -> None:
     if not query.answerable:
         assert not query.answers
         assert not query.facts
@@ -145,7 +145,7 @@ def check_asked(query: Asked, world: World, library: Library) -> None:
         assert sorted(complete) == sorted(query.answers)
 
 
-def verdict(query: Asked) -> str:
+def verdict(query: WorldQuestion) -> str:
     """The answer to a comparison, derived anew from the two facts and the words of the question."""
     item, two = query.facts
     relation = item.relation
@@ -177,7 +177,7 @@ def test_every_answer_follows_from_its_evidence(seed):
     questions = Asker(world, world.facts, Draws("test", seed)).ask(80, 0.1)
     assert len({question.text for question in questions}) == 80
     for question in questions:
-        check_asked(question, world, library)
+        check_requested(question, world, library)
         if question.type == "comparison":
             assert question.answers == (verdict(question),)
 

@@ -24,11 +24,11 @@ from judges.llm.grounding import (
     ANSWER_CLAIMS,
     ANSWER_VERDICTS,
     FOLLOWS,
+    NOT_REQUESTED,
     REFERENCE_CLAIMS,
     REFERENCE_VERDICTS,
     STATEMENT_VERDICTS,
     STATEMENTS,
-    UNASKED,
     Grounding,
     GroundingConfig,
     RuleGroundingConfig,
@@ -82,7 +82,7 @@ def test_an_answer_that_says_nothing_scores_nothing_and_costs_nothing() -> None:
     blank, failed = one_item(" \n", "9 m"), one_item("9 m", "9 m")
     failed = replace(failed, prediction=replace(failed.prediction, notes={FAILED: "the reader broke"}))
     for item, (call,) in zip([blank, failed], made.ask([blank, failed]), strict=True):
-        assert (call.part, call.key, call.parsed.value) == (UNASKED, None, {"by": "no answer"})
+        assert (call.part, call.key, call.parsed.value) == (NOT_REQUESTED, None, {"by": "no answer"})
         assert made.score(item, [call]) == {FAITHFUL: Score(0.0), CORRECT: Score(0.0)}
 
 

@@ -112,7 +112,7 @@ def test_rule_style_tells_worlds_from_their_informal_retellings() -> None:
         judge = Judge.of("rule_style").build(Services())
         informal = [
             [calls[0].parsed.value["verdict"] == "Informal" for calls in judge.ask_texts(texts)]
-            for texts in ([pair.told.text for pair in pairs], [pair.formal.text for pair in pairs])
+            for texts in ([pair.styled.text for pair in pairs], [pair.formal.text for pair in pairs])
         ]
         assert sum(informal[0]) / len(pairs) > 0.93
         assert sum(informal[1]) / len(pairs) < 0.05

@@ -79,11 +79,11 @@ def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None
     results = datasets.load(reference).extra["styles"].values()
     pairs = [item for styled in results for item in styled if item.style == "informal"][:20]
     with WorldTruth.of(reference).server().running() as url:
-        style = llm.build("style", url).ask_texts([p.formal.text for p in pairs] + [p.told.text for p in pairs] + [" "])
+        style = llm.build("style", url).ask_texts([p.formal.text for p in pairs] + [p.styled.text for p in pairs] + [" "])
         content = llm.build("content", url).ask_texts(
-            [(p.formal.text, p.told.text) for p in pairs]
+            [(p.formal.text, p.styled.text) for p in pairs]
             + [(p.formal.text, "Nothing of it.") for p in pairs]
-            + [(p.formal.text, p.told.text + " It ended in 987654.") for p in pairs]
+            + [(p.formal.text, p.styled.text + " It ended in 987654.") for p in pairs]
             + [("x y", " x\ny"), ("x", ""), (" ", "x")]
         )
     verdicts = [llm.verdict_of(calls) for calls in style]

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.registry import DATASETS, Benchmark, load, resolve
 from benchmarks.schema import SENTENCE_MARK, Question
-from benchmarks.sources import LOCAL, splits, whereabouts
+from benchmarks.sources import LOCAL, availability, splits
 from benchmarks.text import has_answer, normalize
 from judges.metric import METRICS, Metric, parse
 from judges.metrics.entities import rule_entities
@@ -190,7 +190,7 @@ def test_gold_predictions_reach_every_maximum_on_real_samples(name, data_folder)
 def test_every_split_that_the_samples_folder_holds_is_tried_or_has_no_gold(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     tried = {resolve(reference)[0] for reference in SAMPLES.values()}
-    for position in (whereabouts(split) for entry in DATASETS for split in splits(entry)):
+    for position in (availability(split) for entry in DATASETS for split in splits(entry)):
         if position.state != LOCAL or position.reference in tried:
             continue
         files = {path.name for path in position.paths}

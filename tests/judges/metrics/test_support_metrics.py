@@ -137,10 +137,10 @@ def test_joint_metrics_are_the_official_products(rows, with_triples):
 def test_paragraph_support_is_musiques(rows):
     """MuSiQue's `SupportMetric`: the same set F1, over paragraphs; a claimed sentence claims its paragraph."""
     batch = [(asked(evidence=gold), claimed(support=sentence_ids(responses))) for responses, gold in rows]
-    said_paragraphs = [{(name,) for name, _ in responses} for responses, _ in rows]
+    paragraphs_of_text = [{(name,) for name, _ in responses} for responses, _ in rows]
     expected = [
         official_sp(responses, [(name,) for name in gold]) if gold else (np.nan,) * 4
-        for responses, (_, gold) in zip(said_paragraphs, rows, strict=True)
+        for responses, (_, gold) in zip(paragraphs_of_text, rows, strict=True)
     ]
     table = np.array(expected).reshape(-1, 4)
     np.testing.assert_allclose(compute("support_em", batch), table[:, 0], atol=1e-12)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leaderboard.elements.nodes import Node
 from leaderboard.elements.passage import MOST, WHOLE, key, passage_text
-from results.records import places, sought
+from results.records import positions, sought
 
 FILLER = "Mills and market days. "
 
@@ -130,7 +130,7 @@ def test_nothing_is_lost_and_every_answer_is_marked(
     drawn = read.drawn("k")
     reported = "".join(joined(part) for part in drawn.find(tag="p")) if drawn.tag == "div" else joined(drawn)
     assert reported == read.text
-    assert "".join(answers(drawn)) == "".join(read.text[start:end] for start, end in places(read.text, wanted))
+    assert "".join(answers(drawn)) == "".join(read.text[start:end] for start, end in positions(read.text, wanted))
     if read.answers:
         first, last = read.answers[0]
         start, end = read.window()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from results import queries
-from results.board import Board, board, places
+from results.board import Board, board, positions
 from results.statistics.closed_form import all_differences
 from results.statistics.intervals import holm
 from results.store import Store
@@ -30,7 +30,7 @@ def test_a_place_counts_who_is_better_and_who_is_surely_better_or_worse(made: tu
     store, result = made
     able = [row for row in result.rows if not row.control and EM in row.cells and not row.cells[EM].apart]
     assert len(able) > 2
-    placed = places(store, result, EM)
+    placed = positions(store, result, EM)
     assert set(placed) == {row.run.run for row in able}
     read = queries.score_columns(store, result.dataset_fingerprint, [row.run.run for row in able], [EM])
     scores = np.stack([read.values[row.run.run, EM] for row in able])
@@ -55,7 +55,7 @@ def test_a_place_counts_who_is_better_and_who_is_surely_better_or_worse(made: tu
 
 def test_where_less_is_better_the_places_turn_round(made: tuple[Store, Board]) -> None:
     store, result = made
-    up, down = places(store, result, EM), places(store, result, EM, higher_is_better=False)
+    up, down = positions(store, result, EM), positions(store, result, EM, higher_is_better=False)
     values = {row.run.run: row.cells[EM].estimate.value for row in result.rows if row.run.run in up}
     assert not any(math.isnan(value) for value in values.values())
     best = max(values, key=lambda run: values[run])
@@ -65,4 +65,4 @@ def test_where_less_is_better_the_places_turn_round(made: tuple[Store, Board]) -
 
 def test_of_a_metric_that_nobody_has_there_are_no_places(made: tuple[Store, Board]) -> None:
     store, result = made
-    assert places(store, result, "absent#v1") == {}
+    assert positions(store, result, "absent#v1") == {}

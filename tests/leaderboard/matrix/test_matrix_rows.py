@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from leaderboard.matrix.rows import ANY_DATA, Filters, Order, choices, default_order, drawn, matches, ordered, sort_columns
-from results.contestants import Contestant, key_of
 from results.matrix import Cell, Column, Matrix
 from results.queries import Cost, RunRow
-from results.variants import told_by_name
+from results.systems import System, key_of
+from results.variants import style_of_name
 
 
 def run(name: str, kind: str = "retriever") -> RunRow:
     day = datetime(2026, 3, 1)
     return RunRow(f"run-{name}", "e", name, f"id-{name}", kind, "nq:test", "f" * 16, "distractor", 0, 10, 10, 0,
-                  "finished", None, day, day, "run", {}, {}, {}, None, None, told_by_name("nq:test"))  # fmt: skip
+                  "finished", None, day, day, "run", {}, {}, {}, None, None, style_of_name("nq:test"))  # fmt: skip
 
 
-def row(name: str, kind: str = "retriever", **facts: Any) -> Contestant:
+def row(name: str, kind: str = "retriever", **facts: Any) -> System:
     day = datetime(2026, 3, 1)
-    plain = Contestant(key_of(name), name, {"a": run(name, kind)}, ("phi",), None, None, day, day, (), True)
+    plain = System(key_of(name), name, {"a": run(name, kind)}, ("phi",), None, None, day, day, (), True)
     return replace(plain, **facts)
 
 
@@ -129,7 +129,7 @@ def test_the_best_comes_first_at_first() -> None:
     assert set(sort_columns(less)) == {"a", "method", "mean", "tokens", "seconds", "cost", "parameters"}
 
 
-def names(rows: tuple[Contestant, ...]) -> list[str]:
+def names(rows: tuple[System, ...]) -> list[str]:
     return [item.name for item in rows]
 
 

@@ -21,14 +21,14 @@ from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
 from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import Shown, explained, legend, pager, rank, table
 from leaderboard.views.board import svg_file
-from results import contestants as column_figures
 from results import invariants, provenance, queries
+from results import systems as column_figures
 from results.board import groups
-from results.contestants import COSTS, contestants
 from results.matrix import matrix, ranked_cells
 from results.published import Comparison, beside
 from results.statistics.core import Estimate
 from results.store import Store
+from results.systems import COSTS, systems
 from results.tables import to_csv
 
 
@@ -40,7 +40,7 @@ def made(folder: Path, measure: str) -> Shown:
     scored = column_figures.scored_metrics(store, ids)
     columns = columns_of(boards, scored, definitions, queries.datasets(store), MAIN, measure)
     cards = provenance.cards(store)
-    rows = contestants({column.key: column.runs for column in columns}, cards, {})
+    rows = systems({column.key: column.runs for column in columns}, cards, {})
     result = column_figures.figures(store, wanted_of(columns))
     cells = ranked_cells(columns, rows, result, cards=cards, known={}, violations=invariants.violations(store, ids))
     board = matrix(columns, rows, result, cells, costs=queries.costs(store, ids), reference="bm25")

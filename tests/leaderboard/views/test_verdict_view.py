@@ -23,7 +23,7 @@ Start = Callable[[Path], Any]
 MATCH = Judge.of("match", {"model": "m"})
 PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
 SECRET = "sk-" + "a1" * 12
-ASKED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is <b>it</b> right? {SECRET}"}])
+REQUESTED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is <b>it</b> right? {SECRET}"}])
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
         judgments.put_judge(store, judge)
     calls = [
         [
-            JudgeCall("match", 0, ASKED.key, Parsed({"verdict": "Match"}), "m-1", 100, 10, 0.5, 0.001),
+            JudgeCall("match", 0, REQUESTED.key, Parsed({"verdict": "Match"}), "m-1", 100, 10, 0.5, 0.001),
             JudgeCall("match", 1, "0" * 32, Parsed(None, "no verdict"), "m-1", 100, 3, 0.5, 0.001),
         ]
     ]
@@ -54,7 +54,7 @@ def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
         [[JudgeCall(part, 0, None, Parsed({"by": "hand"}), "rule") for part, _ in shown]],
         [[dict.fromkeys(PAIRWISE.entry.criteria, FIRST if first is bm25 else SECOND) for _, first in shown]],
     )
-    ResponseCache(store.cache).put(ASKED, {"text": f"Match, as {SECRET} says"})
+    ResponseCache(store.cache).put(REQUESTED, {"text": f"Match, as {SECRET} says"})
     return store.folder, question
 
 
@@ -68,16 +68,16 @@ def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
     first = runs["bm25"]
     every = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [run.run for run in runs.values()])
     alone = [item for item in every if item.other is None]
-    assert [(item.judge, item.run, item.said, item.unscored) for item in alone] == [
+    assert [(item.judge, item.run, item.response, item.unscored) for item in alone] == [
         (str(MATCH), first.run, {"verdict": "Match"}, None),
         (str(MATCH), first.run, {}, "no verdict"),
     ]
     battles = [item for item in every if item.other is not None]
     assert [battle.part for battle in battles] == [AS_GIVEN, SWAPPED]
     for battle in battles:
-        winner = battle.run if battle.said["overall"] == "one" else battle.other
+        winner = battle.run if battle.response["overall"] == "one" else battle.other
         assert winner == first.run
-        assert set(battle.said) == set(PAIRWISE.entry.criteria)
+        assert set(battle.response) == set(PAIRWISE.entry.criteria)
     assert judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [runs["dense"].run]) == []
     only_one = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [first.run])
     assert {item.other for item in only_one} == {None}
@@ -85,12 +85,12 @@ def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
 
 def test_a_conversation_is_read_without_touching_its_file_and_without_secrets(said: tuple[Path, str]) -> None:
     store = Store(said[0])
-    result = judged.conversations(store, [ASKED.key, "f" * 32])
-    assert set(result) == {ASKED.key}
-    ((role, text),) = result[ASKED.key].messages
+    result = judged.conversations(store, [REQUESTED.key, "f" * 32])
+    assert set(result) == {REQUESTED.key}
+    ((role, text),) = result[REQUESTED.key].messages
     assert (role, text.startswith("Is <b>it</b> right?")) == ("user", True)
-    assert SECRET not in text + result[ASKED.key].reply
-    assert result[ASKED.key].reply.startswith("Match, as")
+    assert SECRET not in text + result[REQUESTED.key].reply
+    assert result[REQUESTED.key].reply.startswith("Match, as")
 
 
 def test_no_file_of_replies_and_a_foreign_one_are_as_if_nothing_were_kept(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
     assert "no model was asked" in text
     assert "overall: bm25" in text
     assert "Is <b>it</b> right?" not in text
-    assert {"call": ASKED.key} in [node.action for node in detail.find(tag="button")]
-    opened = app(folder).open("questions", question=question, call=ASKED.key)
+    assert {"call": REQUESTED.key} in [node.action for node in detail.find(tag="button")]
+    opened = app(folder).open("questions", question=question, call=REQUESTED.key)
     shown = words(opened.part("detail"))
     assert "Is <b>it</b> right?" in shown
     assert SECRET not in shown
@@ -123,7 +123,7 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
     # An address can only open what belongs to its question.
     store = Store(folder)
     other = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
-    foreign = app(folder).open("questions", question=other, call=ASKED.key)
+    foreign = app(folder).open("questions", question=other, call=REQUESTED.key)
     assert "Is <b>it</b> right?" not in words(foreign.part("detail"))
 
 
@@ -132,16 +132,16 @@ def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthet
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
     query = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
     (answer,) = queries.answers(store, query, [run.run])
-    assert verdict_view.readers([answer], verdict_view.asked_here([answer], [run]), "", said[1]) is None
-    reported = replace(answer, notes={"call": ASKED.key})
-    here = verdict_view.asked_here([reported], [run])
+    assert verdict_view.readers([answer], verdict_view.answered_here([answer], [run]), "", said[1]) is None
+    reported = replace(answer, notes={"call": REQUESTED.key})
+    here = verdict_view.answered_here([reported], [run])
     shown = verdict_view.readers([reported], here, "", said[1])
     assert shown is not None
-    assert [node.action for node in shown.find(tag="button")] == [{"call": ASKED.key}]
-    assert verdict_view.calls([reported], here, []) == {ASKED.key: "Reader of bm25"}
+    assert [node.action for node in shown.find(tag="button")] == [{"call": REQUESTED.key}]
+    assert verdict_view.calls([reported], here, []) == {REQUESTED.key: "Reader of bm25"}
     # What a submission's notes name is its sender's text, and a key has one form.
-    assert verdict_view.asked_here([reported], [replace(run, origin="submitted")]) == {}
-    assert verdict_view.asked_here([replace(reported, notes={"call": "../x"})], [run]) == {}
+    assert verdict_view.answered_here([reported], [replace(run, origin="submitted")]) == {}
+    assert verdict_view.answered_here([replace(reported, notes={"call": "../x"})], [run]) == {}
 
 
 def test_a_very_long_message_is_cut_and_says_so(said: tuple[Path, str]) -> None:

@@ -143,18 +143,18 @@ def test_a_stage_cut_off_ends_with_the_same_weights(folder: Path, tmp_path: Path
     whole.run()
     other = trainer(config.model_copy(update={"seed": 4}), tmp_path / "other", "stage1")
     assert other.loop._stepped(0)["loss"] != json.loads(whole.curve.read_text().splitlines()[0])["loss"]
-    begun = trainer(config, tmp_path / "cut", "stage1")
+    prepared = trainer(config, tmp_path / "cut", "stage1")
     reached = iter(range(4))
-    step = begun._step
+    step = prepared._step
 
     def cut(number: int) -> Any:
         if next(reached, None) is None:
             raise KeyboardInterrupt
         return step(number)
 
-    begun._step = cut  # type: ignore[method-assign]
+    prepared._step = cut  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        begun.run()
+        prepared.run()
     resumed = trainer(config, tmp_path / "cut", "stage1")
     resumed.run()
     for name, weight in whole.tower.model.state_dict().items():

@@ -27,7 +27,7 @@ from methods.ark.data import Document, TrainRow, require_disjoint
 from methods.ark.negatives import Augmented
 from methods.ark.train import ArkTraining
 from methods.registry import Component
-from methods.training import TRAININGS, TrainedStage, Workshop
+from methods.training import TRAININGS, TrainedStage, TrainingContext
 
 torch = pytest.importorskip("torch")
 FACTS = [
@@ -116,8 +116,8 @@ def config(base: str, tiny_llama: str, **changes: Any) -> ArkTrainingConfig:
 
 
 def train(options: ArkTrainingConfig, folder: Path, source: Any = None) -> list[TrainedStage]:
-    workshop = Workshop(folder / "work", folder / "checkpoints", Services(artifacts=folder / "artifacts", device="cpu"))
-    return list(ArkTraining(options, source or Scripted()).run(workshop))
+    context = TrainingContext(folder / "work", folder / "checkpoints", Services(artifacts=folder / "artifacts", device="cpu"))
+    return list(ArkTraining(options, source or Scripted()).run(context))
 
 
 @pytest.fixture(scope="module")
@@ -214,9 +214,9 @@ def test_other_options_find_the_raw_scores_of_an_earlier_training(
     from methods.ark import alignment
 
     monkeypatch.setattr(alignment.LikelihoodTerm, "scores", None)
-    workshop = Workshop(tmp_path / "two", tmp_path / "other", Services(artifacts=finished / "artifacts", device="cpu"))
+    context = TrainingContext(tmp_path / "two", tmp_path / "other", Services(artifacts=finished / "artifacts", device="cpu"))
     without = config(base, tiny_llama, score={"b": {"weight": 0}})
-    assert len(list(ArkTraining(without, Scripted()).run(workshop))) == 3
+    assert len(list(ArkTraining(without, Scripted()).run(context))) == 3
 
 
 @pytest.mark.slow
@@ -231,11 +231,11 @@ def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str
 @pytest.mark.slow
 def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
-    workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
-    left = ArkTraining(options, Scripted()).run(workshop)
+    context = TrainingContext(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
+    left = ArkTraining(options, Scripted()).run(context)
     next(left)
     left.close()
-    resumed = list(ArkTraining(options, Scripted()).run(workshop))
+    resumed = list(ArkTraining(options, Scripted()).run(context))
     assert [item.fresh for item in resumed] == [False, True, True]
     assert folder_sha256(resumed[-1].folder) == folder_sha256(finished / "checkpoints" / "stage3")
 
@@ -352,8 +352,8 @@ def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
 
     data["worlds/long:train"] = small_world()
     options = config(base, tiny_llama, kg={"similarity": {"enabled": False}})
-    workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(artifacts=tmp_path / "artifacts", device="cpu"))
-    stages = list(ArkTraining(options).run(workshop))
+    context = TrainingContext(tmp_path / "work", tmp_path / "to", Services(artifacts=tmp_path / "artifacts", device="cpu"))
+    stages = list(ArkTraining(options).run(context))
     assert [stage.fresh for stage in stages] == [True] * 3
     for folder in ("kg", "subgraphs", "queries"):
         assert list((tmp_path / "work" / folder).glob("*.json"))
@@ -366,4 +366,4 @@ def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
 
     for part, name in ((WorldsExtractor, "extract"), (TemplateQueries, "generate")):
         monkeypatch.setattr(part, name, refuse)
-    assert [item.fresh for item in ArkTraining(options).run(workshop)] == [False] * 3
+    assert [item.fresh for item in ArkTraining(options).run(context)] == [False] * 3

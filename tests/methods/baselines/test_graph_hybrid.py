@@ -28,14 +28,14 @@ from methods.baselines.graph.cross_encoder_training import (
     GraphCrossEncoderTrainingConfig,
     Group,
     GroupObjective,
-    asked_of,
     cross_encoder,
     groups,
     load_training,
+    questions_of,
 )
 from methods.models.cross_encoder import CrossEncoderConfig
 from methods.registry import Component
-from methods.training import Silent, TrainedStage, Workshop
+from methods.training import Silent, TrainedStage, TrainingContext
 from results import checkpoints
 
 torch = pytest.importorskip("torch")
@@ -120,7 +120,7 @@ def worlds() -> list[registry.Benchmark]:
 
 def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list[registry.Benchmark]) -> None:
     [benchmark] = worlds
-    queries, without = asked_of(worlds, 20)
+    queries, without = questions_of(worlds, 20)
     assert (len(queries), without) == (16, 0)
     proofs = {question.text: set(map(verbalize, question.triples)) for question in benchmark.questions}
     graphs = {question.text: set(map(verbalize, benchmark.extra["graphs"][question.id])) for question in benchmark.questions}
@@ -139,7 +139,7 @@ def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list
 
 
 def test_hard_triples_share_more_words_with_the_question(worlds: list[registry.Benchmark]) -> None:
-    query, _ = asked_of(worlds, 20)
+    query, _ = questions_of(worlds, 20)
 
     def shared(rows: list[Group]) -> float:
         pairs = [(row.question, text) for row in rows for text in row.texts[1:]]
@@ -160,7 +160,7 @@ def test_only_what_may_be_trained_on_is(data_folder: Path) -> None:
 def test_questions_without_reasoning_triples_are_no_data(data_folder: Path) -> None:
     real = registry.load("webqsp:test", {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")})
     with pytest.raises(UserError, match="no question comes with triples"):
-        asked_of([real.limited(5)], 5)
+        questions_of([real.limited(5)], 5)
 
 
 # -- the loss ------------------------------------------------------------------------------------------------------
@@ -244,8 +244,8 @@ class CutOff(Silent):
 
 
 def train(config: GraphCrossEncoderTrainingConfig, folder: Path, progress: Any = None) -> TrainedStage:
-    workshop = Workshop(folder / "work", folder / "checkpoints", Services(device="cpu"), progress or Silent())
-    [stage] = GraphCrossEncoderTraining(config).run(workshop)
+    context = TrainingContext(folder / "work", folder / "checkpoints", Services(device="cpu"), progress or Silent())
+    [stage] = GraphCrossEncoderTraining(config).run(context)
     return stage
 
 

@@ -251,13 +251,13 @@ def test_an_index_on_disk_ranks_as_one_in_memory_and_is_not_made_again(tmp_path:
     in_memory = index_of(FAMILY).retrieve(queries, 10)
     assert index_of(FAMILY, tmp_path / "index").retrieve(queries, 10) == in_memory
 
-    class Spent(Letters):
+    class UsageCost(Letters):
         def passages(self, texts: Any) -> np.ndarray:
             raise AssertionError("encoded a second time")
 
         queries = Letters.passages
 
-    corpus, encoder = TripleCorpus.of_triples(FAMILY), Spent()
+    corpus, encoder = TripleCorpus.of_triples(FAMILY), UsageCost()
     names = EncodedNames.of(corpus, encoder, tmp_path / "index")  # type: ignore[arg-type]
     again = GRetrieverIndex(GRetrieverConfig(model="minilm"), encoder, corpus, names)  # type: ignore[arg-type]
     assert again.retrieve(queries, 10) == in_memory

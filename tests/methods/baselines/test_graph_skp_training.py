@@ -20,7 +20,7 @@ from methods.api import Services
 from methods.baselines.graph import skp
 from methods.baselines.graph.skp import SkpTraining, SkpTrainingConfig, unit_texts
 from methods.graphs.triples import LinearizeConfig, graph_of
-from methods.training import Silent, TrainedStage, Workshop
+from methods.training import Silent, TrainedStage, TrainingContext
 from methods.training.loop import accelerator
 
 torch = pytest.importorskip("torch")
@@ -67,8 +67,8 @@ def options(base: str, **changes: Any) -> SkpTrainingConfig:
 
 def train(config: SkpTrainingConfig, folder: Path, progress: Any = None) -> TrainedStage:
     services = Services(config.seed, folder / "artifacts", "cpu")
-    workshop = Workshop(folder / "work", folder / "checkpoints", services, progress or Silent())
-    [stage] = SkpTraining(config).run(workshop)
+    context = TrainingContext(folder / "work", folder / "checkpoints", services, progress or Silent())
+    [stage] = SkpTraining(config).run(context)
     return stage
 
 
@@ -155,8 +155,8 @@ def test_batches_in_smaller_parts_end_with_like_weights(graph: Any, tiny_models:
 @pytest.mark.slow
 def test_a_text_is_hidden_alike_in_every_epoch_unless_redrawn(graph: Any, base: str, tmp_path: Path) -> None:
     for redraw in (False, True):
-        workshop = Workshop(tmp_path, tmp_path, Services(device="cpu"))
-        job = skp._Job(options(base, redraw=redraw), graph, workshop, accelerator("no", "cpu"))
+        context = TrainingContext(tmp_path, tmp_path, Services(device="cpu"))
+        job = skp._Job(options(base, redraw=redraw), graph, context, accelerator("no", "cpu"))
         seen: list[dict[tuple[int, ...], tuple[int, ...]]] = [{}, {}]
         job.objective.backward = lambda batch, seed: {"loss": 0.0, "batch": batch}  # type: ignore[method-assign,dict-item]
         for step in range(2 * job._epoch):

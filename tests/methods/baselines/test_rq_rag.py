@@ -48,7 +48,7 @@ class Scripted:
     def __init__(self, write: Callable[[str], Generation], weigh: Callable[[str], float], room: int = 10**6) -> None:
         self.tokenizer, self.text_encoder, self.room = Tokenizer(), self, room
         self._write, self._weigh = write, weigh
-        self.asked: list[tuple[str, bool]] = []
+        self.requested: list[tuple[str, bool]] = []
         self.ends: list[str] = []
 
     def end_at(self, token: str) -> None:
@@ -60,7 +60,7 @@ class Scripted:
     target = encode
 
     def generate(self, prompts: Sequence[str], sampling: Any = None) -> list[Generation]:
-        self.asked += [(prompt, sampling is not None) for prompt in prompts]
+        self.requested += [(prompt, sampling is not None) for prompt in prompts]
         return [self._write(prompt) for prompt in prompts]
 
     def logprobs(self, items: Sequence[Any], config: Any) -> list[list[float]]:
@@ -72,10 +72,10 @@ class Searching:
     """Finds three passages that depend on the query's words; keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        self.asked += [query.text for query in queries]
+        self.requested += [query.text for query in queries]
         start = [sum(map(ord, query.text)) % len(CORPUS) for query in queries]
         ids = [tuple(CORPUS.ids[(first + n) % len(CORPUS)] for n in range(k)) for first in start]
         return [Ranking(query.id, result, tuple(1 / (1 + n) for n in range(k))) for query, result in zip(queries, ids, strict=True)]
@@ -98,12 +98,12 @@ def test_each_node_branches_threefold_and_answers_once(depth: int, answers: int,
     grown, model, index = tree(depth=depth)
     ((leaves, usage),) = grown.grow([QUERY])
     assert len(leaves) == answers
-    assert len(index.asked) == searches
+    assert len(index.requested) == searches
     assert usage.model_calls == answers + searches
     by_depth = Counter(len(leaf.node.queries) for leaf in leaves)
     assert by_depth == {level: 3**level for level in range(depth + 1)}
-    drawn = [prompt.endswith(QUERY_TOKENS) for prompt, sampled in model.asked if sampled]
-    greedy = [prompt.endswith(ANSWER_TOKEN) for prompt, sampled in model.asked if not sampled]
+    drawn = [prompt.endswith(QUERY_TOKENS) for prompt, sampled in model.requested if sampled]
+    greedy = [prompt.endswith(ANSWER_TOKEN) for prompt, sampled in model.requested if not sampled]
     assert all(drawn)
     assert len(drawn) == searches
     assert all(greedy)
@@ -114,8 +114,8 @@ def test_the_text_of_a_path_is_what_the_model_was_trained_on() -> None:
     grown, model, _ = tree(depth=1, system="Be short.")
     grown.grow([QUERY])
     beginning = "<|system|>\nBe short.</s>\n<|user|>\nWho wrote it?</s>\n<|assistant|>\n"
-    assert model.asked[0] == (f"{beginning}[A_Response]", False)
-    last = model.asked[-1][0]
+    assert model.requested[0] == (f"{beginning}[A_Response]", False)
+    last = model.requested[-1][0]
     assert last.startswith(f"{beginning}[S_Disambiguated_Query] Disa0[EOS][R_Evidences]Title: ")
     assert "\nText: " in last
     assert last.endswith("says something\n[/R_Evidences][A_Response]")
@@ -126,12 +126,12 @@ def test_the_text_of_a_path_is_what_the_model_was_trained_on() -> None:
 def test_a_query_that_does_not_end_or_says_nothing_becomes_the_question() -> None:
     def write(prompt: str) -> Generation:
         if prompt.endswith(QUERY_TOKENS[0]):
-            return Generation(" and so on and on", 10, 100, 0.0, ended=False)
+            return Generation(" and so on and on", 10, 100, 0.0, run_command=False)
         return Generation("  ", 10, 1, 0.0) if prompt.endswith(QUERY_TOKENS[1]) else says(prompt)
 
     grown, _, index = tree(write, depth=1)
     grown.grow([QUERY])
-    assert index.asked == [QUERY.text, QUERY.text, "Disa0"]
+    assert index.requested == [QUERY.text, QUERY.text, "Disa0"]
 
 
 def test_confidence_chooses_the_surest_answer_and_perplexity_the_likeliest_path() -> None:
@@ -183,7 +183,7 @@ def test_a_path_that_leaves_no_room_is_not_followed() -> None:
     grown, _, index = tree(depth=3, room=beginning + 40)
     ((leaves, _),) = grown.grow([QUERY])
     assert [len(leaf.node.queries) for leaf in leaves] == [0], "evidence is longer than 40 characters"
-    assert len(index.asked) == 3
+    assert len(index.requested) == 3
     grown, _, _ = tree(room=10)
     (ranking,) = RqRagIndex(grown).retrieve([QUERY], 5)
     assert ranking.ids == ()

@@ -65,7 +65,7 @@ def test_topics_leave_out_what_is_no_word(clara: Clara, monkeypatch: pytest.Monk
 def test_what_the_reasoner_adds_is_in_the_documents_and_not_in_the_question() -> None:
     result = Topics((("NFL", "yards", "Oklahoma"), ("oklahoma", "zebra", "NFL", "laho")))
     assert result.union == ("NFL", "yards", "Oklahoma", "oklahoma", "zebra", "laho")
-    added = result.found("How many YARDS did he get?", ["He played for Oklahoma, then in the NFL: 1,925 yards."])
+    added = result.result("How many YARDS did he get?", ["He played for Oklahoma, then in the NFL: 1,925 yards."])
     assert added == ("NFL", "Oklahoma", "oklahoma")
 
 
@@ -112,10 +112,10 @@ def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_
     question = next(question for question in ground.questions if question.candidates is not None)
     options = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}
     query = ClaraExplainConfig.model_validate({**options, "retell": True})
-    *tables, retold = explain(question, ground.corpus, query, Services(device="cpu")).tables
-    assert [row[0] for row in retold.rows] == [1, 2]
+    *tables, rephrased = explain(question, ground.corpus, query, Services(device="cpu")).tables
+    assert [row[0] for row in rephrased.rows] == [1, 2]
     clara = Clara.load(Path(tiny_clara), "cpu")
-    assert [row[2] for row in retold.rows] == [item.text for item in retell(clara, [str(r[1]) for r in retold.rows])]
+    assert [row[2] for row in rephrased.rows] == [item.text for item in retell(clara, [str(r[1]) for r in rephrased.rows])]
     plain = explain(question, ground.corpus, ClaraExplainConfig.model_validate(options), Services(device="cpu"))
     assert [table.rows for table in plain.tables] == [table.rows for table in tables]
 

@@ -85,7 +85,7 @@ def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: Mo
 # -- found, then answered ------------------------------------------------------------------------------------------
 
 
-def asked_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
+def questions_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
     """Each question over its evidence and one other document, in both orders."""
     made = []
     for row in rows:
@@ -108,7 +108,7 @@ def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(t
     joint = {"train": steps(40, 12, 2e-3), "reasoner": "kept"}
     chosen = config(instruction=instruction, supervised=supervised, joint=joint, model={"lora": {"r": 16, "alpha": 32}})
     clara = begin(chosen, "instruction", None, "cpu")
-    toy.trainer(chosen, "instruction", clara, asked_of_two(rows), tmp_path / "instruction").loop.run()
+    toy.trainer(chosen, "instruction", clara, questions_of_two(rows), tmp_path / "instruction").loop.run()
     clara.adapters.copy("compressor", "reasoner")
     clara.module.eval()
     by_compressor = answered(clara, rows, chosen.validate_on, selects=True)

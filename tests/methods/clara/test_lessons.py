@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from methods.clara.config import InstructionStage, ScpStage
-from methods.clara.data import instruction_lessons, scp_lessons
+from methods.clara.data import instruction_examples, scp_examples
 from methods.clara.rows import InstructionRow, ScpRow
 
 PAIRS = {"A": ("what is a ?", "is it a ?", "which a ?"), "B": ("what is b ?",)}
@@ -25,9 +25,9 @@ def rows() -> list[ScpRow]:
 
 
 def test_a_row_is_a_lesson_as_in_the_paper() -> None:
-    lessons = scp_lessons(rows(), ScpStage(), 0)
-    assert [lesson.documents for lesson in lessons] == [(row.document,) for row in rows()]
-    assert [[exchange.prompt.kind for exchange in lesson.exchanges] for lesson in lessons] == [
+    examples = scp_examples(rows(), ScpStage(), 0)
+    assert [example.documents for example in examples] == [(row.document,) for row in rows()]
+    assert [[exchange.prompt.kind for exchange in example.exchanges] for example in examples] == [
         ["qa_pairs"],
         ["paraphrase"],
         ["qa_pairs"],
@@ -37,22 +37,22 @@ def test_a_row_is_a_lesson_as_in_the_paper() -> None:
 
 
 def test_questions_asked_one_by_one_are_the_documents_own_over_one_reading() -> None:
-    lessons = scp_lessons(rows(), ScpStage(asked=2), 0)
-    assert [lesson.documents for lesson in lessons] == [("A",), ("B",)]
+    examples = scp_examples(rows(), ScpStage(requested=2), 0)
+    assert [example.documents for example in examples] == [("A",), ("B",)]
     first, second = (
-        {exchange.prompt.question: exchange.target for exchange in lesson.exchanges if exchange.prompt.kind == "answer"}
-        for lesson in lessons
+        {exchange.prompt.question: exchange.target for exchange in example.exchanges if exchange.prompt.kind == "answer"}
+        for example in examples
     )
     assert len(first) == 2
     assert set(first) < {*PAIRS["A"], "both ?"}
     assert all(answer == question.removesuffix(" ?") + " yes" or answer == f"{question} yes" for question, answer in first.items())
     assert second == {"what is b ?": "what is b ? yes"}
-    assert [[exchange.target for exchange in lesson.exchanges if exchange.prompt.kind == "paraphrase"] for lesson in lessons] == [
+    assert [[exchange.target for exchange in example.exchanges if exchange.prompt.kind == "paraphrase"] for example in examples] == [
         ["A retold"],
         ["B retold"],
     ]
-    assert all(exchange.prompt.documents == 1 for lesson in lessons for exchange in lesson.exchanges)
-    drawn = {tuple(exchange.target for exchange in scp_lessons(rows(), ScpStage(asked=2), seed)[0].exchanges) for seed in range(20)}
+    assert all(exchange.prompt.documents == 1 for example in examples for exchange in example.exchanges)
+    drawn = {tuple(exchange.target for exchange in scp_examples(rows(), ScpStage(requested=2), seed)[0].exchanges) for seed in range(20)}
     assert len(drawn) > 2
 
 
@@ -65,8 +65,8 @@ def tuning(documents: list[list[int]], evidence: list[int | None]) -> list[Instr
 
 def test_one_question_a_reading_is_the_paper() -> None:
     given_rows = tuning([[1, 2, 3], [2, 3, 4]], [0, 0])
-    lessons = instruction_lessons(given_rows, InstructionStage(documents=2), 0)
-    assert [(lesson.documents, [exchange.target for exchange in lesson.exchanges]) for lesson in lessons] == [
+    examples = instruction_examples(given_rows, InstructionStage(documents=2), 0)
+    assert [(example.documents, [exchange.target for exchange in example.exchanges]) for example in examples] == [
         (("d1", "d2"), ["a0"]),
         (("d2", "d3"), ["a1"]),
     ]
@@ -76,13 +76,13 @@ def test_questions_that_the_documents_answer_join_a_reading() -> None:
     # The second row asks about d2, which the first and the fourth have; the third about d9, the fourth does not say;
     # the fifth about d1, which the first has.
     given_rows = tuning([[1, 2, 3], [4, 2, 5], [9, 6, 7], [2, 3, 4], [1, 8, 7]], [0, 1, 0, None, 0])
-    lessons = instruction_lessons(given_rows, InstructionStage(documents=3, together=4), 0)
-    results = [(lesson.documents, [exchange.prompt.question for exchange in lesson.exchanges]) for lesson in lessons]
+    examples = instruction_examples(given_rows, InstructionStage(documents=3, together=4), 0)
+    results = [(example.documents, [exchange.prompt.question for exchange in example.exchanges]) for example in examples]
     assert [texts for texts, _ in results] == [row.documents for row in given_rows]
     own, joined = [query[0] for _, query in results], [{*query[1:]} for _, query in results]
     assert own == [row.question for row in given_rows]
     assert joined == [{"q1 ?", "q4 ?"}, set(), set(), {"q1 ?"}, {"q0 ?"}]
-    few = [instruction_lessons(given_rows, InstructionStage(documents=3, together=2), seed)[0] for seed in range(20)]
+    few = [instruction_examples(given_rows, InstructionStage(documents=3, together=2), seed)[0] for seed in range(20)]
     assert {item.exchanges[1].prompt.question for item in few} == {"q1 ?", "q4 ?"}
     assert all(len(item.exchanges) == 2 for item in few)
 
@@ -96,13 +96,13 @@ def test_every_question_has_a_lesson_of_its_own_and_joins_others_that_answer_it(
     drawn: list[tuple[list[int], int]], together: int, seed: int
 ) -> None:
     given_rows = tuning([texts for texts, _ in drawn], [position for _, position in drawn])
-    lessons = instruction_lessons(given_rows, InstructionStage(documents=5, together=together), seed)
+    examples = instruction_examples(given_rows, InstructionStage(documents=5, together=together), seed)
     needs = {row.question: row.documents[row.evidence[0]] for row in given_rows}
     answers = {row.question: row.answer for row in given_rows}
-    assert [lesson.exchanges[0].prompt.question for lesson in lessons] == [row.question for row in given_rows]
-    for lesson in lessons:
-        queries = [exchange.prompt.question for exchange in lesson.exchanges]
-        able = [question for question, text in needs.items() if text in lesson.documents]
+    assert [example.exchanges[0].prompt.question for example in examples] == [row.question for row in given_rows]
+    for example in examples:
+        queries = [exchange.prompt.question for exchange in example.exchanges]
+        able = [question for question, text in needs.items() if text in example.documents]
         assert len(set(queries)) == len(queries) == min(together, len(able))
         assert {*queries} <= {*able}
-        assert [exchange.target for exchange in lesson.exchanges] == [answers[question] for question in queries]
+        assert [exchange.target for exchange in example.exchanges] == [answers[question] for question in queries]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from benchmarks.core.errors import UserError  # noqa: E402
 from methods.clara.config import InstructionStage, JointStage, ScpStage  # noqa: E402
-from methods.clara.data import Lesson, instruction_lesson, scp_lesson  # noqa: E402
+from methods.clara.data import TrainingExample, instruction_example, scp_example  # noqa: E402
 from methods.clara.model import Clara, Encoded, alignment  # noqa: E402
 from methods.clara.objective import Compression, Joint, Supervised, candidates_of, marginal_terms, naming_terms, recalls, supervised_terms  # noqa: E402  # noqa: E402
 from methods.clara.prompts import PARAPHRASES, answer  # noqa: E402
@@ -118,7 +118,7 @@ def test_recall_is_the_share_of_positives_that_were_chosen() -> None:
 
 
 def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum(toy: ModuleType, clara: Clara) -> None:
-    rows = [scp_lesson(row, number) for number, row in enumerate(toy.scp_rows(6))]
+    rows = [scp_example(row, number) for number, row in enumerate(toy.scp_rows(6))]
     clara.set_trainable({"compressor", "generator", "memory"})
     encoded = clara.encode([row.documents[0] for row in rows])
     exchanges = [row.exchanges[0] for row in rows]
@@ -138,7 +138,7 @@ def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum
 
 @pytest.mark.parametrize("naming", [0.0, 0.5])
 def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: Clara, naming: float) -> None:
-    rows = [scp_lesson(row, number) for number, row in enumerate(toy.scp_rows(6))]
+    rows = [scp_example(row, number) for number, row in enumerate(toy.scp_rows(6))]
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(naming=naming))
     results = []
@@ -165,7 +165,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: 
     ],
 )
 def test_compression_reaches_exactly_what_is_trained(toy: ModuleType, clara: Clara, parts: set[Any], wanted: set[str]) -> None:
-    rows = [instruction_lesson(row, 2) for row in toy.instruction_rows(4)]
+    rows = [instruction_example(row, 2) for row in toy.instruction_rows(4)]
     clara.set_trainable(parts)
     objective = Compression(clara, InstructionStage())
     loss, _ = objective.part(rows, objective.whole(rows), 0.0, 0)
@@ -174,7 +174,7 @@ def test_compression_reaches_exactly_what_is_trained(toy: ModuleType, clara: Cla
 
 
 def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) -> None:
-    rows = [scp_lesson(row, 0) for row in toy.scp_rows(2)]
+    rows = [scp_example(row, 0) for row in toy.scp_rows(2)]
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(mse=0.0, naming=1.0, naming_only=5))
     loss, sums = objective.part(rows, objective.whole(rows), 0.0, 4)
@@ -186,7 +186,7 @@ def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) ->
 
 
 def test_the_naming_loss_fades_to_nothing(toy: ModuleType, clara: Clara) -> None:
-    rows = [scp_lesson(row, 0) for row in toy.scp_rows(2)]
+    rows = [scp_example(row, 0) for row in toy.scp_rows(2)]
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(mse=0.0, naming=0.8, naming_fades=0.5))
     with torch.no_grad():
@@ -197,9 +197,9 @@ def test_the_naming_loss_fades_to_nothing(toy: ModuleType, clara: Clara) -> None
 
 
 def test_several_exchanges_over_one_reading_are_as_if_each_had_its_own(toy: ModuleType, clara: Clara) -> None:
-    item, other = (scp_lesson(row, 0) for row in toy.scp_rows(3)[::2])
-    both = [Lesson(item.documents, (*item.exchanges, *other.exchanges)), Lesson(other.documents, item.exchanges)]
-    each = [Lesson(lesson.documents, (exchange,)) for lesson in both for exchange in lesson.exchanges]
+    item, other = (scp_example(row, 0) for row in toy.scp_rows(3)[::2])
+    both = [TrainingExample(item.documents, (*item.exchanges, *other.exchanges)), TrainingExample(other.documents, item.exchanges)]
+    each = [TrainingExample(example.documents, (exchange,)) for example in both for exchange in example.exchanges]
     objective = Compression(clara, ScpStage(mse=0.0))
     with torch.no_grad():
         together, _ = objective.part(both, objective.whole(both), 0.0, 0)
@@ -211,7 +211,7 @@ def test_several_exchanges_over_one_reading_are_as_if_each_had_its_own(toy: Modu
 
 def test_paraphrases_are_asked_for_in_all_wordings(toy: ModuleType) -> None:
     row = next(row for row in toy.scp_rows(2) if row.kind == "paraphrase")
-    results = {scp_lesson(row, number).exchanges[0].prompt.wording for number in range(3 * PARAPHRASES)}
+    results = {scp_example(row, number).exchanges[0].prompt.wording for number in range(3 * PARAPHRASES)}
     assert results == set(range(PARAPHRASES))
 
 

@@ -15,7 +15,7 @@ from methods.training.packing import batch_of, row_of
 
 Make = Callable[..., Any]
 tokens = st.lists(st.integers(1, 3), min_size=1, max_size=5)
-ASKED = [[answer("Where was Ana born ?", 2), answer("who ?", 2), answer("who lived ?", 2)], [answer("what is a", 1)]]
+REQUESTED = [[answer("Where was Ana born ?", 2), answer("who ?", 2), answer("who lived ?", 2)], [answer("what is a", 1)]]
 TAUGHT = [["on the river", "Bor Ana", "1850"], ["moss grows"]]
 
 
@@ -43,7 +43,7 @@ def test_each_exchange_is_whole_in_its_row_and_sees_nothing_of_the_others(pairs:
 def prepared(clara: Any) -> list[torch.Tensor]:
     draw = torch.Generator().manual_seed(1)
     shape = clara.memory_tokens, clara.hidden_size
-    return [torch.randn(item[0].documents * shape[0], shape[1], generator=draw).requires_grad_() for item in ASKED]
+    return [torch.randn(item[0].documents * shape[0], shape[1], generator=draw).requires_grad_() for item in REQUESTED]
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -52,14 +52,14 @@ def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make
     clara.base.set_attn_implementation(attention)
     clara.set_trainable({"generator"})
     memory = prepared(clara)
-    together = clara.packed_cross_entropy(ASKED, memory, TAUGHT)
+    together = clara.packed_cross_entropy(REQUESTED, memory, TAUGHT)
     together.sum().backward()
     results = [item.grad for item in memory], [parameter.grad.clone() for parameter in clara.trainable_parameters().values()]
     clara.module.zero_grad()
     again = prepared(clara)
     flat = [
         (item, own, reply)
-        for some, own, replies in zip(ASKED, again, TAUGHT, strict=True)
+        for some, own, replies in zip(REQUESTED, again, TAUGHT, strict=True)
         for item, reply in zip(some, replies, strict=True)
     ]
     prompts, own, replies = map(list, zip(*flat, strict=True))
@@ -77,8 +77,8 @@ def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make
 def test_the_pocket_model_packs_as_well(make_clara: Make) -> None:
     clara = make_clara("pocket", max_length=16, rate=4, memory_length="embedding")
     memory = prepared(clara)
-    together = clara.packed_cross_entropy(ASKED, memory, TAUGHT)
-    alone = clara.cross_entropy(ASKED[0], [memory[0]] * 3, TAUGHT[0], "row_sums")
+    together = clara.packed_cross_entropy(REQUESTED, memory, TAUGHT)
+    alone = clara.cross_entropy(REQUESTED[0], [memory[0]] * 3, TAUGHT[0], "row_sums")
     assert float(together[0]) == pytest.approx(float(alone.sum()), rel=1e-5)
 
 
@@ -91,4 +91,4 @@ def test_prompts_that_part_before_the_memory_are_not_packed(make_clara: Make) ->
 def test_attention_that_takes_no_mask_is_not_packed(make_clara: Make) -> None:
     clara = make_clara("Llama")
     clara.base.config._attn_implementation = "flash_attention_2"
-    assert clara.packed_cross_entropy(ASKED, prepared(clara), TAUGHT) is None
+    assert clara.packed_cross_entropy(REQUESTED, prepared(clara), TAUGHT) is None

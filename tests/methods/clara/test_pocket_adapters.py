@@ -18,7 +18,7 @@ from methods.clara.stages import answered, answered_from_text  # noqa: E402
 from methods.models.weights import CLARA_POCKET, locate  # noqa: E402
 from tools.ship_clara import LARGEST_BYTES, ship  # noqa: E402
 
-ASKED = {"worlds": 1, "questions": 60, "candidates": 20, "mix": {"single": 1.0}}
+REQUESTED = {"worlds": 1, "questions": 60, "candidates": 20, "mix": {"single": 1.0}}
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def rows() -> list[JointRow]:
     from methods.api import Services
 
     pool = PoolConfig.model_validate({"depth": 5})
-    return list(joint_rows("worlds:validation", pool, ASKED, Services(), limit=60))
+    return list(joint_rows("worlds:validation", pool, REQUESTED, Services(), limit=60))
 
 
 def test_they_are_small_and_load_in_plain_peft() -> None:

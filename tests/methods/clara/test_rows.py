@@ -23,7 +23,7 @@ from benchmarks.worlds.questions import answer_of
 from methods.clara.config import PoolConfig, ScpDataConfig
 from methods.clara.data import instruction_rows, joint_rows, joint_rows_of, scp_rows
 from methods.clara.rows import ScpRow, instruction_row, joint_row, pooled, scp_row, write_rows
-from methods.clara.synthetic import documents, facts_of, retold, rows_about, simple_pairs, world_rows
+from methods.clara.synthetic import documents, facts_of, rephrased, rows_about, simple_pairs, world_rows
 
 SMALL: dict[str, Any] = {"entities": 120, "community": 60}
 WORLDS = "worlds/multihop:train"
@@ -225,7 +225,7 @@ def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> 
 def test_a_retelling_keeps_every_fact_in_other_words() -> None:
     facts = changed = 0
     for document in documents(DataReference("worlds", "long", "train"), WorldsConfig(**SMALL, worlds=1)):
-        reported = retold(document.sentences, Draws("t", document.passage.id))
+        reported = rephrased(document.sentences, Draws("t", document.passage.id))
         assert len(reported) == len(document.sentences)
         text = " ".join(reported).casefold()
         for fact in facts_of(document.sentences):

@@ -35,10 +35,10 @@ class Drawn:
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def __call__(self, texts: Sequence[str]) -> Compressed:
-        self.asked += texts
+        self.requested += texts
         rows = [torch.randn(M, H, generator=torch.Generator().manual_seed(int(t.split()[-1]))) for t in texts]
         return Compressed(self.scale * torch.stack(rows), 2 * len(texts))
 
@@ -142,7 +142,7 @@ def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_p
     resumed = Drawn()
     write(tmp_path / "cut", corpus(11), identity(11), resumed)
     done = 11 if after == 2 else 4 * (after + 1)
-    assert resumed.asked == [f"text {number}" for number in range(done, 11)]
+    assert resumed.requested == [f"text {number}" for number in range(done, 11)]
     for name in ("memory.bin", "norms.bin", "ids.arrow", "store.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == sorted(path.name for path in (tmp_path / "whole").iterdir())
@@ -152,7 +152,7 @@ def test_a_finished_store_is_opened_and_nothing_is_compressed_again(tmp_path: Pa
     write(tmp_path / "s", corpus(5), identity(5), Drawn())
     again = Drawn()
     assert len(write(tmp_path / "s", corpus(5), identity(5), again)) == 5
-    assert again.asked == []
+    assert again.requested == []
 
 
 def test_documents_of_another_corpus_or_compressor_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

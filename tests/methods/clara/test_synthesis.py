@@ -21,7 +21,7 @@ from methods.clara.config import TYPES, Type
 from methods.clara.data import scp_rows
 from methods.clara.rows import write_rows
 from methods.clara.synthesis import Document, StateFile, Synthesis, SynthesisConfig, most_calls, of_rows, of_synthesis, outlook
-from methods.clara.synthesis_prompts import Answer, Judgment, Preserved, Questions, Retelling, Supplement
+from methods.clara.synthesis_prompts import Answer, Judgment, Preserved, Questions, Rephrasing, Supplement
 from methods.models.chat import Reply, Structured, parse
 from methods.models.endpoint import Messages
 from ragmeter.scripted import NAME, WorldTruth
@@ -38,7 +38,7 @@ def content(shape: type[BaseModel], text: str, repetition: int) -> str:
         Answer: '{"answer": "1800"}',
         Judgment: '{"judgment": "Correct"}',
         Supplement: '{"count": 0, "questions": []}',
-        Retelling: '{"paraphrase": "It was then that it was made."}',
+        Rephrasing: '{"paraphrase": "It was then that it was made."}',
         Preserved: '{"judgment": "Yes"}',
     }[shape]
 

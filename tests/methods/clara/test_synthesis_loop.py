@@ -19,7 +19,7 @@ from methods.clara.synthesis_prompts import (
     Preserved,
     Prompts,
     Questions,
-    Retelling,
+    Rephrasing,
     Supplement,
     load_prompt,
     read_pairs,
@@ -50,7 +50,7 @@ def always(prompt: str, questions: Sequence[str] = ("Where?", "When?")) -> BaseM
         "check_answer": Judgment(judgment="Correct"),
         "more_simple": Supplement(count=0, questions=[]),
         "more_complex": Supplement(count=0, questions=[]),
-        "paraphrase": Retelling(paraphrase="In Korv was Ada Rin born."),
+        "paraphrase": Rephrasing(paraphrase="In Korv was Ada Rin born."),
         "check_paraphrase": Preserved(judgment="Yes"),
     }[prompt]
 
@@ -134,7 +134,7 @@ def test_a_paraphrase_is_written_again_until_it_is_accepted() -> None:
     def model(call: Ask, turn: int) -> BaseModel:
         if call.prompt == "check_paraphrase":
             return Preserved(judgment="Yes" if turn == 2 else "No")
-        return Retelling(paraphrase=f"Try {turn}.")
+        return Rephrasing(paraphrase=f"Try {turn}.")
 
     loop, names = followed(Loop("paraphrase"), model)
     assert names == ["paraphrase", "check_paraphrase"] * 3

@@ -24,7 +24,7 @@ from methods.clara.objective import FrozenDocuments  # noqa: E402
 from methods.clara.prompts import answer  # noqa: E402
 from methods.clara.stages import answered, begin, losses, prepare, trained, validator  # noqa: E402
 from methods.clara.train import ClaraTraining  # noqa: E402
-from methods.training import Silent, TrainedStage, Workshop  # noqa: E402
+from methods.training import Silent, TrainedStage, TrainingContext  # noqa: E402
 
 PRETRAINED = {"compressor", "generator", "memory"}
 
@@ -99,16 +99,16 @@ def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["supervised", "joint"])
 def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
-    ended = []
+    run_command = []
     for way in ("kept", "anew"):
         chosen = config(**{stage: {"documents": way}})
         clara = begin(chosen, stage, None, "cpu")
         run = toy.trainer(chosen, stage, clara, toy.rows_of(stage), tmp_path / way)
         run.loop.run()
-        ended.append(toy.state(clara))
+        run_command.append(toy.state(clara))
         assert (tmp_path / way / "documents").exists() == (way == "kept")
-    for name, item in ended[0].items():
-        torch.testing.assert_close(ended[1][name], item, rtol=1e-3, atol=1e-5)
+    for name, item in run_command[0].items():
+        torch.testing.assert_close(run_command[1][name], item, rtol=1e-3, atol=1e-5)
 
 
 # -- from end to end -----------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_three_stages_end_in_checkpoints_and_are_taken_over(
 ) -> None:
     monkeypatch.setattr(data, "training_rows", lambda config, stage, services: (toy.rows_of(stage), ["data"]))
     monkeypatch.setattr(data, "held_out", lambda config, stage, services, rows: toy.joint_rows(3))
-    shop = Workshop(tmp_path / "work", tmp_path / "checkpoints", Services(device="cpu"))
+    shop = TrainingContext(tmp_path / "work", tmp_path / "checkpoints", Services(device="cpu"))
 
     def run() -> list[TrainedStage]:
         return list(ClaraTraining(config()).run(shop))
@@ -146,7 +146,7 @@ def test_three_stages_end_in_checkpoints_and_are_taken_over(
         assert not torch.equal(scp.encode(texts).memory, joint.encode(texts).memory)
     supervised = config(stages=["supervised"], start=str(stages[0].folder))
     alone = {name: value for name, value in supervised.model_dump().items() if name != "model"}
-    other = Workshop(tmp_path / "other", tmp_path / "more", Services(device="cpu"))
+    other = TrainingContext(tmp_path / "other", tmp_path / "more", Services(device="cpu"))
     (result,) = ClaraTraining(ClaraTrainingConfig.model_validate(alone)).run(other)
     assert (result.stage, Clara.load(result.folder, "cpu").config) == ("supervised", scp.config)
     again = run()

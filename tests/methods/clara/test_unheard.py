@@ -9,26 +9,26 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.core.random import Draws
-from benchmarks.worlds.names import NAME, replaced, training_words, unheard_words, words
-from methods.clara.data import Exchange, Lesson, in_lessons, in_rows
+from benchmarks.worlds.names import NAME, out_of_vocabulary_words, replaced, training_words, words
+from methods.clara.data import Exchange, TrainingExample, in_examples, in_rows
 from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
 
 KNOWN = training_words()
 
 
-def lessons(count: int = 200) -> list[Lesson]:
+def examples(count: int = 200) -> list[TrainingExample]:
     """Two people each, of whom one question asks."""
     results = []
     for number in range(count):
         item, two, town = (KNOWN[(3 * number + position) % len(KNOWN)] for position in range(3))
         texts = (f"{item}: {item} was born in {town}.", f"{two}: {two}'s brother is {item} the Elder.")
-        results.append(Lesson(texts, (Exchange(answer(f"Where was {item} born?", 2), town),)))
+        results.append(TrainingExample(texts, (Exchange(answer(f"Where was {item} born?", 2), town),)))
     return results
 
 
 def test_a_name_is_replaced_wherever_it_stands_in_a_lesson() -> None:
-    before, after = lessons(), in_lessons(lessons(), 0.5, 0)
+    before, after = examples(), in_examples(examples(), 0.5, 0)
     for old, new in zip(before, after, strict=True):
         swaps = dict(
             zip(*(NAME.findall(" ".join((*item.documents, item.exchanges[0].prompt.question))) for item in (old, new)), strict=True)
@@ -42,22 +42,22 @@ def test_a_name_is_replaced_wherever_it_stands_in_a_lesson() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 def test_as_many_are_unheard_as_asked_for_and_none_is_a_word_of_any_world(share: float) -> None:
-    names = [name for lesson in in_lessons(lessons(), share, 3) for name in NAME.findall(lesson.exchanges[0].target)]
+    names = [name for example in in_examples(examples(), share, 3) for name in NAME.findall(example.exchanges[0].target)]
     strange = [name for name in names if name not in {*KNOWN}]
     assert {*strange}.isdisjoint(words())
     assert len(strange) / len(names) == pytest.approx(share, abs=0.08)
 
 
 def test_lessons_draw_on_their_own_and_the_same_every_time() -> None:
-    same = lessons(1) * 40
-    assert len({lesson.documents for lesson in in_lessons(same, 0.5, 0)}) > 3
-    assert in_lessons(same, 0.5, 0) == in_lessons(same, 0.5, 0) != in_lessons(same, 0.5, 1)
+    same = examples(1) * 40
+    assert len({example.documents for example in in_examples(same, 0.5, 0)}) > 3
+    assert in_examples(same, 0.5, 0) == in_examples(same, 0.5, 0) != in_examples(same, 0.5, 1)
 
 
 def test_a_document_of_several_questions_stays_one_document() -> None:
     rows = [
         JointRow(f"j{number}", "who ?", item.documents, item.exchanges[0].target, (0,), (item.exchanges[0].target,))
-        for number, item in enumerate(lessons(60) * 2)
+        for number, item in enumerate(examples(60) * 2)
     ]
     assert in_rows(rows, 0.0, 0) == rows
     changed = in_rows(rows, 0.5, 0)
@@ -67,6 +67,6 @@ def test_a_document_of_several_questions_stays_one_document() -> None:
 
 
 def test_what_is_made_begins_and_ends_as_known_words_do() -> None:
-    swaps = unheard_words(KNOWN, 1.0, Draws("test", 0))
+    swaps = out_of_vocabulary_words(KNOWN, 1.0, Draws("test", 0))
     assert len(swaps) > 0.9 * len(KNOWN)
     assert all(made.startswith(word[:3]) and NAME.fullmatch(made) for word, made in swaps.items())

@@ -104,9 +104,9 @@ def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, 
     base = json.loads((Path(checkpoint) / "ragmeter.json").read_text())["config"]["base"]
     towers = {1: (base, base), 4: (f"{checkpoint}/question", f"{checkpoint}/triple")}
     rows = explained(checkpoint, question, corpus).tables[0].rows
-    for column, (asking, telling) in towers.items():
-        vectors = [SentenceTransformer(model, device="cpu") for model in (asking, telling)]
-        for item, model in zip(vectors, (asking, telling), strict=True):
+    for column, (asking, rendering) in towers.items():
+        vectors = [SentenceTransformer(model, device="cpu") for model in (asking, rendering)]
+        for item, model in zip(vectors, (asking, rendering), strict=True):
             if model == base:
                 item[1].pooling_mode = "cls"
         query = vectors[0].encode([question.text], normalize_embeddings=True)[0]

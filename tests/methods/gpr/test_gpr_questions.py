@@ -54,17 +54,17 @@ class Model:
     """A model that answers by a function of the triple as it is shown and of how often it was shown."""
 
     def __init__(self, answer: Callable[[str, int], str]) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requested: Counter[str] = Counter()
         self._answer = answer
 
     def __call__(self, request: ChatRequest) -> Written:
         shown = next(line for line in request.prompt.splitlines() if line.startswith("Triple: "))[8:]
-        self.asked[shown] += 1
-        return Written(self._answer(shown, self.asked[shown]))
+        self.requested[shown] += 1
+        return Written(self._answer(shown, self.requested[shown]))
 
     @property
     def calls(self) -> int:
-        return sum(self.asked.values())
+        return sum(self.requested.values())
 
     @contextmanager
     def running(self) -> Iterator[QuestionsConfig]:
@@ -134,7 +134,7 @@ def test_what_cannot_be_used_is_asked_again_twice_and_then_dropped(tmp_path: Pat
     assert results.counts["dropped: refusal"] == 1
     assert results.counts["accepted"] == len(results) == 5
     assert results.texts[:2] == ["What treats the disorder?", "Which language is heard there?"]
-    assert max(model.asked.values()) == 3
+    assert max(model.requested.values()) == 3
 
 
 def test_a_second_run_makes_no_call(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from methods.gpr.config import GprTrainingConfig
 from methods.gpr.questions import MaskedTriple, TemplateQuestions
 from methods.gpr.train import GprTraining, Towers, cosines_of
 from methods.registry import Component
-from methods.training import TRAININGS, TrainedStage, Workshop
+from methods.training import TRAININGS, TrainedStage, TrainingContext
 from methods.training.loop import accelerator
 
 torch = pytest.importorskip("torch")
@@ -36,12 +36,12 @@ def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.Temp
     return toy.save_base(tiny_models, tmp_path_factory.mktemp("base"))
 
 
-def workshop(folder: Path) -> Workshop:
-    return Workshop(folder / "work", folder / "checkpoints", Services(artifacts=folder / "art", device="cpu"))
+def context(folder: Path) -> TrainingContext:
+    return TrainingContext(folder / "work", folder / "checkpoints", Services(artifacts=folder / "art", device="cpu"))
 
 
 def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> TrainedStage:
-    (stage,) = GprTraining(config, generator).run(workshop(folder))
+    (stage,) = GprTraining(config, generator).run(context(folder))
     return stage
 
 
@@ -73,17 +73,17 @@ def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(toy: Modu
     assert steps > 6
     assert toy.trainer(toy.options(base, seed=4), tmp_path / "other").loop._stepped(0)["loss"] != toy.lines(whole)[0]["loss"]
     last = steps // 2 + 1
-    begun = toy.trainer(config, tmp_path / "cut")
-    step = begun.loop.step
+    prepared = toy.trainer(config, tmp_path / "cut")
+    step = prepared.loop.step
 
     def until(number: int) -> Any:
         if number == last:
             raise KeyboardInterrupt
         return step(number)
 
-    begun.loop.step = until
+    prepared.loop.step = until
     with pytest.raises(KeyboardInterrupt):
-        begun.loop.run()
+        prepared.loop.run()
     resumed = toy.trainer(config, tmp_path / "cut")
     resumed.loop.run()
     for name, weight in toy.weights(whole.towers).items():
@@ -109,10 +109,10 @@ class Counting(TemplateQuestions):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = 0
+        self.requested = 0
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        self.asked += len(batch)
+        self.requested += len(batch)
         return super().generate(batch)
 
 
@@ -151,13 +151,13 @@ def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_tw
     config = toy.options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32})
     generator = Counting()
     first = trained(config, tmp_path / "a", generator)
-    query, generator.asked = generator.asked, 0
+    query, generator.requested = generator.requested, 0
     assert query > 0
     again = trained(config, tmp_path / "a", generator)
     assert first.fresh
     assert not again.fresh
     assert again.figures == first.figures
-    assert generator.asked == 0
+    assert generator.requested == 0
     assert folder_sha256(trained(config, tmp_path / "b", Counting()).folder) == folder_sha256(first.folder)
     assert (tmp_path / "a" / "work" / "questions.jsonl").read_text().count("\n") == first.figures["questions"]
 

@@ -27,14 +27,14 @@ WHOLE = CHUNKS["kg"]
 AROUND = NeighborhoodConfig.model_validate({})
 
 
-class Told:
+class StyledRun:
     """A document of a world: its chunks, what it states, and its questions."""
 
     def __init__(self) -> None:
         benchmark = datasets.load("worlds/long:train", CONFIG)
         self.truth = WorldTruth([benchmark], config=CONFIG)
         self.world: World = next(iter(self.truth.worlds.values()))
-        self.library: Library = document(self.world, 0, self.truth.telling)
+        self.library: Library = document(self.world, 0, self.truth.rendering)
         self.text = "\n".join(text.passage.text for text in self.library.texts)
         self.chunks: list[Chunk] = chunk(self.text, WHOLE)
         self.facts = [self.world.facts[number] for number in self.library.where]
@@ -47,12 +47,12 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told() -> Told:
-    return Told()
+def told() -> StyledRun:
+    return StyledRun()
 
 
 @pytest.fixture
-def endpoint(told: Told) -> Iterator[str]:
+def endpoint(told: StyledRun) -> Iterator[str]:
     with told.truth.server().running() as url:
         yield url
 
@@ -65,7 +65,7 @@ def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:
     return {(frozenset((edge.source, edge.target)), text) for edge in graph.edges for text in edge.descriptions}
 
 
-def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(told: Told, endpoint: str) -> None:
+def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(told: StyledRun, endpoint: str) -> None:
     graph = LLMExtractor(model(endpoint, ExtractionChat)).extract("d", told.chunks)
     results = triples(graph)
     assert results <= told.triples
@@ -75,7 +75,7 @@ def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(told: 
 
 
 @pytest.mark.slow
-def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_is_counted(told: Told) -> None:
+def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_is_counted(told: StyledRun) -> None:
     truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=0.2, seed=3)
     pieces = chunk(told.text, WHOLE.model_copy(update={"size": 120}))
     with truth.server().running() as url:
@@ -106,13 +106,13 @@ def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alon
 
 
 @pytest.mark.slow
-def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str, tmp_path: Path) -> None:
+def test_a_second_run_asks_nothing_and_finds_the_same(told: StyledRun, endpoint: str, tmp_path: Path) -> None:
     def run(url: str) -> tuple[object, ...]:
         models = [model(url, kind) for kind in (ExtractionChat, NamesChat, QueriesChat)]
         graph = graph_of("some/doc: ument", told.chunks, LLMExtractor(models[0]), tmp_path)
         around = neighborhoods_of(graph, told.questions, AROUND, tmp_path, LLMNamer(models[1]))
         queries = queries_of(graph, told.questions, around, LLMQueries(models[2]), tmp_path)
-        return graph, around, queries, [item.ledger.total.calls for item in models]
+        return graph, around, queries, [item.usage_by_role.total.calls for item in models]
 
     *first, calls = run(endpoint)
     *second, again = run(endpoint)
@@ -128,7 +128,7 @@ def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str,
 
 
 @pytest.mark.slow
-def test_other_options_make_other_artifacts(told: Told, tmp_path: Path) -> None:
+def test_other_options_make_other_artifacts(told: StyledRun, tmp_path: Path) -> None:
     graph = graph_of("d", told.chunks, WorldsExtractor(), tmp_path)
     shorter = graph_of("d", told.chunks[:2], WorldsExtractor(), tmp_path)
     assert len(shorter.nodes) < len(graph.nodes)
@@ -144,7 +144,7 @@ def test_other_options_make_other_artifacts(told: Told, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(told: Told, tmp_path: Path) -> None:
+def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(told: StyledRun, tmp_path: Path) -> None:
     graph = WorldsExtractor().extract("d", told.chunks)
     around = neighborhoods_of(graph, told.questions[:2], AROUND, tmp_path)
     truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=1.0, seed=1)
@@ -169,7 +169,7 @@ class Dead:
         return [Reply("<|COMPLETE|>", "gone" if n >= self.dies_at else None) for n in range(len(conversations))]
 
 
-def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(told: Told, tmp_path: Path) -> None:
+def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(told: StyledRun, tmp_path: Path) -> None:
     partial = graph_of("d", told.chunks, LLMExtractor(Dead(1)), tmp_path)  # type: ignore[arg-type]
     assert partial.counts[FAILED] == len(told.chunks) - 1
     whole = graph_of("d", told.chunks, LLMExtractor(Dead(10**6)), tmp_path)  # type: ignore[arg-type]

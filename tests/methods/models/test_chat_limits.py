@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from methods.api import Services
 from methods.models.endpoint import PER_MESSAGE, Estimate, TokenCounter
-from methods.models.limits import LIMIT, Budget, Ledger
+from methods.models.limits import LIMIT, Budget, UsageByRole
 from methods.models.server import Refused, Written
 from methods.registry import Component
 
@@ -38,7 +38,7 @@ def test_a_run_stops_at_its_limit_and_loses_nothing(endpoint: Any, busy: ModuleT
     assert len(done) == len(endpoint.starts) == 5
     assert {(reply.calls, reply.failed[: len(LIMIT)]) for reply in rest} == {(0, LIMIT)}
     assert "run_tokens 64, of which 60 are used" in rest[0].failed
-    assert model.ledger.of("chat").prompt_tokens + model.ledger.of("chat").completion_tokens == 60
+    assert model.usage_by_role.of("chat").prompt_tokens + model.usage_by_role.of("chat").completion_tokens == 60
     # With a higher limit the run continues; what is paid for is not paid again.
     again = endpoint.chat(run_tokens=10_000, max_tokens=10, cache=path).complete(busy.prompts(20))
     assert all(reply.failed is None for reply in again)
@@ -50,7 +50,7 @@ def test_money_is_limited_likewise(endpoint: Any, busy: ModuleType) -> None:
     model = endpoint.chat(run_usd=50.0, max_tokens=4, **PRICES)
     replies = model.complete(busy.prompts(9))
     assert sum(reply.failed is None for reply in replies) == 3
-    assert model.ledger.total.cost_usd == pytest.approx(42)
+    assert model.usage_by_role.total.cost_usd == pytest.approx(42)
     assert "run_usd 50" in next(reply.failed for reply in replies if reply.failed)
 
 
@@ -111,17 +111,17 @@ def test_limits_and_haste_are_no_part_of_the_fingerprint() -> None:
 
 
 def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
-    ledger = Ledger()
+    usage_by_role = UsageByRole()
     endpoint.refuse = lambda request: Refused(400, "no") if request.prompt == "judge 1" else None
     cache = tmp_path / "cache.sqlite"
-    endpoint.chat(role="reader", ledger=ledger, cache=cache, **PRICES).complete(busy.prompts(3))
-    endpoint.chat(role="reader", ledger=ledger, cache=cache, **PRICES).complete(busy.prompts(4))
-    endpoint.chat(role="judge", ledger=ledger).complete(busy.prompts(2, "judge"))
-    assert ledger.to_json() == {
+    endpoint.chat(role="reader", usage_by_role=usage_by_role, cache=cache, **PRICES).complete(busy.prompts(3))
+    endpoint.chat(role="reader", usage_by_role=usage_by_role, cache=cache, **PRICES).complete(busy.prompts(4))
+    endpoint.chat(role="judge", usage_by_role=usage_by_role).complete(busy.prompts(2, "judge"))
+    assert usage_by_role.to_json() == {
         "judge": {"calls": 2, "cached": 0, "failed": 1, "prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.0},
         "reader": {"calls": 4, "cached": 3, "failed": 0, "prompt_tokens": 40, "completion_tokens": 8, "cost_usd": 56.0},
     }
-    assert ledger.total.calls == 6
+    assert usage_by_role.total.calls == 6
 
 
 # --- estimates ---

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods.models.endpoint import retry_after
-from methods.models.limits import START, Pace
+from methods.models.limits import START, RateLimiter
 from methods.models.server import ChatRequest, Refused, Written
 
 
@@ -24,11 +24,11 @@ from methods.models.server import ChatRequest, Refused, Written
 def test_calls_in_flight_double_each_round_trip_up_to_the_most_allowed(endpoint: Any, busy: ModuleType) -> None:
     endpoint.delay = 0.05
     model = endpoint.chat(concurrency=24)
-    assert model.pace.limit == START
+    assert model.rate_limiter.limit == START
     model.complete(busy.prompts(100))
     assert START < endpoint.most <= 24
-    assert model.pace.limit == 24
-    assert model.pace.cuts == 0
+    assert model.rate_limiter.limit == 24
+    assert model.rate_limiter.cuts == 0
 
 
 @pytest.mark.slow
@@ -51,15 +51,15 @@ def test_an_endpoint_with_room_for_few_is_found_out(endpoint: Any, busy: ModuleT
     replies = model.complete(busy.prompts(300))
     assert all(reply.failed is None for reply in replies)
     tail = replies[150:]
-    assert model.pace.cuts > 0
-    assert model.pace.limit < 20
+    assert model.rate_limiter.cuts > 0
+    assert model.rate_limiter.limit < 20
     # In the long run few calls are refused, though 64 would be allowed to try at once.
     assert sum(reply.calls for reply in tail) < 1.6 * len(tail)
 
 
 def test_refusals_of_one_round_trip_cut_once() -> None:
     async def story() -> list[float]:
-        pace = Pace(64)
+        pace = RateLimiter(64)
         pace.limit = 32.0
         tickets = [await pace.enter() for _ in range(10)]
         seen = []
@@ -75,7 +75,7 @@ def test_refusals_of_one_round_trip_cut_once() -> None:
 
 
 def test_after_a_cut_a_round_trip_adds_one() -> None:
-    pace = Pace(64)
+    pace = RateLimiter(64)
     pace.limit, pace.cuts = 10.0, 1
     for _ in range(10):
         pace.clean()
@@ -88,7 +88,7 @@ def test_whatever_happens_slots_are_neither_lost_nor_exceeded(seed: int, most: i
     rng = random.Random(seed)
 
     async def story() -> int:
-        pace = Pace(most)
+        pace = RateLimiter(most)
         running, highest = 0, 0
 
         async def one() -> None:

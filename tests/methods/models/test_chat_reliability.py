@@ -70,14 +70,14 @@ def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Pa
                 assert (reply.text, reply.failed) == (f"Answer: {text.split()[1]}", None)
         assert 0.02 * calls <= len(refused) <= 0.07 * calls
         assert all(reply.cached for reply in again)
-        spent = model.ledger.of("chat")
+        spent = model.usage_by_role.of("chat")
         assert (spent.failed, spent.cached) == (len(refused), calls - len(refused))
         assert spent.calls == sum(reply.calls for reply in replies)
         assert spent.calls >= sent  # a try may fail before its request arrives
         seen[name] = content(tmp_path / f"{name}.sqlite", url)
         if passing:
             assert set(faults.played) == {*PASSING, *LASTING}
-            assert model.pace.cuts > 0
+            assert model.rate_limiter.cuts > 0
         else:
             assert set(faults.played) == set(LASTING)
             assert sent == calls
@@ -187,7 +187,7 @@ def test_equal_calls_in_flight_are_made_once(tmp_path: Path) -> None:
             thread.join()
         assert server.calls == 2
         assert [[reply.text for reply in replies] for replies in results] == [["Answer: a", "Answer: a", "Answer: b"]] * 3
-        assert sum(model.ledger.of("chat").calls for model in models) == 2
+        assert sum(model.usage_by_role.of("chat").calls for model in models) == 2
         # Further draws of the same conversation are other calls.
         models[0].complete(prompts("say a"), repetition=1)
         assert server.calls == 3

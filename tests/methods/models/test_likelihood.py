@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from methods.models.causal import CausalConfig, CausalModel
-from methods.models.likelihood import Asked, LikelihoodScorer, ScoredText, ScoringConfig, ScoringTemplate, label_likelihoods
+from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate, label_likelihoods
 
 CLOSE = 1e-4
 MODES = [
@@ -197,7 +197,7 @@ def test_one_more_token_adds_one_term_and_changes_no_other(load: Callable[[str],
 def test_a_chunk_that_speaks_of_the_answer_makes_it_likelier(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     chunks = [f"Once upon a time, there was a little {what}. It was happy." for what in ("bird", "dog", "fish")]
-    queries = [Asked({"what": what}, f" {what}") for what in ("bird", "dog", "fish")]
+    queries = [ScoringRequest({"what": what}, f" {what}") for what in ("bird", "dog", "fish")]
     grid = np.array([[item.mean for item in row] for row in scorer.grid(chunks, queries, ScoringTemplate("$chunk One day, the little"))])
     assert (grid.argmax(axis=0) == np.arange(3)).all()
 
@@ -238,7 +238,7 @@ def test_text_that_merges_across_the_border_keeps_its_tokens_apart(load: Callabl
 def test_a_long_prompt_loses_the_end_of_its_chunk_and_nothing_else(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     template = ScoringTemplate("Read.\nContext: $chunk\nQuestion: $q\nAnswer:")
-    queries = [Asked({"q": "Who had a ball?"}, " Lily and Tom"), Asked({"q": "Why?"}, " so")]
+    queries = [ScoringRequest({"q": "Who had a ball?"}, " Lily and Tom"), ScoringRequest({"q": "Why?"}, " so")]
     for chunk in (STORY * 12, "日本é " * 200, "🙂" * 300):
         for question in queries:
             prompt, span = template.filled(chunk, question.fields, stories)
@@ -325,7 +325,7 @@ def watched(model: CausalModel) -> Iterator[dict[str, list[tuple[int, int]]]]:
 
 def test_logits_are_computed_at_targets_only_and_prefixes_once(stories: CausalModel) -> None:
     chunks = [STORY[:200], STORY[40:260], STORY[90:330]]
-    queries = [Asked({"q": question}, " Lily saw a ball") for question in ("Who?", "What?", "Where?", "Why?", "When?")]
+    queries = [ScoringRequest({"q": question}, " Lily saw a ball") for question in ("Who?", "What?", "Where?", "Why?", "When?")]
     template = ScoringTemplate("Context: $chunk\nQ: $q\nA:")
     scorer = LikelihoodScorer(stories)
     with watched(stories) as seen:

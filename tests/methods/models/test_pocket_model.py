@@ -60,8 +60,8 @@ def test_words_of_train_worlds_are_one_token_each_and_years_two(tokenizer: Any) 
 
     assert all(size(f" {word}") == 1 for word in training_words())
     assert all(size(f" {year}") == 2 for year in range(1000, 2100))
-    unheard = set(words()) - set(training_words())
-    assert max(size(f" {word}") for word in unheard) <= 7
+    out_of_vocabulary = set(words()) - set(training_words())
+    assert max(size(f" {word}") for word in out_of_vocabulary) <= 7
     assert all(size(marker) == 1 for marker in MARKERS)
 
 

@@ -38,7 +38,7 @@ def test_a_pointer_goes_to_every_mention_of_the_answer_in_its_own_context(encode
     batch = batch_of(encode, [Group(CONTEXT, [born])])
     result = pointers(batch)
     answer = encode(" Port Alba")
-    first = result.places[0]
+    first = result.positions[0]
     starts = np.flatnonzero(first)
     assert len(starts) == 2
     for start in starts:
@@ -52,8 +52,8 @@ def test_a_pointer_goes_to_every_mention_of_the_answer_in_its_own_context(encode
 def test_where_nothing_answers_the_place_is_the_first_token(encode: Encoder) -> None:
     blocks = [Block(asking("Who wrote it?"), UNANSWERABLE, task) for task in ("missing", "closed")]
     result = pointers(batch_of(encode, [Group(CONTEXT, blocks)]))
-    assert result.places[:2].sum(axis=1).tolist() == [1, 1]
-    assert np.flatnonzero(result.places[0]).tolist() == np.flatnonzero(result.places[1]).tolist() == [0]
+    assert result.positions[:2].sum(axis=1).tolist() == [1, 1]
+    assert np.flatnonzero(result.positions[0]).tolist() == np.flatnonzero(result.positions[1]).tolist() == [0]
 
 
 def test_answers_that_stand_nowhere_and_other_tasks_have_no_pointer(encode: Encoder) -> None:
@@ -66,7 +66,7 @@ def test_pointers_of_real_training_batches_point_at_their_answers(encode: Encode
     batch = next(iter(Packer(encode, 4, 448, Draws("x")).pack(groups)))
     result = pointers(batch)
     assert len(result.rows) > 20
-    for row, column, positions in zip(result.rows, result.columns, result.places, strict=True):
+    for row, column, positions in zip(result.rows, result.columns, result.positions, strict=True):
         task = TASKS[batch.task[row, column]]
         for position in np.flatnonzero(positions):
             assert batch.block[row, position] == 0
@@ -95,7 +95,7 @@ def test_the_loss_is_the_attention_that_the_model_itself_computes(encode: Encode
         missed = watched.missed(mask, wanted)
     assert missed.shape == (len(wanted.rows), HEADS_THAT_COPY)
     for number, (row, column) in enumerate(zip(wanted.rows, wanted.columns, strict=True)):
-        on_places = attention[row, :HEADS_THAT_COPY, column][:, torch.from_numpy(wanted.places[number])].sum(-1)
+        on_places = attention[row, :HEADS_THAT_COPY, column][:, torch.from_numpy(wanted.positions[number])].sum(-1)
         assert torch.allclose(torch.exp(-missed[number]), on_places, atol=1e-5)
 
 

@@ -201,7 +201,7 @@ def test_a_run_that_was_killed_ends_with_the_same_weights(tmp_path: Path) -> Non
     whole = run_in(tmp_path / "whole", 4)
     whole.train()
     broken = run_in(tmp_path / "broken", 4)
-    for batch in batches(broken.encode, broken.place, 100, 0.05, broken.progress):
+    for batch in batches(broken.encode, broken.position, 100, 0.05, broken.progress):
         broken._update(batch)
         broken.step += 1
         if broken.step == 2:

@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
-from methods.models.reply_cache import Call, Entry, ResponseCache, export_tape, import_tape, shared
+from methods.models.reply_cache import Call, Entry, ResponseCache, export_replies, import_replies, shared
 
-ASKED = [{"role": "user", "content": "Who?"}]
+REQUESTED = [{"role": "user", "content": "Who?"}]
 
 
 def call(text: str = "Who?", **changed: Any) -> Call:
@@ -60,7 +60,7 @@ def content(cache: ResponseCache) -> list[tuple[str, str, str]]:
         {"endpoint": "http://localhost:1/v1"},
         {"model": "n"},
         {"messages": [{"role": "system", "content": "Who?"}]},
-        {"messages": [*ASKED, *ASKED]},
+        {"messages": [*REQUESTED, *REQUESTED]},
         {"parameters": {"temperature": 0.1, "max_tokens": 64}},
         {"parameters": {"temperature": 0.0, "max_tokens": 64, "seed": 1}},
         {"repetition": 1},
@@ -206,15 +206,15 @@ def test_a_tape_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
     calls = [call(f"q{number} \ud800 é\n") for number in range(7)]
     for number, item in enumerate(calls):
         cache.put(item, reply(f"{number} \udfff"))
-    tape = tmp_path / "run.jsonl"
-    assert export_tape(cache, tape) == 7
-    assert len(tape.read_text("utf-8").splitlines()) == 7
+    replies = tmp_path / "run.jsonl"
+    assert export_replies(cache, replies) == 7
+    assert len(replies.read_text("utf-8").splitlines()) == 7
     other = ResponseCache(tmp_path / "other.sqlite")
-    assert import_tape(other, tape) == 7
-    assert import_tape(other, tape) == 0
+    assert import_replies(other, replies) == 7
+    assert import_replies(other, replies) == 0
     assert content(other) == content(cache)
     assert other.get([calls[3].key])[calls[3].key]["text"] == "3 \udfff"
-    assert export_tape(cache, tape, [calls[1].key, calls[2].key, "absent"]) == 2
+    assert export_replies(cache, replies, [calls[1].key, calls[2].key, "absent"]) == 2
     other.close()
 
 
@@ -232,12 +232,12 @@ def test_a_tape_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
 )
 def test_a_line_that_was_changed_is_named(cache: ResponseCache, tmp_path: Path, change: Any, message: str) -> None:
     cache.put(call("a"), reply())
-    tape = tmp_path / "t.jsonl"
-    export_tape(cache, tape)
-    good = tape.read_text("utf-8")
-    tape.write_text(good + "\n" + json.dumps(change(json.loads(good))) + "\n", "utf-8")
+    replies = tmp_path / "t.jsonl"
+    export_replies(cache, replies)
+    good = replies.read_text("utf-8")
+    replies.write_text(good + "\n" + json.dumps(change(json.loads(good))) + "\n", "utf-8")
     with pytest.raises(UserError, match=message) as caught:
-        import_tape(ResponseCache(tmp_path / "other.sqlite"), tape)
+        import_replies(ResponseCache(tmp_path / "other.sqlite"), replies)
     assert "line 3" in str(caught.value)
 
 

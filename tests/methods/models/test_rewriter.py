@@ -18,7 +18,7 @@ from benchmarks.styles.rewrite import rewrite_candidates
 from judges.judge import Judge
 from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
-from methods.models.reply_cache import export_tape, import_tape, shared
+from methods.models.reply_cache import export_replies, import_replies, shared
 from methods.models.rewriter import LLMRewriter, RewriterConfig, lines_of, load_prompt, said, word_range
 from methods.models.server import ChatRequest, OpenAIServer, Written
 from ragmeter.scripted import NAME, WorldTruth
@@ -240,7 +240,7 @@ def test_with_a_truthful_model_every_rewriting_passes_validation(tmp_path: Path,
     assert summary.pairs == 3 * sum(len(question.candidates or ()) for question in benchmark.questions)
     pairs = load_pairs(tmp_path / "pairs.jsonl")
     assert pairs.by == {NAME: summary.pairs}
-    assert all(len(pair.told.sentences) == len(pair.formal.sentences) for pair in pairs if pair.told)
+    assert all(len(pair.styled.sentences) == len(pair.formal.sentences) for pair in pairs if pair.styled)
     mixed = styled(benchmark, pairs, {"informal": 0.3, "humor": 0.3})
     assert all(q.metadata["styled"]["counts"] == {"formal": 4, "informal": 3, "humor": 3} for q in mixed.questions)
     assert mixed.extra["styled"]["by"] == {NAME: 60}
@@ -262,7 +262,7 @@ def test_with_a_fifth_of_the_replies_corrupted_nothing_crashes_and_every_failure
     assert (len(pairs), sum(pairs.failed.values())) == (summary.pairs, summary.given_up)
     assert {"style not judged", "content not judged", "sentences"} <= set(summary.tries)
     # What got through was judged by the truth: every name and number of the source is there.
-    sources, reported = zip(*((pair.formal.text, pair.told.text) for pair in pairs if pair.told), strict=True)
+    sources, reported = zip(*((pair.formal.text, pair.styled.text) for pair in pairs if pair.styled), strict=True)
     with WorldTruth.of(REFERENCE, SIZE).server().running() as url:
         assert judges(url)[1].objections(sources, reported, "informal") == [None] * len(pairs)
 
@@ -273,8 +273,8 @@ def test_a_tape_rewrites_elsewhere_without_a_call(tmp_path: Path) -> None:
     with WorldTruth.of(REFERENCE, SIZE).server().running() as url:
         first = rewriter(url, judges(url, tmp_path / "a.sqlite"), tmp_path / "a.sqlite")
         reported = first.rewrite(passages, "humor")
-    export_tape(shared(tmp_path / "a.sqlite"), tmp_path / "tape.jsonl")
-    import_tape(shared(tmp_path / "b.sqlite"), tmp_path / "tape.jsonl")
+    export_replies(shared(tmp_path / "a.sqlite"), tmp_path / "tape.jsonl")
+    import_replies(shared(tmp_path / "b.sqlite"), tmp_path / "tape.jsonl")
     again = rewriter(url, judges(url, tmp_path / "b.sqlite"), tmp_path / "b.sqlite")
     assert again.rewrite(passages, "humor") == reported
     assert None not in reported

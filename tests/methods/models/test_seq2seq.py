@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from methods.models.causal import Sampling
-from methods.models.likelihood import Asked, LikelihoodScorer, ScoredText, ScoringConfig, ScoringTemplate, label_likelihoods
+from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate, label_likelihoods
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 
 TEXT = (
@@ -61,9 +61,9 @@ def last_logits(loaded: Seq2SeqModel, prompt: str, written: list[int]) -> Any:
     import torch
 
     ids = loaded.tokenizer(prompt, return_tensors="pt")["input_ids"]
-    begun = torch.tensor([[loaded.model.config.decoder_start_token_id, *written]])
+    prepared = torch.tensor([[loaded.model.config.decoder_start_token_id, *written]])
     with torch.inference_mode():
-        return loaded.model(input_ids=ids, decoder_input_ids=begun, use_cache=False).logits[0, -1]
+        return loaded.model(input_ids=ids, decoder_input_ids=prepared, use_cache=False).logits[0, -1]
 
 
 def greedy(loaded: Seq2SeqModel, prompt: str, start: str, count: int) -> str:
@@ -141,7 +141,7 @@ def test_a_long_chunk_is_cut_and_what_is_around_it_kept(folder: str) -> None:
     assert ids[-1] == 1
     assert text.startswith("The answer is in Tom was happy")
     assert text.endswith("Which passage? yes or no")
-    assert len(scorer.grid(["Tom. " * 200], [Asked({"q": "no"}, "yes")], template)) == 1
+    assert len(scorer.grid(["Tom. " * 200], [ScoringRequest({"q": "no"}, "yes")], template)) == 1
     with pytest.raises(ValueError, match="1 to 60 fit"):
         loaded.generate([prompt])
 

@@ -16,7 +16,7 @@ from judges.llm.match import MatchVerdicts
 from methods.api import FAILED, Answer, Context, Services
 from methods.models.chat import ChatModel
 from methods.models.server import ChatRequest, OpenAIServer, Written
-from methods.sark.answers import EM, JUDGE, Asked, LLMAnswerer, ReaderAnswerer, Verifier
+from methods.sark.answers import EM, JUDGE, AnswerRequest, LLMAnswerer, ReaderAnswerer, Verifier
 from methods.sark.config import AnswerChat, LabelsConfig
 from methods.sark.labels import Labeler, Request
 from methods.sark.prompts import load_prompt
@@ -108,14 +108,14 @@ def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -
     reader = Reader()
     half = ReaderAnswerer(reader, "r", known=0.5)
     item = [replace(question(f"q{n}"), evidence=(HELPS.id,)) for n in range(200)]
-    queries = [Asked(each, None, (HELPS,)) for each in item]
+    queries = [AnswerRequest(each, None, (HELPS,)) for each in item]
     answers = half.answers(queries)
     knows = [half.knows(item.question) for item in queries]
     assert [answer == HELPS.text for answer in answers] == knows
     assert 70 <= sum(knows) <= 130
     assert set(answers) == {HELPS.text, ""}
     assert max(reader.batches) == 2
-    assert half.answers([Asked(question("q0"), IDLE, (HELPS,))]) == [IDLE.text]
+    assert half.answers([AnswerRequest(question("q0"), IDLE, (HELPS,))]) == [IDLE.text]
     assert set(ReaderAnswerer(reader, "r").answers(queries)) == {""}
     whole = ReaderAnswerer(reader, "r", known=1.0)
     assert set(whole.answers(queries)) == {HELPS.text}
@@ -126,7 +126,7 @@ def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -
 
 
 def test_what_a_reader_could_not_read_has_no_answer() -> None:
-    assert ReaderAnswerer(Reader(), "r").answers([Asked(question("fail"), IDLE)]) == [None]
+    assert ReaderAnswerer(Reader(), "r").answers([AnswerRequest(question("fail"), IDLE)]) == [None]
 
 
 # --- templates ------------------------------------------------------------------------------------------------

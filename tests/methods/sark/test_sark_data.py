@@ -22,7 +22,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.styles.pairs import Rewriting, told_as, write_pairs
+from benchmarks.styles.pairs import Rewriting, restyled, write_pairs
 from benchmarks.styles.rules import RuleRewriter
 from judges.judge import Judge as JudgeRef
 from judges.llm.match import MatchVerdicts
@@ -46,7 +46,7 @@ def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, s
     for q in range(questions):
         own = [passage(f"Text {n}.") for n in range(passages)]
         for item in own:
-            pairs[f"q{q}", item.id] = (item, told_as(item, f"{item.text} So q{q}!"))
+            pairs[f"q{q}", item.id] = (item, restyled(item, f"{item.text} So q{q}!"))
         ids = [item.id for item in own]
         mined.append(Mined(f"q{q}", f"Question {q}?", {ids[0]: q % 2, ids[3]: q % 2}, tuple(ids[:6])))
     return mined, pairs
@@ -133,7 +133,7 @@ class Everyone:
     """
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requested: Counter[str] = Counter()
         self.refuses: set[str] = set()
 
     def __call__(self, request: ChatRequest) -> Written:
@@ -152,7 +152,7 @@ class Everyone:
         return self._say("rewrite", f"So, {source[1][:1].lower()}{source[1][1:]} Cool, huh?")
 
     def _say(self, what: str, text: str) -> Written:
-        self.asked[what] += 1
+        self.requested[what] += 1
         if what in self.refuses:
             raise Refused(400, "no")
         return Written(text)
@@ -210,19 +210,19 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
                 assert informal == f"{title}\nSo, {text[:1].lower()}{text[1:]} Cool, huh?"
         # One answer without context and seven with one passage; of Lou's wrong ones the judge sees each wording once.
         expected = {"direct": 2, "answer": 14, "judge": 3, "order": 2, "rewrite": 12}
-        assert server.asked == expected
+        assert server.requested == expected
         assert result.counts["verdicts by judge"] == 8
         assert result.counts["verdicts by em"] == 8
 
         assert made(config, benchmark, chat, tmp_path / "work", cache) == result
-        assert server.asked == expected
+        assert server.requested == expected
         # Without the folder of work the cache of replies is enough …
         assert made(config, benchmark, chat, tmp_path / "elsewhere", cache) == result
-        assert server.asked == expected
+        assert server.requested == expected
         # … and without the cache what lies in the folder; the rows are put together anew.
         (tmp_path / "work" / "rows.jsonl").unlink()
         assert made(config, benchmark, chat, tmp_path / "work", None) == result
-        assert server.asked == expected
+        assert server.requested == expected
 
 
 @pytest.mark.slow
@@ -233,10 +233,10 @@ def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
         # Nothing is rewritten, so there is no row; answers and orders are kept.
         with pytest.raises(UserError, match="no training row"):
             made(config, benchmark, chat, tmp_path / "work", None)
-        queries = Counter(server.asked)
+        queries = Counter(server.requested)
         server.refuses = set()
         resumed = made(config, benchmark, chat, tmp_path / "work", None)
-        assert server.asked["order"] == queries["order"]
+        assert server.requested["order"] == queries["order"]
         whole = made(config, benchmark, chat, tmp_path / "other", None)
         assert resumed == whole
         assert len(whole.rows) == 2
@@ -278,11 +278,11 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     with server.running() as (config, chat):
         plain = made(config, benchmark, chat, tmp_path / "plain", None)
     with server.running(labels={"extra": {"n": 100, "most": 1}}) as (config, chat):
-        server.asked.clear()
+        server.requested.clear()
         result = made(config, benchmark, chat, tmp_path / "extra", None)
     # The answer without context is had once, and whoever does not know the answer cannot be misled.
-    assert server.asked["direct"] == 2
-    assert server.asked["answer"] == 2 * 8 + result.counts["further_passages"]
+    assert server.requested["direct"] == 2
+    assert server.requested["answer"] == 2 * 8 + result.counts["further_passages"]
     misleading = (kim.candidates or ())[1]
     assert {(row.question_id, row.label) for row in plain.rows} == {("Kim", None), ("Lou", 1)}
     assert {(row.question_id, row.passage_id, row.label) for row in result.rows} == {
@@ -326,11 +326,11 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
         asks = {**chat, "prompt": str(prompt)}
         made(config, benchmark, asks, tmp_path / "work", None)
         made(config, benchmark, asks, tmp_path / "work", None)
-        assert server.asked["judge"] == 4
+        assert server.requested["judge"] == 4
         prompt.write_text("Strictly. $question <gold>$gold</gold> $answer", "utf-8")
         made(config, benchmark, asks, tmp_path / "work", None)
-        assert server.asked["judge"] == 8
-        assert server.asked["order"] == 2
+        assert server.requested["judge"] == 8
+        assert server.requested["order"] == 2
 
 
 # --- no more rows than are wanted -----------------------------------------------------------------------------
@@ -342,20 +342,20 @@ def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: 
     with server.running() as (config, chat):
         whole = made(config.model_copy(update={"rows": None}), benchmark, chat, tmp_path / "whole", None)
         assert len(whole.rows) == 40
-        server.asked.clear()
+        server.requested.clear()
         cut = config.model_copy(update={"rows": 10})
         result = made(cut, benchmark, chat, tmp_path / "work", None)
         # One row a question: of ten nobody else was asked for.
-        assert server.asked["direct"] == server.asked["order"] == 10
-        assert server.asked["rewrite"] == 10 * 6
+        assert server.requested["direct"] == server.requested["order"] == 10
+        assert server.requested["rewrite"] == 10 * 6
         assert (result.counts["rows"], result.counts["questions_not_needed"]) == (10, 30)
-        queries = Counter(server.asked)
+        queries = Counter(server.requested)
         (tmp_path / "work" / "rows.jsonl").unlink()
         assert made(cut, benchmark, chat, tmp_path / "work", None) == result
-        assert server.asked == queries
+        assert server.requested == queries
         # More rows are the same ones and others, and what is kept is not asked for again.
         more = made(config.model_copy(update={"rows": 13}), benchmark, chat, tmp_path / "work", None)
-        assert server.asked["direct"] == queries["direct"] + 3
+        assert server.requested["direct"] == queries["direct"] + 3
         assert [row for row in more.rows if row in result.rows] == result.rows
         assert len(more.rows) == 13
         other = made(config.model_copy(update={"rows": 10, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)

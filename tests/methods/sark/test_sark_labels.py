@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage, Question, passage_id
-from methods.sark.answers import BLANK, EM, JUDGE, Asked, Verifier, exact_match, verifier_of
+from methods.sark.answers import BLANK, EM, JUDGE, AnswerRequest, Verifier, exact_match, verifier_of
 from methods.sark.config import LabelsConfig
 from methods.sark.labels import Attempt, Labeler, Request, Tried, label_of
 from methods.training.journal import Journal
@@ -35,10 +35,10 @@ class CountingJudge:
 
     def __init__(self, **verdicts: str | None) -> None:
         self.verdicts_of = verdicts
-        self.asked: list[tuple[str, str]] = []
+        self.requested: list[tuple[str, str]] = []
 
     def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
-        self.asked += [(item.id, answer) for item, answer in zip(questions, answers, strict=True)]
+        self.requested += [(item.id, answer) for item, answer in zip(questions, answers, strict=True)]
         return [self.verdicts_of.get(answer, MISMATCH) for answer in answers]
 
 
@@ -48,11 +48,11 @@ class Scripted:
     def __init__(self, answer: Callable[[str, str], str | None], fingerprint: str = "scripted") -> None:
         self._answer = answer
         self.fingerprint = fingerprint
-        self.asked: Counter[tuple[str, str]] = Counter()
+        self.requested: Counter[tuple[str, str]] = Counter()
 
-    def answers(self, queries: Sequence[Asked]) -> list[str | None]:
+    def answers(self, queries: Sequence[AnswerRequest]) -> list[str | None]:
         keys = [(item.question.id, item.passage.text if item.passage else "") for item in queries]
-        self.asked.update(keys)
+        self.requested.update(keys)
         return [self._answer(*key) for key in keys]
 
 
@@ -91,7 +91,7 @@ def test_an_exact_match_is_not_shown_to_the_judge() -> None:
     query = question("q", "Ann", aliases={"Ann": ("A. Lee",)})
     answers = ["The ann.", "A. Lee", "annie", "half", "odd", "Bob", " "]
     results = Verifier(judge).verdicts([query] * len(answers), answers)
-    assert [answer for _, answer in judge.asked] == ["annie", "half", "odd", "Bob"]
+    assert [answer for _, answer in judge.requested] == ["annie", "half", "odd", "Bob"]
     assert [item.verdict for item in results] == [MATCH, MATCH, MATCH, PARTIAL, None, MISMATCH, MISMATCH]
     assert [item.by for item in results] == [EM, EM, JUDGE, JUDGE, JUDGE, JUDGE, BLANK]
 
@@ -100,7 +100,7 @@ def test_the_judge_sees_an_answer_to_a_question_once() -> None:
     judge = CountingJudge(annie=MATCH)
     item, other = question("q"), question("r")
     results = Verifier(judge).verdicts([item, item, other, item], ["annie", "Bob", "annie", "annie"])
-    assert judge.asked == [("q", "annie"), ("q", "Bob"), ("r", "annie")]
+    assert judge.requested == [("q", "annie"), ("q", "Bob"), ("r", "annie")]
     assert [verdict.verdict for verdict in results] == [MATCH, MISMATCH, MATCH, MATCH]
 
 
@@ -120,10 +120,10 @@ def test_a_judge_that_is_wanted_must_be_lent() -> None:
         verifier_of(config, None)
     judge = CountingJudge()
     verifier_of(config, judge).verdicts([question()], ["annie"])
-    assert judge.asked
+    assert judge.requested
     idle = CountingJudge()
     verifier_of(LabelsConfig.model_validate({}), idle).verdicts([question()], ["annie"])
-    assert not idle.asked
+    assert not idle.requested
 
 
 def test_the_released_rule_wants_the_first_gold_as_it_is_written() -> None:
@@ -196,13 +196,13 @@ def test_who_knows_finds_what_misleads_and_who_does_not_what_helps() -> None:
 def test_a_question_is_answered_without_context_once() -> None:
     answerer = Scripted(reads)
     labeler(answerer).tried([request("a"), request("b")])
-    assert answerer.asked == Counter({(item, text): 1 for item in "ab" for text in ("", HELPS.text, MISLEADS.text, IDLE.text)})
+    assert answerer.requested == Counter({(item, text): 1 for item in "ab" for text in ("", HELPS.text, MISLEADS.text, IDLE.text)})
 
 
 def test_what_is_known_without_context_is_not_asked_again() -> None:
     answerer = Scripted(reads)
     (tried,) = labeler(answerer).tried([request("a")], direct={"a": Attempt("", "Ann", MATCH, EM)})
-    assert ("a", "") not in answerer.asked
+    assert ("a", "") not in answerer.requested
     assert tried.direct.answer == "Ann"
 
 
@@ -213,7 +213,7 @@ def test_partial_can_leave_a_whole_question_out() -> None:
     (tried,) = work.tried([request("unknown")])
     assert work.labels(tried) == {}
     # No label can come of it, so no passage is tried.
-    assert set(answerer.asked) == {("unknown", "")}
+    assert set(answerer.requested) == {("unknown", "")}
     lenient = labeler(Scripted(reads), judge=judge)
     assert lenient.labels(*lenient.tried([request("unknown")])) == {HELPS.id: 1}
 
@@ -275,13 +275,13 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     first = labeler(Scripted(reads), path, judge := CountingJudge())
     tried = first.tried([request("known"), request("unknown")])
-    query = len(judge.asked)
+    query = len(judge.requested)
     assert query
     answerer = Scripted(reads)
     second = labeler(answerer, path, judge)
     assert second.tried([request("known"), request("unknown")]) == tried
-    assert not answerer.asked
-    assert len(judge.asked) == query
+    assert not answerer.requested
+    assert len(judge.requested) == query
 
 
 def test_other_passages_or_another_answerer_are_asked_again(tmp_path: Path) -> None:
@@ -289,10 +289,10 @@ def test_other_passages_or_another_answerer_are_asked_again(tmp_path: Path) -> N
     labeler(Scripted(reads), path).tried([request("known")])
     answerer = Scripted(reads)
     labeler(answerer, path).tried([Request(question("known"), (HELPS,))])
-    assert answerer.asked
+    assert answerer.requested
     other = Scripted(reads, "another")
     labeler(other, path).tried([request("known")])
-    assert other.asked
+    assert other.requested
 
 
 def test_another_judge_sees_what_an_earlier_one_saw(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_another_judge_sees_what_an_earlier_one_saw(tmp_path: Path) -> None:
     other = CountingJudge()
     other.fingerprint = "with another prompt"
     labeler(Scripted(reads), path, other).tried([request("known"), request("unknown")])
-    assert other.asked
+    assert other.requested
     assert len({Verifier(judge).fingerprint for judge in (None, CountingJudge(), other)}) == 3
 
 
@@ -316,7 +316,7 @@ def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:
     mended = Scripted(reads)
     again = labeler(mended, path)
     assert [again.labels(item) for item in again.tried([request("known"), request("unknown")])] == [{MISLEADS.id: 0}, {HELPS.id: 1}]
-    assert mended.asked
+    assert mended.requested
 
 
 def test_a_verdict_that_could_not_be_read_is_asked_for_again(tmp_path: Path) -> None:

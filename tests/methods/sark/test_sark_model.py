@@ -80,13 +80,13 @@ def test_the_encoder_keeps_the_weights_of_its_base_and_loses_its_head(xlmr: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["paper", "official"])
 def test_with_the_head_of_its_base_it_begins_where_the_base_ended(base: str, tmp_path: Path, head: str) -> None:
-    ended = new_reranker(config(base, seed=1), "cpu").eval()
-    save(ended, tmp_path / "checkpoint")
+    run_command = new_reranker(config(base, seed=1), "cpu").eval()
+    save(run_command, tmp_path / "checkpoint")
     more = {"model": {"head": head, "head_of_base": True}, "seed": 2}
-    begun = one_score(new_reranker(config(str(tmp_path / "checkpoint"), **more), "cpu").eval())
+    prepared = one_score(new_reranker(config(str(tmp_path / "checkpoint"), **more), "cpu").eval())
     anew = new_reranker(config(str(tmp_path / "checkpoint"), seed=2), "cpu").eval()
     with torch.no_grad():
-        scores, others, drawn = (model(features(ended))["scores"] for model in (ended, begun, anew))
+        scores, others, drawn = (model(features(run_command))["scores"] for model in (run_command, prepared, anew))
     assert torch.equal(scores, others)
     assert not torch.allclose(scores, drawn)
 

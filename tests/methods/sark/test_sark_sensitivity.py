@@ -20,7 +20,7 @@ from benchmarks.styles.pairs import StylePairs
 from methods.api import Ranking, Services
 from methods.registry import Component
 from methods.retrieval.ranking import PointwiseReranker
-from methods.sark.reranker import ToldTwice, kendall_tau, sensitivity, told_twice
+from methods.sark.reranker import InBothStyles, in_both_styles, kendall_tau, sensitivity
 
 
 class ByRule(PointwiseReranker):
@@ -53,13 +53,13 @@ def test_tau_of_known_orders() -> None:
 
 def test_the_candidates_are_those_of_the_question_told_twice(worlds: Benchmark) -> None:
     base = load("worlds/multihop:test").limited(5)
-    queries = told_twice(worlds, "informal")
+    queries = in_both_styles(worlds, "informal")
     assert [item.question for item in queries] == [question.id for question in base.questions]
     for item, question, rendering in zip(queries, base.questions, worlds.questions, strict=True):
         assert tuple(passage.id for passage in item.formal) == question.candidates
-        assert tuple(passage.id for passage in item.told) == rendering.candidates
-        assert [p.title for p in item.formal] == [p.title for p in item.told]
-        assert any(p.text != q.text for p, q in zip(item.formal, item.told, strict=True))
+        assert tuple(passage.id for passage in item.styled) == rendering.candidates
+        assert [p.title for p in item.formal] == [p.title for p in item.styled]
+        assert any(p.text != q.text for p, q in zip(item.formal, item.styled, strict=True))
 
 
 def test_whoever_ranks_by_what_style_leaves_alone_is_not_moved(worlds: Benchmark) -> None:
@@ -67,17 +67,17 @@ def test_whoever_ranks_by_what_style_leaves_alone_is_not_moved(worlds: Benchmark
         def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> np.ndarray:
             return np.array([self.rule(passage.title) for passage in corpus.get(ids)])
 
-    result = sensitivity(ByTitle(lambda title: float(sum(map(ord, title)))), told_twice(worlds, "informal"))
+    result = sensitivity(ByTitle(lambda title: float(sum(map(ord, title)))), in_both_styles(worlds, "informal"))
     assert result.tau.tolist() == [1] * 5
     assert result.shift.tolist() == result.relative_shift.tolist() == result.signed_shift.tolist() == [0] * 5
     assert result.candidates.tolist() == [len(question.candidates or ()) for question in worlds.questions]
 
 
 def test_a_shift_that_all_candidates_share_moves_scores_and_no_rank(worlds: Benchmark) -> None:
-    queries = told_twice(worlds, "informal")
+    queries = in_both_styles(worlds, "informal")
     formal = {passage.text: float(n) for item in queries for n, passage in enumerate(item.formal)}
     informal = {
-        rendering.text: formal[response.text] + 3 for item in queries for response, rendering in zip(item.formal, item.told, strict=True)
+        rendering.text: formal[response.text] + 3 for item in queries for response, rendering in zip(item.formal, item.styled, strict=True)
     }
     for question in queries:
         result = sensitivity(ByRule({**formal, **informal}.__getitem__), [question])
@@ -96,7 +96,7 @@ def test_the_relative_shift_lies_between_none_and_two(scores: list[tuple[float, 
     formal = tuple(Passage(f"f{n}", "", f"f{n}") for n in range(len(scores)))
     renderings = tuple(Passage(f"t{n}", "", f"t{n}") for n in range(len(scores)))
     value = {f"f{n}": item for n, (item, _) in enumerate(scores)} | {f"t{n}": two for n, (_, two) in enumerate(scores)}
-    result = sensitivity(ByRule(value.__getitem__), [ToldTwice("q", Query("q", "?"), formal, renderings)])
+    result = sensitivity(ByRule(value.__getitem__), [InBothStyles("q", Query("q", "?"), formal, renderings)])
     assert -1 <= result.tau[0] <= 1
     assert np.isnan(result.relative_shift[0]) or 0 <= result.relative_shift[0] <= 2 + 1e-6
     assert result.shift == pytest.approx([np.mean([abs(item - two) for item, two in scores])])
@@ -105,7 +105,7 @@ def test_the_relative_shift_lies_between_none_and_two(scores: list[tuple[float, 
 @pytest.mark.slow
 def test_a_question_alone_says_what_it_says_among_others(worlds: Benchmark) -> None:
     reranker = Component.of("bi_encoder").build(Services(device="cpu"))
-    query = told_twice(worlds, "informal")
+    query = in_both_styles(worlds, "informal")
     together = sensitivity(reranker, query)
     for position, item in enumerate(query[:2]):
         alone = sensitivity(reranker, [item])
@@ -113,7 +113,7 @@ def test_a_question_alone_says_what_it_says_among_others(worlds: Benchmark) -> N
 
 
 def test_progress_is_told_and_the_order_given_changes_nothing(worlds: Benchmark) -> None:
-    queries: list[ToldTwice] = told_twice(worlds, "informal")
+    queries: list[InBothStyles] = in_both_styles(worlds, "informal")
     renderings: list[tuple[int, int]] = []
     rule = ByRule(lambda text: float(len(text)))
     first = sensitivity(rule, queries, lambda done, total: renderings.append((done, total)))
@@ -125,9 +125,9 @@ def test_progress_is_told_and_the_order_given_changes_nothing(worlds: Benchmark)
 
 def test_what_cannot_be_compared_is_an_error(worlds: Benchmark) -> None:
     with pytest.raises(UserError, match="told in one style"):
-        told_twice(load("worlds/multihop:test"), "informal")
+        in_both_styles(load("worlds/multihop:test"), "informal")
     with pytest.raises(UserError, match="romance"):
-        told_twice(worlds, "romance")
+        in_both_styles(worlds, "romance")
 
 
 @pytest.mark.slow
@@ -137,12 +137,12 @@ def test_real_parallel_passages_move_the_cosine_more_than_themselves(data_folder
     pairs = StylePairs(base.extra["pairs"])
     few = base.limited(3)
     reranker = Component.of("bi_encoder").build(Services(device="cpu"))
-    results = {style: sensitivity(reranker, told_twice(styled(few, pairs, {style: 1.0}), style)) for style in ("ylt", "bbe")}
+    results = {style: sensitivity(reranker, in_both_styles(styled(few, pairs, {style: 1.0}), style)) for style in ("ylt", "bbe")}
     for item in results.values():
         assert ((item.tau > 0) & (item.tau < 1)).all()
         assert (item.shift > 0).all()
         assert item.candidates.min() > 20
-    same = sensitivity(ByRule(lambda text: 0.0), told_twice(styled(few, pairs, {"bbe": 1.0}), "bbe"))
+    same = sensitivity(ByRule(lambda text: 0.0), in_both_styles(styled(few, pairs, {"bbe": 1.0}), "bbe"))
     assert same.tau.tolist() == [1] * 3
     assert np.isnan(same.relative_shift).all()
 
@@ -154,6 +154,6 @@ def test_a_reranker_that_returns_rankings_in_its_own_order_is_read_right(worlds:
         def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
             return [Ranking(q.id, r.ids[::-1], tuple(float(-n) for n in range(len(r.ids)))) for q, r in zip(queries, rankings, strict=True)]
 
-    result = sensitivity(Backwards(), told_twice(worlds, "informal"))
+    result = sensitivity(Backwards(), in_both_styles(worlds, "informal"))
     assert result.tau.tolist() == [1] * 5
     assert result.shift.tolist() == [0] * 5

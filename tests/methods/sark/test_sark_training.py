@@ -22,7 +22,7 @@ from methods.sark.config import SarkTrainingConfig
 from methods.sark.data import Material, SarkData, load_material
 from methods.sark.rows import SarkRow
 from methods.sark.train import SarkTraining
-from methods.training import TRAININGS, TrainedStage, Workshop
+from methods.training import TRAININGS, TrainedStage, TrainingContext
 
 pytest.importorskip("torch")
 
@@ -138,11 +138,11 @@ class Source:
     """Rows that are there; counts how often it is asked."""
 
     def __init__(self, rows: Sequence[SarkRow]) -> None:
-        self.rows, self.asked = list(rows), 0
+        self.rows, self.requested = list(rows), 0
         self.limits: list[int | None] = []
 
-    def __call__(self, config: Any, benchmarks: Any, workshop: Workshop, folder: Path) -> SarkData:
-        self.asked += 1
+    def __call__(self, config: Any, benchmarks: Any, context: TrainingContext, folder: Path) -> SarkData:
+        self.requested += 1
         self.limits.append(config.rows)
         return SarkData(self.rows, {"rows": len(self.rows), "positives": 4}, "toy")
 
@@ -160,8 +160,8 @@ def material(monkeypatch: pytest.MonkeyPatch, ground: Any) -> None:
 
 
 def train(config: SarkTrainingConfig, folder: Path, source: Source) -> TrainedStage:
-    workshop = Workshop(folder / "work", folder / "checkpoints", Services(artifacts=folder / "art", device="cpu"))
-    (stage,) = SarkTraining(config, source).run(workshop)
+    context = TrainingContext(folder / "work", folder / "checkpoints", Services(artifacts=folder / "art", device="cpu"))
+    (stage,) = SarkTraining(config, source).run(context)
     return stage
 
 
@@ -173,7 +173,7 @@ def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleT
     source = Source(toy.ROWS)
     config = toy.options(base, validation=["worlds/style:validation"], train={"epochs": 3})
     stage = train(config, tmp_path, source)
-    assert (stage.stage, stage.fresh, source.asked) == ("reranker", True, 2)
+    assert (stage.stage, stage.fresh, source.requested) == ("reranker", True, 2)
     assert {"steps", "loss", "validation_f1", "validation_order", "validation_style_gap", "positives", "rows_trained_on"} <= set(
         stage.figures
     )
@@ -189,7 +189,7 @@ def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleT
         assert {"step", "lambda", "1-lambda", "passage_gradient", "list_gradient", "cosine"} <= set(line)
     assert (stage.folder / "curve.jsonl").read_text() == (tmp_path / "work/train/curve.jsonl").read_text()
     again = train(config, tmp_path, source)
-    assert (again.fresh, source.asked) == (False, 2)
+    assert (again.fresh, source.requested) == (False, 2)
     assert again.figures == stage.figures
     assert folder_sha256(train(config, tmp_path / "other", Source(toy.ROWS)).folder) == folder_sha256(stage.folder)
 

@@ -31,8 +31,8 @@ from results.board import boards
 from results.store import Store
 
 REF = "worlds/multihop:test"
-ASKED = 3
-SIZE = ("--limit", str(ASKED))
+REQUESTED = 3
+SIZE = ("--limit", str(REQUESTED))
 
 
 Command = Callable[..., Any]
@@ -76,7 +76,7 @@ def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command,
     done = ragmeter(*command, "--json")
     assert done.code == 0, done.err
     response = json.loads(done.out)
-    candidates = {c for question in load(REF).limited(ASKED).questions for c in question.candidates or ()}
+    candidates = {c for question in load(REF).limited(REQUESTED).questions for c in question.candidates or ()}
     assert response["asked"] == 2 * len(candidates)
     for row in response["styles"]:
         assert row["at_first_try"] + row["after_more_tries"] + row["given_up"] == len(candidates)
@@ -113,7 +113,7 @@ def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp
         done = ragmeter("data", "restyle", REF, "-o", str(file), "--style", "informal", *SIZE, *options)
     assert done.code == 0, done.err
     rows = {pair.key[1:]: pair for pair in read_pairs(file)}.values()
-    given_up = sum(row.told is None for row in rows)
+    given_up = sum(row.styled is None for row in rows)
     tries = sum(len(row.failed) for row in rows)
     assert given_up
     shown = next(line.split() for line in done.out.splitlines() if line.startswith("informal"))
@@ -146,11 +146,11 @@ def test_candidates_may_come_from_a_retriever(ragmeter: Command, tmp_path: Path)
     per_question = {}
     for pair in read_pairs(file):
         per_question.setdefault(pair.question, set()).add(pair.formal.id)
-    assert [len(result) for result in per_question.values()] == [4] * ASKED
+    assert [len(result) for result in per_question.values()] == [4] * REQUESTED
     command = ["data", "mix", REF, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(mixed)]
     done = ragmeter(*command, *setting, "--json")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["candidates"] == {"formal": 2 * ASKED, "informal": 2 * ASKED}
+    assert json.loads(done.out)["candidates"] == {"formal": 2 * REQUESTED, "informal": 2 * REQUESTED}
 
 
 def _slow(url: str, file: Path, store: Path) -> list[str]:
@@ -207,7 +207,7 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
     assert done.code == 0, done.err
     rows = {row["measure"]: row for row in json.loads(done.out)["measures"]}
     pairs = list(load_pairs(file))
-    kept = entity_preservation_of_pairs([pair.formal.text for pair in pairs], [pair.told.text for pair in pairs])
+    kept = entity_preservation_of_pairs([pair.formal.text for pair in pairs], [pair.styled.text for pair in pairs])
     assert rows["entities"]["n"] == len(pairs)
     assert rows["entities"]["value"] == pytest.approx(float(np.mean(kept)))
     assert rows["entities"]["passages"] == len({pair.formal.id for pair in pairs})
@@ -228,7 +228,7 @@ def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_p
     by_rule(ragmeter, file)
     command = ["data", "mix", REF, str(file), "--mix", "informal=0.3", "--seed", "5", *SIZE, "-o", str(mixed)]
     assert ragmeter(*command).code == 0
-    expected = styled(load(REF).limited(ASKED), load_pairs(file), {"informal": 0.3}, seed=5)
+    expected = styled(load(REF).limited(REQUESTED), load_pairs(file), {"informal": 0.3}, seed=5)
     read = load("sark", {"path": str(mixed)})
     for item, other in zip(read.questions, expected.questions, strict=True):
         assert item.text == other.text
@@ -247,8 +247,8 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
     done = ragmeter("data", "style-export", REF, "-o", str(file), *SIZE, *more, "--json")
     assert done.code == 0, done.err
     response = json.loads(done.out)
-    assert (response["records"], response["candidates"], response["notes"]) == (ASKED, ASKED * size, [])
-    base = load(REF).limited(ASKED)
+    assert (response["records"], response["candidates"], response["notes"]) == (REQUESTED, REQUESTED * size, [])
+    base = load(REF).limited(REQUESTED)
     if setting:
         base = in_setting(Setting.parse(setting), base, Services(artifacts=tmp_path / "artifacts"))
     again = load("sark:test", {"path": str(file)})
@@ -302,7 +302,7 @@ def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Comm
     done = ragmeter(*command, "--question", "q", "--by", "translators", "--json")
     assert (done.code, json.loads(done.out)["styles"]) == (0, {"bbe": 1})
     (item,) = load_pairs(file)
-    assert (item.question, item.formal.text, item.told.text, item.by) == ("a", "Let there be light.", "Light!", "translators")
+    assert (item.question, item.formal.text, item.styled.text, item.by) == ("a", "Let there be light.", "Light!", "translators")
 
 
 def test_all_fields_that_a_record_lacks_are_named_at_once(ragmeter: Command, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Pat
     done = ragmeter("data", "style-pairs", *files, "--style", "humor", "-o", str(tmp_path / "pairs.jsonl"))
     assert done.code == 0, done.err
     (item,) = load_pairs(tmp_path / "pairs.jsonl")
-    assert (item.style, item.formal.text, item.told.text) == ("humor", "The mill burned.", "Wow, the mill burned!")
+    assert (item.style, item.formal.text, item.styled.text) == ("humor", "The mill burned.", "Wow, the mill burned!")
 
 
 # -- names --

@@ -40,7 +40,7 @@ WALK: tuple[tuple[str, int], ...] = (
     ("metrics em", 0), ("experiments", 0), ("doctor", 0), ("score --add f1", 0),
     ("compress worlds/multihop --model nowhere", 2), ("train", 0), ("train gpr --options", 0),
     ("explain bm25 x --benchmark worlds/multihop:test", 2), ("submit nowhere.jsonl", 2),
-    ("gate --baseline bm25 --candidate bm25 --metric em --margin 1.0pp", 101), ("bless main bm25", 0), ("bless", 0),
+    ("gate --baseline bm25 --candidate bm25 --metric em --margin 1.0pp", 101), ("bless main bm25", 0), ("tag_run", 0),
     ("check method random", 0), ("check dataset worlds/multihop:test", 0), ("results export out", 0),
     ("results merge out", 0), ("results prune --orphans", 0), ("results vacuum", 0), ("cache show", 0),
     ("cache tape t.jsonl", 2), ("cache load t.jsonl", 2), ("cache prune --everything", 2), ("datasets", 0),
@@ -218,13 +218,13 @@ def test_each_ending_has_its_exit_code_and_is_told_on_standard_error(
             raise raised
 
     monkeypatch.setattr(cli, "app", app)
-    ended = say("end")
-    assert ended[:2] == (code, "")
-    assert ended[2].startswith(response)
-    assert "Traceback" not in ended[2]
-    ended = say("end", "--json")
-    assert ended[:2] == (code, "")
-    assert not response or json.loads(ended[2])["error"]["what"]
+    run_command = say("end")
+    assert run_command[:2] == (code, "")
+    assert run_command[2].startswith(response)
+    assert "Traceback" not in run_command[2]
+    run_command = say("end", "--json")
+    assert run_command[:2] == (code, "")
+    assert not response or json.loads(run_command[2])["error"]["what"]
 
 
 def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: 
 
     monkeypatch.setattr(sys, "argv", ["ragmeter", "--verbose"])
     with pytest.raises(ValueError, match="odd"):
-        errors.ended(app)
+        errors.run_command(app)
 
 
 def test_the_page_of_the_command_line_has_every_exit_code() -> None:
@@ -282,10 +282,10 @@ def test_standard_output_is_json_or_nothing(place: Path, taken: int, say: Say, m
     assert wrong == {}
 
 
-def _wrong(code: int, ended: int, shown: str, response: str) -> str:
+def _wrong(code: int, run_command: int, shown: str, response: str) -> str:
     """What is wrong with how a command with `--json` ended; empty where nothing is."""
-    if ended != code:
-        return f"ended with {ended}, not {code}: {response}"
+    if run_command != code:
+        return f"ended with {run_command}, not {code}: {response}"
     try:
         reported = json.loads(shown if code in (0, 100, 101) else response)
     except ValueError:

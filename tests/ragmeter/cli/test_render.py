@@ -28,9 +28,9 @@ def test_names_say_who_was_sent_in_and_who_learned_what_is_asked(tmp_path: Path,
     made = module_at(Path(__file__).parents[2] / "leaderboard" / "matrix_store.py")
     every = boards(made.fill(tmp_path / "store"), "several")
     text = {(board.dataset, board.setting): "\n".join(printed(board, 200)) for board in every}
-    asked_nq = text["nq:test", "distractor"]
-    assert "\ntrained on it (contaminated) " in asked_nq
-    assert "trained on it: contaminated: nq was trained on; not compared" in asked_nq
+    nq_queries = text["nq:test", "distractor"]
+    assert "\ntrained on it (contaminated) " in nq_queries
+    assert "trained on it: contaminated: nq was trained on; not compared" in nq_queries
     assert "\ncheat@1 (submitted, contaminated) " in text["musique:dev", "distractor"]
     other = text["hotpotqa:dev", "distractor"]
     assert "cheat@1 (submitted) " in other

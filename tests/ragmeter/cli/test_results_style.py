@@ -20,8 +20,8 @@ from methods.api import Prediction
 from ragmeter import console
 from results.statistics.intervals import difference, estimate, holm
 from results.store import FINISHED, Run, Store
-from results.style import style_curves, style_drops
-from results.variants import Told, told_by_name
+from results.style import style_curves, style_gaps
+from results.variants import StyledRun, style_of_name
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40
@@ -83,10 +83,10 @@ def stored(
     order = [question.id for question in benchmarks["formal"].questions]
     if not remember:
         benchmarks = {name: replace(item, questions=list(map(_forgotten, item.questions))) for name, item in benchmarks.items()}
-    for telling in dict.fromkeys(telling for telling, _ in scores):
-        store.put_benchmark(benchmarks[telling], benchmarks[telling].fingerprint)
-    for number, ((telling, method), values) in enumerate(scores.items()):
-        benchmark = benchmarks[telling]
+    for rendering in dict.fromkeys(rendering for rendering, _ in scores):
+        store.put_benchmark(benchmarks[rendering], benchmarks[rendering].fingerprint)
+    for number, ((rendering, method), values) in enumerate(scores.items()):
+        benchmark = benchmarks[rendering]
         described: dict[str, Any] = {
             "method": {"id": "full_context"},
             "rerankers": [{"id": method.partition(",")[0]}],
@@ -131,8 +131,8 @@ def scores() -> dict[tuple[str, str], np.ndarray]:
     for method in ("base", "SARK", "control"):
         formal = (draw.random(QUESTIONS) < 0.8) * 1.0
         results["formal", method] = formal
-        for telling, kept in (("half", 0.8), ("informal", 0.6), ("humor", 0.9)):
-            results[telling, method] = formal * (draw.random(QUESTIONS) < kept)
+        for rendering, kept in (("half", 0.8), ("informal", 0.6), ("humor", 0.9)):
+            results[rendering, method] = formal * (draw.random(QUESTIONS) < kept)
     results["informal", "SARK"][3] = np.nan
     return results
 
@@ -149,7 +149,7 @@ def full(_full: Path, tmp_path: Path) -> Store:
 
 
 def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark]) -> None:
-    results = {name: told_by_name(benchmark.name) for name, benchmark in benchmarks.items()}
+    results = {name: style_of_name(benchmark.name) for name, benchmark in benchmarks.items()}
     assert {item.base for item in results.values()} == {"worlds/multihop:test"}
     assert {name: item.name for name, item in results.items()} == {
         "formal": "formal",
@@ -159,70 +159,70 @@ def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark])
     }
     assert {name: item.formal for name, item in results.items()} == {"formal": 1, "half": 0.5, "informal": 0, "humor": 0}
     assert results["half"].drawn == "by=rule,seed=0"
-    assert told_by_name("worlds/multihop:test") == Told("worlds/multihop:test") == results["formal"]
-    several = told_by_name("styled:dev(nq/dpr,informal=0.3,humor=0.2,by=gpt-x+rule,seed=7,draw=coin)")
+    assert style_of_name("worlds/multihop:test") == StyledRun("worlds/multihop:test") == results["formal"]
+    several = style_of_name("styled:dev(nq/dpr,informal=0.3,humor=0.2,by=gpt-x+rule,seed=7,draw=coin)")
     assert (several.base, several.formal, several.style) == ("nq/dpr:dev", 0.5, None)
     assert (several.name, several.drawn) == ("30 % informal + 20 % humor", "by=gpt-x+rule,seed=7,draw=coin")
 
 
 @pytest.mark.slow
 def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
-    (table,) = style_drops(full, "e", ["em"])
+    (table,) = style_gaps(full, "e", ["em"])
     assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
     assert [row.method for row in table.rows] == ["base", "SARK", "control"]
     for row in table.rows:
         formal = scores["formal", row.method]
         assert row.formal == replace(estimate(formal), unscorable=row.formal.unscorable)
         named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
-        assert [drop.told.name for drop in row.drops] == list(named)
+        assert [gap.styled.name for gap in row.gaps] == list(named)
         paired = []
-        for drop in row.drops:
-            values = scores[named[drop.told.name], row.method]
+        for gap in row.gaps:
+            values = scores[named[gap.styled.name], row.method]
             expected = difference(formal, values)
             paired.append(expected.p)
-            assert (drop.found.drop.value, drop.found.drop.n, drop.found.drop.p) == pytest.approx((expected.value, expected.n, expected.p))
-            assert (drop.found.drop.low, drop.found.drop.high) == pytest.approx((expected.low, expected.high))
+            assert (gap.result.gap.value, gap.result.gap.n, gap.result.gap.p) == pytest.approx((expected.value, expected.n, expected.p))
+            assert (gap.result.gap.low, gap.result.gap.high) == pytest.approx((expected.low, expected.high))
             both = ~np.isnan(values)
-            assert drop.value.value == pytest.approx(values[both].mean())
-            assert drop.relative == pytest.approx(1 - values[both].mean() / formal[both].mean())
-        assert [drop.found.p_holm for drop in row.drops] == pytest.approx(holm(paired))
+            assert gap.value.value == pytest.approx(values[both].mean())
+            assert gap.relative == pytest.approx(1 - values[both].mean() / formal[both].mean())
+        assert [gap.result.p_holm for gap in row.gaps] == pytest.approx(holm(paired))
 
 
 @pytest.mark.slow
 def test_a_drop_is_held_against_the_references_question_by_question(
     full: Store, scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
-    (alone,) = style_drops(full, "e", ["em"])
+    (alone,) = style_gaps(full, "e", ["em"])
     assert alone.reference is None
-    assert all(drop.beyond is None for row in alone.rows for drop in row.drops)
-    (table,) = style_drops(full, "e", ["em"], reference="base")
+    assert all(gap.beyond is None for row in alone.rows for gap in row.gaps)
+    (table,) = style_gaps(full, "e", ["em"], reference="base")
     assert table.reference == "base"
     named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
     costs = {
-        method: {name: scores["formal", method] - scores[telling, method] for name, telling in named.items()}
+        method: {name: scores["formal", method] - scores[rendering, method] for name, rendering in named.items()}
         for method in ("base", "SARK", "control")
     }
     ps: dict[str, list[float]] = {name: [] for name in named}
     for row in table.rows:
-        for drop in row.drops:
+        for gap in row.gaps:
             if row.method == "base":
-                assert drop.beyond is None
+                assert gap.beyond is None
                 continue
-            assert drop.beyond is not None
-            expected = difference(costs[row.method][drop.told.name], costs["base"][drop.told.name])
-            assert (drop.beyond.value, drop.beyond.low, drop.beyond.high) == pytest.approx((expected.value, expected.low, expected.high))
-            by_hand = np.nanmean(costs[row.method][drop.told.name] - costs["base"][drop.told.name])
-            assert drop.beyond.value == pytest.approx(by_hand)
-            ps[drop.told.name].append(expected.p)
+            assert gap.beyond is not None
+            expected = difference(costs[row.method][gap.styled.name], costs["base"][gap.styled.name])
+            assert (gap.beyond.value, gap.beyond.low, gap.beyond.high) == pytest.approx((expected.value, expected.low, expected.high))
+            by_hand = np.nanmean(costs[row.method][gap.styled.name] - costs["base"][gap.styled.name])
+            assert gap.beyond.value == pytest.approx(by_hand)
+            ps[gap.styled.name].append(expected.p)
     for name, result in ps.items():
-        shown = [drop.beyond_p for row in table.rows[1:] for drop in row.drops if drop.told.name == name]
+        shown = [gap.beyond_p for row in table.rows[1:] for gap in row.gaps if gap.styled.name == name]
         assert shown == pytest.approx(holm(result))
     done = ragmeter("results", "style", "gap", "e", "--metric", "em", "--reference", "base", "--json")
     (told_,) = json.loads(done.out)["tables"]
     assert told_["reference"] == "base"
     assert told_["methods"][0]["styles"][0]["beyond_reference"] is None
     value = told_["methods"][1]["styles"][0]["beyond_reference"]["value"]
-    assert value == pytest.approx(table.rows[1].drops[0].beyond.value)  # type: ignore[union-attr]
+    assert value == pytest.approx(table.rows[1].gaps[0].beyond.value)  # type: ignore[union-attr]
     missing = ragmeter("results", "style", "gap", "e", "--reference", "bse")
     assert missing.code == 2
     assert "did you mean 'base'" in missing.err
@@ -230,19 +230,19 @@ def test_a_drop_is_held_against_the_references_question_by_question(
 
 @pytest.mark.slow
 def test_content_loss_is_told_apart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
-    (table,) = style_drops(full, "e", ["em"], styles=["informal"])
+    (table,) = style_gaps(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
-        drop = next(drop for drop in row.drops if drop.told.name == "informal")
+        gap = next(gap for gap in row.gaps if gap.styled.name == "informal")
         formal, values = scores["formal", row.method], scores["informal", row.method]
         both, alive = ~np.isnan(values), survivors("informal")
         delta = np.where(both, formal - values, 0.0)
-        result = drop.found
-        assert drop.content_known
+        result = gap.result
+        assert gap.content_known
         assert result.content_lost.value == pytest.approx((~alive)[both].mean())
         assert result.from_content.value == pytest.approx(delta[~alive].sum() / both.sum())
         assert result.from_style.value == pytest.approx(delta[alive].sum() / both.sum())
-        assert result.from_content.value + result.from_style.value == pytest.approx(result.drop.value)
-        assert result.drop_where_survived.value == pytest.approx(delta[alive & both].mean())
+        assert result.from_content.value + result.from_style.value == pytest.approx(result.gap.value)
+        assert result.gap_where_survived.value == pytest.approx(delta[alive & both].mean())
 
 
 @pytest.mark.slow
@@ -265,21 +265,21 @@ def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_an
 
     options = {name: thinned(benchmarks[name]) for name in ("formal", "informal")}
     queries = {key: values for key, values in scores.items() if key[0] in options}
-    (table,) = style_drops(stored(tmp_path, options, queries), "e", ["em"])
+    (table,) = style_gaps(stored(tmp_path, options, queries), "e", ["em"])
     for row in table.rows:
         formal, values = scores["formal", row.method], scores["informal", row.method]
         both, lost = ~np.isnan(values), after < before
-        (drop,) = row.drops
-        assert drop.found.content_lost.value == pytest.approx(lost[both].mean())
-        assert drop.found.drop_where_survived.value == pytest.approx((formal - values)[both & ~lost].mean())
+        (gap,) = row.gaps
+        assert gap.result.content_lost.value == pytest.approx(lost[both].mean())
+        assert gap.result.gap_where_survived.value == pytest.approx((formal - values)[both & ~lost].mean())
         holding = both & (before > 0)
-        assert drop.answers_kept.value == pytest.approx((after[holding] / before[holding]).mean())
-        assert drop.answers_kept.n == holding.sum()
+        assert gap.answers_kept.value == pytest.approx((after[holding] / before[holding]).mean())
+        assert gap.answers_kept.n == holding.sum()
 
 
 @pytest.mark.slow
 def test_the_mean_drop_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
-    (table,) = style_drops(full, "e", ["em"])
+    (table,) = style_gaps(full, "e", ["em"])
     by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
     assert table.average["humor"] == pytest.approx(by_hand)
 
@@ -300,14 +300,16 @@ def test_a_store_that_was_never_told_what_survived_says_so(
 @pytest.mark.slow
 def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw = np.random.default_rng(1)
-    options = {(telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for telling in ("formal", "informal") for seed in (0, 1, 2)}
+    options = {
+        (rendering, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for rendering in ("formal", "informal") for seed in (0, 1, 2)
+    }
     store = stored(tmp_path, benchmarks, options)
-    assert [row.method for row in style_drops(store, "e")[0].rows] == ["SARK #0", "SARK #1", "SARK #2"]
-    (row,) = style_drops(store, "e", over_seeds=True)[0].rows
+    assert [row.method for row in style_gaps(store, "e")[0].rows] == ["SARK #0", "SARK #1", "SARK #2"]
+    (row,) = style_gaps(store, "e", over_seeds=True)[0].rows
     mean = {t: np.mean([options[t, f"SARK #{seed}"] for seed in (0, 1, 2)], axis=0) for t in ("formal", "informal")}
     assert row.method == "SARK (3 seeds)"
-    assert row.drops[0].found.drop.value == pytest.approx(difference(mean["formal"], mean["informal"]).value)
-    assert row.drops[0].found.drop.low == pytest.approx(difference(mean["formal"], mean["informal"]).low)
+    assert row.gaps[0].result.gap.value == pytest.approx(difference(mean["formal"], mean["informal"]).value)
+    assert row.gaps[0].result.gap.low == pytest.approx(difference(mean["formal"], mean["informal"]).low)
 
 
 @pytest.mark.slow
@@ -317,7 +319,7 @@ def test_without_both_tellings_there_is_no_drop(
     half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}
     store = stored(tmp_path, benchmarks, half)
     with pytest.raises(UserError, match="both formally and in another style") as caught:
-        style_drops(store, "e")
+        style_gaps(store, "e")
     assert "{informal: 0}" in str(caught.value.try_this)
     with pytest.raises(UserError, match="two values of k"):
         style_curves(store, "e", "k")
@@ -327,9 +329,9 @@ def test_without_both_tellings_there_is_no_drop(
 def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     informal, humor = style_curves(full, "e", "formal", ["em"])
     assert informal.title.startswith("worlds/multihop:test, informal")
-    assert (informal.places, humor.places) == ((0, 0.5, 1), (0, 1))
+    assert (informal.positions, humor.positions) == ((0, 0.5, 1), (0, 1))
     for curve in informal.curves:
-        lists = [scores[telling, curve.method] for telling in ("informal", "half", "formal")]
+        lists = [scores[rendering, curve.method] for rendering in ("informal", "half", "formal")]
         assert [point.value for point in curve.points.values()] == pytest.approx([np.nanmean(item) for item in lists])
         assert curve.change.value == pytest.approx(difference(lists[-1], lists[0]).value)
         assert curve.change.p == difference(lists[-1], lists[0]).p
@@ -359,13 +361,13 @@ def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command)
     assert done.code == 0, done.err
     response = json.loads(ragmeter("results", "style", "gap", "--style", "informal", "--json").out)["tables"][0]
     base = next(row for row in response["methods"] if row["method"] == "base")
-    drop = next(item for item in base["styles"] if item["style"] == "informal")
+    gap = next(item for item in base["styles"] if item["style"] == "informal")
     line = next(line for line in done.out.splitlines() if line.startswith("base") and "50 %" not in line)
     assert f"{100 * base['formal']['value']:.1f} ±" in line
-    assert f"{100 * drop['drop']['value']:+.1f} ±" in line
-    assert f"{100 * drop['relative_drop']:+.1f} %" in line
-    assert f"{100 * drop['content_lost']['value']:.1f}" in columns(line)[-3].strip()
-    assert columns(line)[-4].strip() == f"{100 * drop['answers_kept']['value']:.1f}"
+    assert f"{100 * gap['gap']['value']:+.1f} ±" in line
+    assert f"{100 * gap['relative_drop']:+.1f} %" in line
+    assert f"{100 * gap['content_lost']['value']:.1f}" in columns(line)[-3].strip()
+    assert columns(line)[-4].strip() == f"{100 * gap['answers_kept']['value']:.1f}"
     assert "control (control)" in done.out
     assert "humor" not in done.out
     mean = next(line for line in done.out.splitlines() if line.startswith("(mean gap)") and "50 %" not in line)

@@ -28,11 +28,11 @@ class Silent:
     """Progress that remembers what it was told."""
 
     def __init__(self) -> None:
-        self.begun: list[tuple[str, int, int]] = []
+        self.prepared: list[tuple[str, int, int]] = []
         self.done = 0
 
     def begin(self, name: str, total: int, done: int) -> None:
-        self.begun.append((name, total, done))
+        self.prepared.append((name, total, done))
 
     def advance(self, questions: int) -> None:
         self.done += questions

@@ -75,7 +75,7 @@ def test_preflight_checks_the_device(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Callable[..., Any]) -> None:
-    file, tape = tmp_path / "x.yaml", tmp_path / "replies.jsonl"
+    file, replies = tmp_path / "x.yaml", tmp_path / "replies.jsonl"
 
     def ragmeter(store: str, *words: str) -> Any:
         done = call(*words, "--json", "--store", str(tmp_path / store))
@@ -88,8 +88,8 @@ def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Call
         rows = ragmeter("a", "run", str(file))["boards"][0]["rows"]
         run = next(row["run"] for row in rows if "chat" in row["method"])
         assert ragmeter("a", "store", "replies")["replies"] == 5
-        assert ragmeter("a", "store", "replies", "export", "-o", str(tape), "--run", run)["replies"] == 5
-        assert ragmeter("b", "store", "replies", "import", str(tape))["new"] == 5
+        assert ragmeter("a", "store", "replies", "export", "-o", str(replies), "--run", run)["replies"] == 5
+        assert ragmeter("b", "store", "replies", "import", str(replies))["new"] == 5
         calls = server.calls
         ragmeter("b", "run", str(file))
         assert server.calls == calls

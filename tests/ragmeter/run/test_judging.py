@@ -88,7 +88,7 @@ class Fragile:
     batch_size = 2
     left = 0
     error: type[BaseException] = RuntimeError
-    asked: list[str] = []  # noqa: RUF012
+    requested: list[str] = []  # noqa: RUF012
 
     def __init__(self, config: FragileConfig, services: Services) -> None: ...
 
@@ -96,7 +96,7 @@ class Fragile:
         if Fragile.left < len(things):
             raise Fragile.error("out of luck")
         Fragile.left -= len(things)
-        Fragile.asked += [thing.question.id for thing in things]
+        Fragile.requested += [thing.question.id for thing in things]
         parts = ("x",) if isinstance(things[0], Item) else (AS_GIVEN, SWAPPED)
         return [[JudgeCall(part, 0, None, Parsed({"by": "luck"}), "rule") for part in parts] for _ in things]
 
@@ -111,7 +111,7 @@ class Fragile:
 
 
 def fragile(kind: Any) -> Judge:
-    Fragile.left, Fragile.asked = 0, []
+    Fragile.left, Fragile.requested = 0, []
     measures = (Measure("luck", "Luck."),) if kind == "point" else ()
     criteria = ("overall",) if kind == "pair" else ()
 
@@ -144,20 +144,20 @@ def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
     table = "judge_calls" if kind == "point" else "battles"
     parts = 1 if kind == "point" else 2
     assert len(small.rows(store, table)[table]) == 4 * parts
-    first = list(Fragile.asked)
+    first = list(Fragile.requested)
     if kind == "pair":
         (board,) = battle_boards(store, chosen, "bm25")
         assert board.pairings[0].pending == small.QUESTIONS - 4
     Fragile.left = 100
     progress = small.judge(store, mine, chosen)
-    assert progress.begun[0][1:] == (small.QUESTIONS, 4)
+    assert progress.prepared[0][1:] == (small.QUESTIONS, 4)
     assert progress.done == small.QUESTIONS - 4
     assert len(first) == 4
-    assert Counter(Fragile.asked) == dict.fromkeys(Fragile.asked, 1)
+    assert Counter(Fragile.requested) == dict.fromkeys(Fragile.requested, 1)
     assert len(small.rows(store, table)[table]) == small.QUESTIONS * parts
-    before = list(Fragile.asked)
+    before = list(Fragile.requested)
     assert small.judge(store, mine, chosen).done == 0
-    assert Fragile.asked == before
+    assert Fragile.requested == before
 
 
 @pytest.mark.slow

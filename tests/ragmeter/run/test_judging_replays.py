@@ -184,7 +184,7 @@ def test_what_is_unscorable_stays_so_under_another_policy(small: ModuleType, sto
     pairwise = Judge.of("rule_pairwise")
     chosen = small.runs(store, "bm25", "random + extractive")
     small.judge(store, pairwise, chosen)
-    ((_, total, done),) = small.judge(store, pairwise, chosen).begun
+    ((_, total, done),) = small.judge(store, pairwise, chosen).prepared
     assert (total, done) == (small.QUESTIONS, small.QUESTIONS)
     before = small.rows(store, "battles")
     again(store, pairwise)

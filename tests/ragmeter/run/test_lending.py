@@ -13,7 +13,7 @@ from benchmarks.schema import Question
 from judges.llm.ask import LLMJudgeConfig
 from methods.api import Services
 from methods.sark.config import SarkDataConfig
-from methods.training import Silent, TrainedStage, TrainingConfig, TrainingEntry, Workshop
+from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.training import Job, judge_for
 from results.store import Store
 
@@ -84,8 +84,8 @@ def test_a_training_is_handed_its_judge(tmp_path: Path) -> None:
         def __init__(self, config: Options) -> None:
             pass
 
-        def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
-            seen.append(workshop.services)
+        def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
+            seen.append(context.services)
             yield from ()
 
     entry = TrainingEntry("curious", 1, "", (), Curious, Options, None, {}, None)

@@ -17,7 +17,7 @@ from benchmarks.corpus import Corpus
 from methods.api import Index, Services
 from methods.baselines.bm25 import BM25, BM25Config
 from methods.registry import METHODS, MethodConfig, register
-from methods.training import Silent, TrainedStage, TrainingConfig, Workshop, register_training
+from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, register_training
 from ragmeter import experiment
 from ragmeter.cli import app
 from ragmeter.runner.loop import Interrupted
@@ -32,7 +32,7 @@ STEPS: list[tuple[str, int]] = []
 class K1TrainingConfig(TrainingConfig):
     k1: float = 1.2
     short: bool = False
-    begun_from: str | None = None
+    started_from: str | None = None
     stops: bool = False
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -44,16 +44,16 @@ class K1Training:
     def __init__(self, config: K1TrainingConfig) -> None:
         self.config = config
 
-    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         for stage in self.config.stages_of(("first", "second")):
-            folder = workshop.checkpoints / stage
+            folder = context.checkpoints / stage
             fresh = not folder.exists()
             if fresh:
                 if self.config.stops and stage == "second":
                     raise KeyboardInterrupt
                 STEPS.append((stage, self.config.seed))
                 folder.mkdir(parents=True)
-                learned = {"k1": self.config.k1 + self.config.seed, "from": self.config.begun_from}
+                learned = {"k1": self.config.k1 + self.config.seed, "from": self.config.started_from}
                 (folder / "k1.json").write_text(json.dumps(learned), "utf-8")
             yield TrainedStage(stage, folder, fresh=fresh)
 
@@ -133,8 +133,8 @@ def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None
     assert folders[3].endswith("first")
     # What is trained from another training begins from the checkpoint of the same seed.
     later = [plan for plan in result.trainings if plan.name == "later"]
-    begun = [Path(plan.config.begun_from).parent for plan in later]  # type: ignore[attr-defined]
-    assert begun == [Path(folder).parent for folder in folders[:2]]
+    prepared = [Path(plan.config.started_from).parent for plan in later]  # type: ignore[attr-defined]
+    assert prepared == [Path(folder).parent for folder in folders[:2]]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from results.store import FINISHED, Store
 from tests.support.faults import Faults
 
 REFERENCE = "worlds/multihop:test"
-ASKED = 80
+REQUESTED = 80
 """Questions of it that are asked."""
 
 
@@ -42,7 +42,7 @@ def run(url: str, folder: Path, setting: str = "gold_only", method: str = "full_
     reader = f"{{id: chat, config: {{model: any, base_url: {url}, key_variable: null, backoff_s: 0.01}}}}"
     text = f"""
 name: truth
-benchmarks: [{{id: worlds/multihop, split: test, setting: {setting}, limit: {ASKED}}}]
+benchmarks: [{{id: worlds/multihop, split: test, setting: {setting}, limit: {REQUESTED}}}]
 methods: [{{id: {method}, reader: {reader}}}]
 """
     tasks = tasks_of(experiment.parse(text, "truth"))
@@ -68,7 +68,7 @@ def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labeled(tm
     truth = WorldTruth.of(REFERENCE)
     with truth.server().running() as url:
         predictions = run(url, tmp_path)
-    assert len(predictions) == ASKED
+    assert len(predictions) == REQUESTED
     assert exact(predictions) >= 0.9
     assert {p.notes["scripted"] for p in predictions} == {NAME}
     assert not any(FAILED in p.notes for p in predictions)
@@ -81,14 +81,14 @@ def test_with_a_fifth_corrupted_nothing_crashes_and_every_failure_is_counted(tmp
     with truth.server().running() as url:
         predictions = run(url, tmp_path)
     spoilt = sum(truth.corrupted.values())
-    assert len(predictions) == ASKED
-    assert 0.1 * ASKED <= spoilt <= 0.3 * ASKED
+    assert len(predictions) == REQUESTED
+    assert 0.1 * REQUESTED <= spoilt <= 0.3 * REQUESTED
     assert set(truth.corrupted) == set(CORRUPTIONS)
     # An empty reply is a failure that says so; the other corruptions are answers, and wrong ones.
     failed = [p for p in predictions if FAILED in p.notes]
     assert len(failed) == truth.corrupted["empty"] > 0
     assert all("empty" in p.notes[FAILED] and p.answer == "" for p in failed)
-    assert exact(predictions) == pytest.approx(1 - spoilt / ASKED)
+    assert exact(predictions) == pytest.approx(1 - spoilt / REQUESTED)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_finished_experiment_reruns_without_a_call(tmp_path: Path) -> None:
         sent = server.calls
         (tmp_path / "store.duckdb").unlink()
         again = run(url, tmp_path)
-        assert server.calls == sent == ASKED
+        assert server.calls == sent == REQUESTED
     assert [(p.question_id, p.answer, p.notes, p.usage.prompt_tokens) for p in again] == [
         (p.question_id, p.answer, p.notes, p.usage.prompt_tokens) for p in first
     ]

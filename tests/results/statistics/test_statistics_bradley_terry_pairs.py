@@ -48,7 +48,7 @@ def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets:
     reported = overlapping = raw = 0
     for number in range(sets):
         result = bradley_terry(*all_against_all(rng, np.zeros(methods), questions), seed=number)
-        reported += any(strength.places != f"1–{methods}" for strength in result.strengths)
+        reported += any(strength.positions != f"1–{methods}" for strength in result.strengths)
         overlapping += apart(result)
         raw += int((result.p[np.triu_indices(methods, 1)] <= 0.05).sum())
     share = raw / sets / math.comb(methods, 2)
@@ -108,14 +108,14 @@ def test_the_p_of_two_methods_is_about_that_of_their_battles(won: int, lost: int
 def test_resamples_that_only_the_prior_keeps_near_do_not_hide_a_difference() -> None:
     result = duel(28, 2)
     assert result.strengths[0].separated_rounds > 0.05
-    assert [strength.places for strength in result.strengths] == ["1", "2"]
+    assert [strength.positions for strength in result.strengths] == ["1", "2"]
 
 
 @pytest.mark.parametrize("won", [1, 2, 4, 5, 6, 20])
 def test_no_p_is_less_than_coins_could_give(won: int) -> None:
     result = duel(won, 0)
     assert result.p[0, 1] == pytest.approx(2.0 ** (1 - won))
-    assert [strength.places for strength in result.strengths] == (["1", "2"] if won > 5 else ["1–2", "1–2"])
+    assert [strength.positions for strength in result.strengths] == (["1", "2"] if won > 5 else ["1–2", "1–2"])
     # A hundred ties are no further witnesses.
     rows = won + 100
     tied = bradley_terry([0] * rows, [1] * rows, range(rows), [1.0] * won + [0.5] * 100)
@@ -129,7 +129,7 @@ def test_a_newcomer_with_few_battles_is_not_surely_stronger() -> None:
     result = bradley_terry(*joined, np.append(score, [1.0] * 3))
     assert result.strengths[3].band.rank == 1
     assert (result.p[3, :3] >= 0.25).all()
-    assert result.strengths[3].places == "1–4"
+    assert result.strengths[3].positions == "1–4"
 
 
 def test_the_correction_is_holms_and_a_thousand_rounds_resolve_it() -> None:
@@ -161,7 +161,7 @@ def test_intervals_that_overlap_can_belong_to_methods_that_surely_differ() -> No
     item, other = result.strengths[0], result.strengths[1]
     assert item.logit.low < other.logit.high
     assert result.corrected[0, 1] < 0.01
-    assert (item.places, other.places) == ("1–2", "2–3")
+    assert (item.positions, other.positions) == ("1–2", "2–3")
 
 
 def test_ranks_are_among_those_who_met_and_the_correction_is_over_all_pairs() -> None:
@@ -209,4 +209,4 @@ def test_whatever_the_battles_ranks_hold_their_place(rows: list[tuple[int, int, 
 def test_one_question_tells_nobody_apart() -> None:
     result = bradley_terry([0, 0, 1], [1, 2, 2], [0, 0, 0], [1.0, 1.0, 1.0])
     assert (result.p == 1).all()
-    assert [strength.places for strength in result.strengths] == ["1–3"] * 3
+    assert [strength.positions for strength in result.strengths] == ["1–3"] * 3

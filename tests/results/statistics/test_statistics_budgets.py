@@ -20,14 +20,14 @@ def test_drops_by_style_and_what_is_lost_content() -> None:
         {"humorous": [True, False, True, True, True], "romantic": [True, False, True, True, False]},
     )
     assert result.worst == "romantic"
-    humorous, romantic = result.drops["humorous"], result.drops["romantic"]
-    assert (humorous.drop.value, humorous.drop.n) == (0.25, 4)
+    humorous, romantic = result.gaps["humorous"], result.gaps["romantic"]
+    assert (humorous.gap.value, humorous.gap.n) == (0.25, 4)
     assert (humorous.content_lost.value, humorous.from_content.value, humorous.from_style.value) == (0.25, 0.25, 0.0)
-    assert romantic.drop.value == pytest.approx(0.6)
+    assert romantic.gap.value == pytest.approx(0.6)
     assert romantic.content_lost.value == pytest.approx(0.4)
     assert romantic.from_content.value == pytest.approx(0.4)
     assert romantic.from_style.value == pytest.approx(0.2)
-    assert (romantic.drop_where_survived.n, romantic.drop_where_survived.value) == (3, pytest.approx(1 / 3))
+    assert (romantic.gap_where_survived.n, romantic.gap_where_survived.value) == (3, pytest.approx(1 / 3))
 
 
 @settings(max_examples=25, deadline=None)
@@ -40,15 +40,15 @@ def test_the_parts_of_a_drop_sum_to_it(seed: int, n: int, clustered: bool) -> No
     result = style_robustness(
         scores[0], {"a": scores[1], "b": scores[2]}, {"a": survived[0], "b": survived[1]}, clusters=clusters, resamples=60
     )
-    for row, drop in enumerate(result.drops.values(), start=1):
+    for row, gap in enumerate(result.gaps.values(), start=1):
         alone = difference(scores[0], scores[row], clusters=clusters, resamples=60)
         for name in ("value", "low", "high", "n", "p", "wins", "ties", "losses", "units"):
-            ours, expected = getattr(drop.drop, name), getattr(alone, name)
+            ours, expected = getattr(gap.gap, name), getattr(alone, name)
             assert ours == pytest.approx(expected, abs=1e-12, nan_ok=True), name
-        assert drop.p_holm >= drop.drop.p or math.isnan(drop.p_holm)
+        assert gap.p_holm >= gap.gap.p or math.isnan(gap.p_holm)
         if alone.n:
-            assert drop.from_content.value + drop.from_style.value == pytest.approx(drop.drop.value, abs=1e-12)
-            assert drop.from_content.n == drop.from_style.n == drop.content_lost.n == drop.drop.n
+            assert gap.from_content.value + gap.from_style.value == pytest.approx(gap.gap.value, abs=1e-12)
+            assert gap.from_content.n == gap.from_style.n == gap.content_lost.n == gap.gap.n
 
 
 def test_styles_without_survivals_or_of_other_questions_are_refused() -> None:

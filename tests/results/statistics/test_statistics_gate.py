@@ -11,12 +11,12 @@ from scipy import stats
 from results.statistics.gate import decide_all, minimum_detectable, non_inferiority, questions_needed, standard_error
 
 
-def pair(n: int, drop: float, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def pair(n: int, gap: float, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Candidate and baseline whose observed mean difference is exactly -drop."""
     rng = np.random.default_rng(seed)
     base = rng.random(n)
     wobble = rng.normal(0, noise, n)
-    return base - drop + wobble - wobble.mean(), base
+    return base - gap + wobble - wobble.mean(), base
 
 
 def test_a_clear_drop_regresses_and_a_clear_tie_passes() -> None:

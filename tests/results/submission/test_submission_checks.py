@@ -123,12 +123,12 @@ def test_missing_extra_and_double_questions_are_each_named(world: Benchmark) -> 
     report = check(world, [rows[0], *rows[2:], said(first, question_id="nobody"), said(first, question_id=first.id)])
     assert not report.ok
     extra, double, missing = report.findings
-    assert (extra.code, extra.places[0].line, extra.places[0].detail) == ("extra", 12, "'nobody'")
-    assert (double.code, double.places[0].line) == ("duplicate", 13)
-    assert "first on line 1" in double.places[0].detail
+    assert (extra.code, extra.positions[0].line, extra.positions[0].detail) == ("extra", 12, "'nobody'")
+    assert (double.code, double.positions[0].line) == ("duplicate", 13)
+    assert "first on line 1" in double.positions[0].detail
     assert missing.code == "missing"
-    assert second.id in missing.places[0].detail
-    assert second.query_id in missing.places[0].detail
+    assert second.id in missing.positions[0].detail
+    assert second.query_id in missing.positions[0].detail
     assert (report.predictions, report.scores, report.digest) == ((), {}, "")
 
 
@@ -153,7 +153,7 @@ def test_ten_million_rows_are_read_no_further_than_the_questions_reach(world: Be
 
         def read(self, size: int = -1) -> bytes:
             block = b'{"question_id": "nobody", "answer": "a"}\n' * 1000
-            self.given += len(block)
+            self.supplied += len(block)
             return block
 
     source = Endless()
@@ -161,8 +161,8 @@ def test_ten_million_rows_are_read_no_further_than_the_questions_reach(world: Be
     codes = {finding.code: finding for finding in report.findings}
     assert codes["too_many_rows"].count == 1
     assert codes["extra"].count == 12 + LIMITS.spare_rows
-    assert len(codes["extra"].places) == LIMITS.shown
-    assert source.given < 10_000 * 41
+    assert len(codes["extra"].positions) == LIMITS.shown
+    assert source.supplied < 10_000 * 41
 
 
 def test_evidence_must_be_of_the_corpus_and_of_the_candidates(world: Benchmark) -> None:

@@ -107,7 +107,7 @@ def test_a_hint_in_every_prompt_is_an_error_even_where_the_passages_say_the_answ
     ]
     (finding,) = look(rows, Corpus.of(lists))
     assert (finding.code, finding.severity, finding.count) == ("gold_in_prompt", "error", 40)
-    assert "announced by the same words" in finding.places[0].detail
+    assert "announced by the same words" in finding.positions[0].detail
     honest = [(query, prompt.replace("Gold answer", "Not"), item) for query, prompt, item in rows]
     honest = [(query, f"{item[0].text}\nNow answer.", item) for query, _, item in honest]
     assert look(honest, Corpus.of(lists)) == []
@@ -127,7 +127,7 @@ def test_the_share_is_said_and_decides_between_warning_and_error() -> None:
     more = many(lambda number, gold: f"Hint {gold}" if number < 4 else "no hint", CITIES, [OTHER])
     assert more["gold_in_prompt"].severity == "error"
     assert "4 of 40 prompts (10.0 %)" in more["gold_in_prompt"].what
-    assert [position.line for position in more["gold_in_prompt"].places] == [1, 2, 3, 4]
+    assert [position.line for position in more["gold_in_prompt"].positions] == [1, 2, 3, 4]
 
 
 def test_what_stands_in_every_prompt_is_boilerplate() -> None:
@@ -223,7 +223,7 @@ def test_honest_prompts_of_real_questions_are_not_refused(
     findings = prompts_of(registry.load(reference).limited(60), write)
     assert [finding for finding in findings if finding.severity == "error"] == []
     # And hardly anything is even asked about.
-    assert sum(finding.count for finding in findings) <= 3, [(finding.what, finding.places) for finding in findings]
+    assert sum(finding.count for finding in findings) <= 3, [(finding.what, finding.positions) for finding in findings]
 
 
 @pytest.mark.parametrize("reference", SETS)

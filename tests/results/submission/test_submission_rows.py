@@ -34,7 +34,7 @@ def refusal(raw: bytes, limits: Limits = LIMITS) -> tuple[str, int | None, str]:
     assert rows == []
     (finding,) = findings
     assert finding.severity == "error"
-    position = finding.places[0] if finding.places else None
+    position = finding.positions[0] if finding.positions else None
     return finding.code, position.line if position else None, position.detail if position else ""
 
 
@@ -143,14 +143,14 @@ def test_the_problems_of_one_kind_are_counted_and_the_first_are_listed() -> None
     rows, findings = read(raw)
     assert [item.line for item in rows] == [1, 42]
     not_json, not_utf8 = findings
-    assert (not_json.count, [position.line for position in not_json.places]) == (40, [2, 3, 4, 5, 6])
-    assert (not_utf8.code, not_utf8.places[0].line) == ("not_utf8", 43)
+    assert (not_json.count, [position.line for position in not_json.positions]) == (40, [2, 3, 4, 5, 6])
+    assert (not_utf8.code, not_utf8.positions[0].line) == ("not_utf8", 43)
 
 
 def test_a_line_beyond_the_limit_is_skipped_and_the_next_one_read() -> None:
     rows, (finding,) = read(b"\n".join([row(answer="x" * 300), row(), row(answer="y" * 300)]), SMALL)
     assert [item.line for item in rows] == [2]
-    assert (finding.code, finding.count, [position.line for position in finding.places]) == ("line_too_long", 2, [1, 3])
+    assert (finding.code, finding.count, [position.line for position in finding.positions]) == ("line_too_long", 2, [1, 3])
 
 
 def test_a_file_beyond_the_limit_is_read_no_further() -> None:

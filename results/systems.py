@@ -112,7 +112,7 @@ class Figures:
     doubts: tuple[str, ...]
     questions: int
     clustered: bool
-    asked: frozenset[str] = frozenset()
+    requested: frozenset[str] = frozenset()
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
@@ -223,7 +223,7 @@ _NONE: Checkpoints = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class System:
     """Runs of one name and one pipeline, at most one in each column.
 
     Attributes:
@@ -276,7 +276,7 @@ def key_of(*parts: str | int) -> str:
     return fingerprint(*parts)[:8]
 
 
-def contestants(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[Contestant]:
+def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[System]:
     """Runs of several benchmarks, one contestant a name and pipeline, in the order in which these come up.
 
     Runs of one experiment bear a name for one pipeline, whatever training seed stands for it. Runs of different
@@ -300,8 +300,8 @@ def contestants(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Ch
                 further.setdefault(f"{run.method} · {run.run[:8]}", {})[column] = run
             else:
                 group[column] = run
-    results = [_contestant(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
-    return results + [_contestant(name, key_of(name), runs, cards, known) for name, runs in further.items()]
+    results = [_system(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
+    return results + [_system(name, key_of(name), runs, cards, known) for name, runs in further.items()]
 
 
 class _MadeOf:
@@ -339,13 +339,13 @@ def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Ite
         if len(kinds) > 1:
             own = [made for made in kinds if made != _SENT]
             firsts = [next(iter(groups[name, made].values())) for made in own]
-            reported |= {(name, made): text for made, text in zip(own, _told_apart(name, firsts, names), strict=True)}
+            reported |= {(name, made): text for made, text in zip(own, _distinguished(name, firsts, names), strict=True)}
     for (name, made), runs in groups.items():
         text = reported.get((name, made))
         yield (name, key_of(name), runs) if text is None else (text, key_of(name, made), runs)
 
 
-def _told_apart(name: str, runs: Sequence[RunRow], taken: Collection[str]) -> list[str]:
+def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) -> list[str]:
     """Names for pipelines of one name, by a run of each: with the method's id, else the experiment, else the run."""
     by_method = [run.method_id for run in runs]
     by_experiment = [run.experiment for run in runs]
@@ -396,11 +396,11 @@ def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tu
     return (*sent, *contaminating(run, cards, known))
 
 
-def _contestant(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known: Checkpoints) -> Contestant:
+def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known: Checkpoints) -> System:
     responses = [(run.card or {}).get("method") or {} for run in runs.values()]
     every = list(runs.values())
     trained = dict.fromkeys(item for run in every for item in (*trained_on(run, cards, known), *_declared(run)))
-    return Contestant(
+    return System(
         key,
         name,
         runs,

@@ -19,7 +19,7 @@ VERSION = 1
 INSTRUCTION = "Tell this document in other words."
 
 CARD = DatasetCard(
-    title="Retold",
+    title="Rephrased",
     task="paraphrase",
     description="The documents of another dataset, each a question of its own: tell it in other words. The document is "
     "its only candidate, and its text the answer.",
@@ -37,7 +37,7 @@ CARD = DatasetCard(
 )
 
 
-class RetoldConfig(DatasetConfig):
+class RephrasedConfig(DatasetConfig):
     """Options of documents to be retold."""
 
     base: str = Field("worlds/multihop", description="the dataset; its split is that asked for of retold")
@@ -47,8 +47,8 @@ class RetoldConfig(DatasetConfig):
     seed: int = Field(0, description="of the draw")
 
 
-@register("retold", card=CARD, version=VERSION, config=RetoldConfig, default_split="test")
-def load(reference: DataReference, config: RetoldConfig) -> Benchmark:
+@register("rephrased", card=CARD, version=VERSION, config=RephrasedConfig, default_split="test")
+def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
     """Load the base and make a question of each document.
 
     Raises:
@@ -66,7 +66,7 @@ def load(reference: DataReference, config: RetoldConfig) -> Benchmark:
     if not ids:
         raise UserError(f"{resolved} has no document to be told", where="positives" if config.positives else "base")
     if config.documents is not None and config.documents < len(ids):
-        chosen = Draws("retold", config.seed).sample(range(len(ids)), config.documents)
+        chosen = Draws("rephrased", config.seed).sample(range(len(ids)), config.documents)
         ids = [ids[position] for position in sorted(chosen)]
     questions = [
         Question(f"retold-{item.id}", INSTRUCTION, (item.full_text,), evidence=(item.id,), candidates=(item.id,))

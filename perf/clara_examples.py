@@ -45,9 +45,9 @@ class Precision:
 def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
     """A step with shared rows and one with a row for each question; both take the number of their batch."""
     from methods.clara.config import ClaraTrainingConfig
-    from methods.clara.data import in_lessons, training_rows
+    from methods.clara.data import in_examples, training_rows
     from methods.clara.objective import Compression
-    from methods.clara.stages import begin, lessons
+    from methods.clara.stages import begin, examples
     from methods.training import TRAININGS
 
     worlds = {"worlds": 1, "questions": 1500, "candidates": 20, "mix": {"single": 1.0}}
@@ -55,7 +55,7 @@ def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
     assert isinstance(config, ClaraTrainingConfig)
     with tempfile.TemporaryDirectory() as folder:
         rows, _ = training_rows(config, stage, Services(artifacts=Path(folder), device="cpu"))
-    taught = in_lessons(lessons(config, rows), config.data.unheard, SEED)
+    taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, SEED)
     clara = begin(config, stage, None, "cpu")
     objective = Compression(clara, config.scp if stage == "scp" else config.instruction, Precision(reduced))
     shared = clara.generator.packed_cross_entropy

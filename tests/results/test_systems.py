@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from results.contestants import Contestant, contestants, key_of
 from results.queries import RunRow
-from results.variants import told_by_name
+from results.systems import System, key_of, systems
+from results.variants import style_of_name
 
 DAY = datetime(2026, 3, 1)
 
@@ -21,7 +21,7 @@ def run(number: int, name: str = "ours", method: str = "bm25", k: int = 5, exper
         "reading": {"prompt": f"of benchmark {number}"},
     }
     plain = RunRow(f"{number:016x}"[::-1], experiment, name, method, "retriever", "nq:test", "f" * 16, "distractor", 0,
-                   10, 10, 0, "finished", None, DAY, DAY, "run", described, {}, {}, None, None, told_by_name("nq:test"))  # fmt: skip
+                   10, 10, 0, "finished", None, DAY, DAY, "run", described, {}, {}, None, None, style_of_name("nq:test"))  # fmt: skip
     return replace(plain, **facts)
 
 
@@ -29,11 +29,11 @@ def sent(number: int, name: str) -> RunRow:
     return run(number, name, f"submitted:{name}", experiment="-", origin="submitted", description={"submission": name}, card={"models": []})
 
 
-def rows(**columns: list[RunRow]) -> list[Contestant]:
-    return contestants(columns, {}, {})
+def rows(**columns: list[RunRow]) -> list[System]:
+    return systems(columns, {}, {})
 
 
-def told(results: list[Contestant]) -> dict[str, list[str]]:
+def told(results: list[System]) -> dict[str, list[str]]:
     assert len({row.name for row in results}) == len({row.key for row in results}) == len(results)
     return {row.name: sorted(row.runs) for row in results}
 

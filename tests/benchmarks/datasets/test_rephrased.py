@@ -1,4 +1,4 @@
-"""Documents to be retold: every document once, with itself as the answer."""
+"""Documents to be rephrased: every document once, with itself as the answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORLD = {"questions": 6}
 
 def test_every_document_is_a_question_whose_answer_and_only_candidate_it_is() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
-    result = registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD})
+    result = registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD})
     assert result.corpus.fingerprint == base.corpus.fingerprint
     assert [question.candidates for question in result.questions] == [(identifier,) for identifier in base.corpus.ids]
     for question in result.questions:
@@ -24,24 +24,24 @@ def test_every_document_is_a_question_whose_answer_and_only_candidate_it_is() ->
 
 def test_positives_are_those_that_evidence_names() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
-    result = registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD, "positives": True})
+    result = registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD, "positives": True})
     named = {item for question in base.questions for item in question.evidence}
     assert {question.evidence[0] for question in result.questions} == named
     assert 0 < len(named) < len(base.corpus)
-    assert result.name != registry.load("retold:test", {"base": "worlds/multihop", "base_config": WORLD}).name
+    assert result.name != registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD}).name
 
 
 def test_a_draw_is_of_the_seed_and_has_the_size_asked_for() -> None:
     def drawn(**more: int) -> list[str]:
         config = {"base": "worlds/multihop", "base_config": WORLD, "documents": 7, **more}
-        return [question.id for question in registry.load("retold:test", config).questions]
+        return [question.id for question in registry.load("rephrased:test", config).questions]
 
     assert len(set(drawn())) == 7
     assert drawn() == drawn() != drawn(seed=1)
     assert len(drawn(documents=10_000)) > 7
 
 
-@pytest.mark.parametrize("base", ["retold", "worlds/multihop:train"])
+@pytest.mark.parametrize("base", ["rephrased", "worlds/multihop:train"])
 def test_a_base_that_cannot_be_is_refused(base: str) -> None:
     with pytest.raises(UserError, match="cannot be the base"):
-        registry.load("retold:test", {"base": base})
+        registry.load("rephrased:test", {"base": base})

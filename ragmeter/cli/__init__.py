@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ragmeter.cli.errors import BROKE, FINE, run_command, tolerant
+from ragmeter.cli.errors import BROKE, FINE, ended, tolerant
 from ragmeter.cli.options import Commands
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -72,18 +72,18 @@ def asked() -> bool:
 def answer(app: Any) -> int:
     """Print the words that a shell may offer, or nothing; returns the exit code."""
     in_bash = os.environ[_VARIABLE] == _BASH
-    response, code, word = io.StringIO(), FINE, ""
+    said, code, word = io.StringIO(), FINE, ""
     try:
         if in_bash:
             word = _whole_words(os.environ)
-        with redirect_stdout(response), redirect_stderr(io.StringIO()):
+        with redirect_stdout(said), redirect_stderr(io.StringIO()):
             app(standalone_mode=False, prog_name="ragmeter")
     except SystemExit as end:
         # So typer ends an answer.
         code = end.code if isinstance(end.code, int) else FINE
     except (Exception, KeyboardInterrupt):
         return BROKE
-    text = response.getvalue()
+    text = said.getvalue()
     sys.stdout.write("".join(f"{line}\n" for line in _for_bash(text.splitlines(), word)) if in_bash else text)
     return code
 
@@ -93,26 +93,26 @@ def _whole_words(environment: MutableMapping[str, str]) -> str:
     words = environment.get("COMP_WORDS", "").split("\n")
     at = int(environment.get("COMP_CWORD", 0))
     joined: list[str] = []
-    position, after_break = at, False
+    place, after_break = at, False
     for number, word in enumerate(words):
         is_break = word != "" and set(word) <= set(_BREAKS)
         if joined and word and (is_break or after_break):
             joined[-1] += word
-            position -= number <= at
+            place -= number <= at
         else:
             joined.append(word)
         after_break = is_break
-    environment.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(position))
-    return joined[position] if position < len(joined) else ""
+    environment.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(place))
+    return joined[place] if place < len(joined) else ""
 
 
-def _for_bash(results: Sequence[str], word: str) -> Iterator[str]:
+def _for_bash(found: Sequence[str], word: str) -> Iterator[str]:
     """What bash is to put in the place of the last piece of a word, quoted where the word is not."""
     value = word.partition("=")[2] if word.startswith("-") else word
     there = value[: 1 + max(value.rfind(mark) for mark in _BREAKS)]
     plain = re.sub(r"\\(.)", r"\1", there).lstrip("'\"")
-    for item in filter(None, results):
-        rest = item.removeprefix(plain)
+    for one in filter(None, found):
+        rest = one.removeprefix(plain)
         yield rest if word[:1] in ("'", '"') else _SPECIAL.sub(lambda special: f"\\{special[0]}", rest)
 
 
@@ -124,7 +124,7 @@ class _Root(Commands):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help page."""
-        return list(NAMES)
+        return [*NAMES]  # the name `list` is that of a module here, once it is imported
 
     def get_command(self, ctx: Any, name: str) -> Any:
         """The group or command of a name; None where there is none."""
@@ -137,7 +137,7 @@ class _Root(Commands):
         """Write the sections of the help page."""
         for title, groups in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl(list(groups.items()), col_max=14)
+                formatter.write_dl([*groups.items()], col_max=14)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete names by the lines of the help page: none of them is imported for that."""
@@ -186,4 +186,4 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tolerant()
-    sys.exit(answer(app) if asked() else run_command(app))
+    sys.exit(answer(app) if asked() else ended(app))

@@ -22,7 +22,7 @@ from methods.registry import EXPLAINERS, METHODS
 from methods.training import TRAININGS
 from ragmeter import cli
 from ragmeter.cli import options
-from results.checkpoints import tag_run
+from results.checkpoints import bless
 from results.queries import runs
 from results.store import Store
 
@@ -65,8 +65,8 @@ def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable
 
     def offered(line: str, **environment: str) -> list[str]:
         words = f"ragmeter {line}"
-        settings = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **environment}
-        return answered_here(**settings).splitlines()
+        given = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **environment}
+        return answered_here(**given).splitlines()
 
     return offered
 
@@ -88,7 +88,7 @@ def test_ids_read_from_the_source_are_those_that_are_registered(noun: str, regis
 
 
 def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert options._ids("method") == sorted(options._written("method"))
+    assert options.ids("method") == sorted(options._written("method"))
     monkeypatch.setattr(options, "_registry", lambda noun: [SimpleNamespace(id=f"their_{noun}")])
     monkeypatch.setattr(plugins, "has_plugins", lambda group: group == "ragmeter.methods")
     nobody: Any = None
@@ -99,34 +99,37 @@ def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("ru", {"run", "runs"}),
+        ("ru", {"run"}),
+        ("", set(cli.NAMES)),
+        ("--ver", {"--version"}),
         ("judge re", {"replay"}),
         ("run --li", {"--limit"}),
-        ("methods gra", {"grag", "graph_hybrid"}),
-        ("check method bm", {"bm25", "bm25_reranker", "bm25_triples"}),
-        ("methods --kind re", {"retriever", "reranker", "reader"}),
-        ("metrics rou", {"rouge"}),
-        ("score --add rou", {"rouge"}),
+        ("list meth", {"methods"}),
+        ("list methods gra", {"grag", "graph_hybrid"}),
+        ("method check bm", {"bm25", "bm25_reranker", "bm25_triples"}),
+        ("list methods --kind re", {"retriever", "reranker", "reader"}),
+        ("list metrics rou", {"rouge"}),
+        ("judge score --metric rou", {"rouge"}),
         ("judge run pair", {"pairwise"}),
-        ("datasets mus", {"musique"}),
-        ("datasets sh", {"show"}),
-        ("datasets show w", {"webqsp", "worlds"}),
-        ("datasets stats w", {"webqsp", "worlds"}),
-        ("datasets stats cw", {"cwq", "cwq:train", "cwq:validation", "cwq:test"}),
-        ("datasets stats worlds/l", {"worlds/long", "worlds/long:train", "worlds/long:validation", "worlds/long:test"}),
-        ("datasets stats worlds/long:te", {"worlds/long:test"}),
-        ("datasets stats webqsp:train+te", {"webqsp:train+test"}),
-        ("datasets verify musique:dev longbench/qasper_", {"longbench/qasper_e", "longbench/qasper_e:test"}),
-        ("train ark --data musique:train,musique:d", {"musique:train,musique:dev"}),
-        ("explain ", {"ark", "clara", "gpr"}),
+        ("results --form", {"--format"}),
+        ("data ch", {"check"}),
+        ("data w", {"webqsp", "worlds"}),
+        ("data stats w", {"webqsp", "worlds"}),
+        ("data stats cw", {"cwq", "cwq:train", "cwq:validation", "cwq:test"}),
+        ("data stats worlds/l", {"worlds/long", "worlds/long:train", "worlds/long:validation", "worlds/long:test"}),
+        ("data stats worlds/long:te", {"worlds/long:test"}),
+        ("data stats webqsp:train+te", {"webqsp:train+test"}),
+        ("data check musique:dev longbench/qasper_", {"longbench/qasper_e", "longbench/qasper_e:test"}),
+        ("train ark --data musique:d", {"musique:dev"}),
+        ("method explain ", {"ark", "clara", "gpr"}),
         ("train cl", {"clara"}),
         ("train clara --preset wo", {"worlds", "worlds-long"}),
         ("train clara --stage ins", {"instruction"}),
         ("run ark/w", {"ark/worlds"}),
-        ("plan demo-g", {"demo-graph"}),
+        ("run demo-g", {"demo-graph"}),
         ("run sark/figure6 --profile wo", {"worlds"}),
-        ("table --format=la", {"latex"}),
-        ("datasets stats nothing/x", set()),
+        ("results --format=la", {"latex"}),
+        ("data stats nothing/x", set()),
         ("run demo --profile ", set()),
         ("train --preset ", set()),
     ],
@@ -145,22 +148,23 @@ def test_files_of_experiments_are_offered_beside_those_that_ship(tab: Tab, tmp_p
 @pytest.mark.slow
 def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     rows = runs(store)
-    row = next(row for row in rows if row.method == "bm25")
-    tag_run(store, "main", row)
+    row = next(one for one in rows if one.method == "bm25")
+    bless(store, "main", row)
     store.database.close()
     here = {"RAGMETER_STORE": str(store.folder)}
-    for line in ("resume ", "table sm", "runs ", "report ", "judge table ", "results prune --experiment ", "styles drops "):
+    alone = ("run --resume ", "results sm", "list runs ", "results report ", "judge win-rates ", "store prune --experiment ")
+    for line in (*alone, "results style gap "):
         assert tab(line, **here) == ["small"], line
-    paths = [row.path for row in rows]
-    assert set(tab("show ", **here)) == {"main", *(path.replace("(", "\\(").replace(")", "\\)") for path in paths)}
-    assert tab("diff main small/bm", **here) == [row.path]
+    paths = [one.path for one in rows]
+    assert set(tab("results show ", **here)) == {"main", *(path.replace("(", "\\(").replace(")", "\\)") for path in paths)}
+    assert tab("results compare main small/bm", **here) == [row.path]
     assert tab("gate --baseline ma", **here) == ["main"]
-    assert tab(f"show {row.run[:6]}", **here) == [row.run]
-    assert tab("show bm", **here) == [row.path.partition("/")[2]]
-    assert tab("bless ", **here) == ["main"]
-    assert tab("table --reference b", **here) == ["bm25"]
-    assert tab("table --metrics e", **here) == ["em"]
-    assert tab(f"resume --store {store.folder} ", RAGMETER_STORE="nowhere") == ["small"]
+    assert tab(f"results show {row.run[:6]}", **here) == [row.run]
+    assert tab("results show bm", **here) == [row.path.partition("/")[2]]
+    assert tab("results tag ", **here) == ["main"]
+    assert tab("results --reference b", **here) == ["bm25"]
+    assert tab("results --metric e", **here) == ["em"]
+    assert tab(f"run --resume --store {store.folder} ", RAGMETER_STORE="nowhere") == ["small"]
 
 
 @pytest.mark.slow
@@ -171,12 +175,12 @@ def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Sto
 
     here = {"RAGMETER_STORE": str(store.folder)}
     with duckdb.connect(str(store.folder / "store.duckdb")):
-        assert tab("resume ", **here) == []
-        assert tab("table --metrics rou", **here) == ["rouge"]
-    assert tab("resume ", **here) == ["small"]
+        assert tab("run --resume ", **here) == []
+        assert tab("judge score --metric rou", **here) == ["rouge"]
+    assert tab("run --resume ", **here) == ["small"]
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "store.duckdb").write_text("no database")
-    assert tab("resume ", RAGMETER_STORE=str(tmp_path / "damaged")) == []
+    assert tab("run --resume ", RAGMETER_STORE=str(tmp_path / "damaged")) == []
     assert sorted(path.name for path in (tmp_path / "damaged").iterdir()) == ["store.duckdb"]
 
 
@@ -184,21 +188,21 @@ def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Sto
 @pytest.mark.parametrize(
     ("lines", "heavy"),
     [
-        (("methods a", "metrics a", "datasets show w", "run a"), "torch transformers duckdb pyarrow numpy"),
-        (("datasets stats worlds/l", "train clara --preset "), "torch transformers duckdb scipy"),
-        (("show ",), "torch transformers pyarrow numpy"),
+        (("", "list methods a", "list metrics a", "list datasets w", "run a"), "torch transformers duckdb pyarrow numpy"),
+        (("list datasets worlds/l",), "torch transformers duckdb scipy"),
+        (("run --resume ",), "torch transformers pyarrow numpy"),
     ],
 )
 def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: Store) -> None:
     """One line after another in one process: whatever one of them imports stays imported."""
     *before, line = lines
-    reported = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
+    told = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
     again = "".join(
-        f"\n  os.environ.update(COMP_WORDS={('ragmeter ' + item)!r}, COMP_CWORD='{1 + item.count(' ')}')\n  print('---')"
+        f"\n  os.environ.update(COMP_WORDS={('ragmeter ' + one)!r}, COMP_CWORD='{1 + one.count(' ')}')\n  print('---')"
         "\n  try: main()\n  except SystemExit: pass"
-        for item in before
+        for one in before
     )
-    done = typed(f"ragmeter {line}", f"\n  import os{again}\n  {reported}", RAGMETER_STORE=str(store.folder))
+    done = typed(f"ragmeter {line}", f"\n  import os{again}\n  {told}", RAGMETER_STORE=str(store.folder))
     assert all(part.strip() for part in done.stdout.split("---"))
     assert done.stderr.strip() == "[]"
 
@@ -206,23 +210,23 @@ def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: St
 def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(
     monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]
 ) -> None:
-    settings = {"COMP_WORDS": "ragmeter methods a", "COMP_CWORD": "2"}
-    assert answered_here(**settings | {"COMP_CWORD": "two"}) == ""
-    assert answered_here(**settings) != ""
+    given = {"COMP_WORDS": "ragmeter list methods a", "COMP_CWORD": "3"}
+    assert answered_here(**given | {"COMP_CWORD": "two"}) == ""
+    assert answered_here(**given) != ""
     monkeypatch.setattr(options, "_written", None)
-    assert answered_here(**settings) == ""
+    assert answered_here(**given) == ""
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("datasets", "stats", "worlds/long", ":", "te"), ["test"]),
-        (("datasets", "stats", "worlds/long", ":"), ["train", "validation", "test"]),
-        (("datasets", "stats", "worlds/long", ":", "test", "worlds/gr"), []),
-        (("datasets", "verify", "worlds/long", ":", "test", "cw"), ["cwq", "cwq:train", "cwq:validation", "cwq:test"]),
-        (("table", "--format", "=", "la"), ["latex"]),
-        (("explain", "ark", "q", "--benchmark", "=", "worlds/long", ":", "te"), ["test"]),
-        (("methods", "'graph_h"), ["graph_hybrid"]),
+        (("data", "stats", "worlds/long", ":", "te"), ["test"]),
+        (("data", "stats", "worlds/long", ":"), ["train", "validation", "test"]),
+        (("data", "stats", "worlds/long", ":", "test", "worlds/gr"), []),
+        (("data", "check", "worlds/long", ":", "test", "cw"), ["cwq", "cwq:train", "cwq:validation", "cwq:test"]),
+        (("results", "--format", "=", "la"), ["latex"]),
+        (("method", "explain", "ark", "q", "--benchmark", "=", "worlds/long", ":", "te"), ["test"]),
+        (("list", "methods", "'graph_h"), ["graph_hybrid"]),
     ],
 )
 def test_words_that_bash_cuts_are_put_together_again(words: tuple[str, ...], offered: list[str], answered_here: Callable[..., str]) -> None:
@@ -233,21 +237,21 @@ def test_words_that_bash_cuts_are_put_together_again(words: tuple[str, ...], off
 def test_what_a_shell_would_take_apart_is_quoted(store: Store, answered_here: Callable[..., str]) -> None:
     with store.database.writing() as connection:
         connection.execute("UPDATE experiments SET name = 'two words'")
-    env = {"RAGMETER_STORE": str(store.folder), "COMP_CWORD": "2"}
-    assert answered_here(COMP_WORDS="ragmeter\ntable\ntwo", **env) == "two\\ words\n"
-    assert answered_here(COMP_WORDS="ragmeter\ntable\ntwo\\ w", **env) == "two\\ words\n"
-    assert answered_here(COMP_WORDS="ragmeter\ntable\n'two w", **env) == "two words\n"
+    env = {"RAGMETER_STORE": str(store.folder), "COMP_CWORD": "3"}
+    assert answered_here(COMP_WORDS="ragmeter\nlist\nruns\ntwo", **env) == "two\\ words\n"
+    assert answered_here(COMP_WORDS="ragmeter\nlist\nruns\ntwo\\ w", **env) == "two\\ words\n"
+    assert answered_here(COMP_WORDS="ragmeter\nlist\nruns\n'two w", **env) == "two words\n"
 
 
 def test_other_shells_are_answered_too(answered_here: Callable[..., str]) -> None:
-    queries = {"_TYPER_COMPLETE_ARGS": "ragmeter datasets stats worlds/long:te"}
-    zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **queries)
+    asked = {"_TYPER_COMPLETE_ARGS": "ragmeter list datasets worlds/long:te"}
+    zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **asked)
     assert zsh.startswith("_arguments")
     assert "worlds/long" in zsh
-    fish = answered_here(_RAGMETER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **queries)
+    fish = answered_here(_RAGMETER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **asked)
     assert fish.split() == ["worlds/long:test"]
     powershell = {"_RAGMETER_COMPLETE": "complete_powershell", "_TYPER_COMPLETE_WORD_TO_COMPLETE": "worlds/long:te"}
-    assert answered_here(**powershell, **queries).startswith("worlds/long:test:::")
+    assert answered_here(**powershell, **asked).startswith("worlds/long:test:::")
 
 
 NAMES = {"experiment", "run", "runs", "reference", "references", "benchmark", "metrics", "metric", "preset", "profile",
@@ -258,9 +262,9 @@ def test_whatever_is_a_name_completes() -> None:
     silent = []
 
     def walk(command: Any, path: str) -> None:
-        for name, inner in getattr(command, "commands", {}).items():
-            walk(inner, f"{path} {name}")
-        silent.extend(f"{path} {param.name}" for param in command.params if param.name in NAMES and not param._custom_shell_complete)
+        for name in command.list_commands(None) if hasattr(command, "commands") else ():
+            walk(command.get_command(None, name), f"{path} {name}")
+        silent.extend(f"{path} {one.name}" for one in command.params if one.name in NAMES and not one._custom_shell_complete)
 
     walk(typer.main.get_command(cli.app), "ragmeter")
-    assert set(silent) <= {"ragmeter datasets verify against"}, "that one is a file"
+    assert set(silent) <= {"ragmeter data check against"}, "that one is a file"

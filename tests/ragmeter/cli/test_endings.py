@@ -66,16 +66,16 @@ def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answered: Path, written: Written) -> None:
     runs = [row.run for row in queries.runs(Store(answered / "store"))]
-    shown = written(encoding, "diff", *runs[:2]).decode(encoding)
+    shown = written(encoding, "results", "compare", *runs[:2]).decode(encoding)
     assert "+/=/?" in shown
     assert ("±" in shown) == (encoding == "cp1252")
 
 
 def test_json_loses_no_character_to_the_output(written: Written) -> None:
-    narrow, wide = (written(name, "runs", "--json").decode(name) for name in ("ascii", "utf-8"))
-    reported = json.loads(narrow)
-    assert reported == json.loads(wide)
-    assert "random é" in {row["method"] for row in reported}
+    narrow, wide = (written(name, "list", "runs", "--json").decode(name) for name in ("ascii", "utf-8"))
+    told = json.loads(narrow)
+    assert told == json.loads(wide)
+    assert "random é" in {row["method"] for row in told}
     assert "random é" in wide
 
 
@@ -84,7 +84,7 @@ def test_json_loses_no_character_to_the_output(written: Written) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize(("line", "unbuffered"), [("runs", ""), ("runs --json", "1"), ("judge", "1"), ("--version", "")])
+@pytest.mark.parametrize(("line", "unbuffered"), [("list runs", ""), ("list runs --json", "1"), ("", "1"), ("--version", "")])
 def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: str, answered: Path) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     env |= {"RAGMETER_STORE": str(answered / "store"), "PYTHONUNBUFFERED": unbuffered}
@@ -92,15 +92,15 @@ def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: s
     with FULL.open("wb") as full:
         command = [sys.executable, "-m", "ragmeter.cli", *line.split()]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, check=False)
-    response = done.stderr.decode()
+    said = done.stderr.decode()
     assert done.returncode == 1
-    assert "the output could not be written: No space left on device" in response
-    assert "fault" not in response
+    assert "the output could not be written: No space left on device" in said
+    assert "fault" not in said
     # Python flushes once more at its end.
-    assert "Traceback" not in response
-    assert "Exception ignored" not in response
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
     if "--json" in line:
-        assert set(json.loads(response)["error"]) == {"what", "where", "try"}
+        assert set(json.loads(said)["error"]) == {"what", "where", "try"}
 
 
 # -- a task that fails ---------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ def faulty() -> Iterator[None]:
 def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command) -> None:
     file = tmp_path / "y.yaml"
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: test_mistaken}"))
-    code, _, response = ragmeter("run", str(file))
-    assert "that model is not here" in response
-    assert "1 of 3 tasks failed" in response
+    code, _, said = ragmeter("run", str(file))
+    assert "that model is not here" in said
+    assert "1 of 3 tasks failed" in said
     assert code == 1
     # What is wrong before anything begins still is wrong input.
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: nobody}"))
@@ -145,11 +145,11 @@ def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str
 def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     bm25 = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
     for line in (("results", "show", "BM25"), ("results", "compare", "bm25", "random é")):
-        code, _, response = ragmeter(*line)
+        code, _, said = ragmeter(*line)
         assert code == 2
-        assert f"name one: {bm25.run[:8]} ({bm25.path}); `ragmeter runs` lists all" in response
-    code, _, response = ragmeter("results", "show", "random é/worlds/multihop:tst/distractor/0")
-    assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter runs` lists all" in response
+        assert f"name one: {bm25.run[:8]} ({bm25.path}); `ragmeter list runs` lists all" in said
+    code, _, said = ragmeter("results", "show", "random é/worlds/multihop:tst/distractor/0")
+    assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter list runs` lists all" in said
 
 
 @pytest.mark.slow
@@ -161,45 +161,45 @@ def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
         dataset = (like.dataset, like.dataset_fingerprint, like.setting, like.seed, like.questions)
         store.start(Run(run, method, like.method_id, like.kind, {}, *dataset, {}))
     store.put_experiment("a-later", "name: a-later", None, None, None, runs, names=names)
-    response = ragmeter("results", "show", "pick")[2]
-    assert response.count("(a-later/pick") == 12
-    assert "… (13 in all); `ragmeter runs` lists all" in response
-    response = ragmeter("results", "show", "random")[2]
-    assert response.index("a-later/at random") < response.index("small/random é")
+    said = ragmeter("results", "show", "pick")[2]
+    assert said.count("(a-later/pick") == 12
+    assert "… (13 in all); `ragmeter list runs` lists all" in said
+    said = ragmeter("results", "show", "random")[2]
+    assert said.index("a-later/at random") < said.index("small/random é")
 
 
 def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
     run = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
-    checkpoints.tag_run(store, "bm25-best", run)
+    checkpoints.bless(store, "bm25-best", run)
     assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("results", "show", "bm25")[2]
 
 
 def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None:
-    code, _, response = ragmeter("datasets", "foo", "--json")
+    code, _, said = ragmeter("data", "foo", "--json")
     assert code == 2
-    error = json.loads(response)["error"]
+    error = json.loads(said)["error"]
     listed = error["try"].removeprefix("known: ").partition(", …")[0].split(", ")
     assert error["what"] == "unknown dataset 'foo'"
     assert len(listed) > 5
-    assert not {"contamination", "corpus", "fetch", "list"} & set(listed)
+    assert not {"overlap", "download", "list"} & set(listed)
     # A mistyped command is told so all the same.
-    assert "did you mean 'fetch'?" in ragmeter("datasets", "fech")[2]
+    assert "did you mean 'download'?" in ragmeter("data", "downlod")[2]
 
 
 # -- numbers -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("line", "response"),
+    ("line", "said"),
     [
         ("run demo --limit five", "invalid value for '--limit': a whole number is wanted, got 'five'"),
         ("run demo --limit 2.5", "invalid value for '--limit': a whole number is wanted, got '2.5'"),
         ("run demo --limit 0", "invalid value for '--limit': must be at least 1, got 0"),
         ("leaderboard --port 99999999", "invalid value for '--port': must be at most 65535, got 99999999"),
-        ("cache prune --older-than x", "invalid value for '--older-than': a number is wanted, got 'x'"),
+        ("store replies prune --older-than x", "invalid value for '--older-than': a number is wanted, got 'x'"),
     ],
 )
-def test_numbers_that_are_none_are_told_in_our_words(line: str, response: str, ragmeter: Command) -> None:
-    code, _, reported = ragmeter(*line.split())
+def test_numbers_that_are_none_are_told_in_our_words(line: str, said: str, ragmeter: Command) -> None:
+    code, _, told = ragmeter(*line.split())
     assert code == 2
-    assert reported.startswith(f"error: {response}\n")
+    assert told.startswith(f"error: {said}\n")

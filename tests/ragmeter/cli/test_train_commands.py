@@ -1,0 +1,76 @@
+"""`ragmeter train` as people call it: what there is to train, options from a file and from flags, and checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.training import TRAININGS
+from ragmeter.cli.options import option_rows
+from results.checkpoints import describe
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+def test_alone_it_lists_what_can_be_trained(call: Command) -> None:
+    names = {entry.id for entry in TRAININGS}
+    assert {one["id"] for one in json.loads(call("train", "--json").out)} == names
+    assert names <= {line.split(" ")[0] for line in call("train").out.splitlines()}
+
+
+def test_options_of_a_training_are_named_with_dots() -> None:
+    described = {row["name"]: row for row in option_rows(TRAININGS.get("sark").config, nested=True)}
+    assert described["loss.lambda_params"]["default"] == "backbone"
+    assert described["train.learning_rate"]["default"] == 1e-6
+    assert "loss" not in described
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("srak", "did you mean 'sark'?"),
+        ("sark", "training sark needs data"),
+        ("sark --base pocket --set train.epoch=1", "did you mean 'train.epochs'?"),
+        ("sark --data worlds/style:train --set train.epochs=many", "option train.epochs of sark: a whole number is wanted"),
+        ("sark --base pocket --config {file}", "{file}:2"),
+        ("sark --base pocket --config none.yaml", "cannot be read"),
+        ("sark --stage reranked", "did you mean 'reranker'?"),
+        ("gpr --preset dmeo", "did you mean 'demo'?"),
+        ("gpr --preset demo --device gpu", "there is no device 'gpu'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(words: str, message: str, call: Command, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("train:\n  epoch: 1\n")
+    values = {"file": tmp_path / "x.yaml"}
+    done = call("train", *words.format(**values).split())
+    assert (done.code, done.out) == (2, "")
+    assert message.format(**values) in done.err.replace("\n", "")
+
+
+def test_checkpoints_are_listed_added_and_checked(call: Command, store: Path, tmp_path: Path) -> None:
+    inside, outside = store / "checkpoints" / "epoch-1", tmp_path / "epoch-2"
+    for folder in (inside, outside):
+        folder.mkdir(parents=True)
+        (folder / "weights.bin").write_text(folder.name)
+        describe(folder, method="dense", stage="trained", parents=["ab" * 32])
+    assert [(one["name"], one["registered"]) for one in json.loads(call("train", "checkpoints", "--json").out)] == [("epoch-1", False)]
+    assert f"ragmeter train checkpoints add {inside}" in call("train", "checkpoints").err.replace("\n", "")
+    for folder in (inside, outside):
+        added = call("train", "checkpoints", "add", str(folder))
+        assert (added.code, "not in this store: abababababab" in added.err) == (0, True)
+    assert {one["name"] for one in json.loads(call("train", "checkpoints", "--json").out)} == {"epoch-1", "epoch-2"}
+    assert call("train", "checkpoints", "check").code == call("train", "checkpoints", "check", "epoch-2").code == 0
+    (outside / "weights.bin").write_text("other")
+    assert call("train", "checkpoints", "check").code == 1
+    changed = call("train", "checkpoints", "check", "epoch-2")
+    assert (changed.code, "weights.bin" in changed.err) == (2, True)

@@ -24,7 +24,7 @@ INSTEAD = {
     r"slips?|strangers?('s)?": "misprint, untrusted input",
     r"world[- ]truth": "scripted LLM",
     r"\w*(isation|ise[drs]?|ising)": "-ize",
-    r"artefacts?|licen[c]es?|neighbours?\w*|colours?\w*|judgements?|labell\w+|centred?|centres|grey|behaviours?|favou?rs?_never": "American spelling",
+    r"artifacts?|licen[c]es?|neighbors?\w*|colors?\w*|judgments?|labell\w+|centered?|centers|gray|behaviors?|favou?rs?_never": "American spelling",
 }
 """Words of before, and what the field says in their place."""
 NOT_ISE = re.compile(
@@ -76,7 +76,7 @@ def test_no_file_uses_a_word_of_the_list() -> None:
 
 
 def test_the_list_finds_what_it_is_for() -> None:
-    text = "blessed runs\nretold\ncolour\nnormalised text\ntakes in rows\nas a tape\nkept replies\n"
+    text = "blessed runs\nretold\ncolor\nnormalized text\ntakes in rows\nas a tape\nkept replies\n"
     assert [line for line, _, _ in old_words(text)] == [1, 2, 3, 4, 5, 6, 7]
     assert not list(old_words("a precise, concise noise; otherwise it rises; supervised; a sequence takes place in the room; license, color\n"))
     assert [name for _, name in names_of_values("def f(asked):\n    found = [said for said in asked]\n")] == ["asked", "found", "said"]

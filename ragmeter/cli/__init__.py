@@ -72,18 +72,18 @@ def asked() -> bool:
 def answer(app: Any) -> int:
     """Print the words that a shell may offer, or nothing; returns the exit code."""
     in_bash = os.environ[_VARIABLE] == _BASH
-    said, code, word = io.StringIO(), FINE, ""
+    response, code, word = io.StringIO(), FINE, ""
     try:
         if in_bash:
             word = _whole_words(os.environ)
-        with redirect_stdout(said), redirect_stderr(io.StringIO()):
+        with redirect_stdout(response), redirect_stderr(io.StringIO()):
             app(standalone_mode=False, prog_name="ragmeter")
     except SystemExit as end:
         # So typer ends an answer.
         code = end.code if isinstance(end.code, int) else FINE
     except (Exception, KeyboardInterrupt):
         return BROKE
-    text = said.getvalue()
+    text = response.getvalue()
     sys.stdout.write("".join(f"{line}\n" for line in _for_bash(text.splitlines(), word)) if in_bash else text)
     return code
 
@@ -93,26 +93,26 @@ def _whole_words(environment: MutableMapping[str, str]) -> str:
     words = environment.get("COMP_WORDS", "").split("\n")
     at = int(environment.get("COMP_CWORD", 0))
     joined: list[str] = []
-    place, after_break = at, False
+    position, after_break = at, False
     for number, word in enumerate(words):
         is_break = word != "" and set(word) <= set(_BREAKS)
         if joined and word and (is_break or after_break):
             joined[-1] += word
-            place -= number <= at
+            position -= number <= at
         else:
             joined.append(word)
         after_break = is_break
-    environment.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(place))
-    return joined[place] if place < len(joined) else ""
+    environment.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(position))
+    return joined[position] if position < len(joined) else ""
 
 
-def _for_bash(found: Sequence[str], word: str) -> Iterator[str]:
+def _for_bash(results: Sequence[str], word: str) -> Iterator[str]:
     """What bash is to put in the place of the last piece of a word, quoted where the word is not."""
     value = word.partition("=")[2] if word.startswith("-") else word
     there = value[: 1 + max(value.rfind(mark) for mark in _BREAKS)]
     plain = re.sub(r"\\(.)", r"\1", there).lstrip("'\"")
-    for one in filter(None, found):
-        rest = one.removeprefix(plain)
+    for item in filter(None, results):
+        rest = item.removeprefix(plain)
         yield rest if word[:1] in ("'", '"') else _SPECIAL.sub(lambda special: f"\\{special[0]}", rest)
 
 

@@ -20,7 +20,7 @@ from benchmarks.core.errors import Broke, UserError, nearest, refused
 FINE, BROKE, WRONG, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 """Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
 
-_PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+_PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
 """What typer's parser raises; newer typers bring it along, older ones take it from click."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
@@ -39,7 +39,7 @@ MOVED = {
     "styles quality": "data style-quality", "styles mix": "data mix", "styles export": "data style-export",
     "styles import": "data style-pairs", "styles drops": "results style", "styles curve": "results style curve",
     "styles sensitivity": "results style sensitivity", "annotate": "judge labels", "annotate export": "judge labels export",
-    "annotate import": "judge labels import", "synthesise": "data synthesize", "synthesise clara": "data synthesize",
+    "annotate import": "judge labels import", "synthesize": "data synthesize", "synthesize clara": "data synthesize",
     "explain": "method explain", "compress": "method index", "submission": "submit template",
     "submission template": "submit template", "submission bundle": "submit bundle", "trec": "results export --format trec",
     "trec export": "results export --format trec", "trec import": "submit add --format trec",
@@ -119,13 +119,13 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         raise error
     if isinstance(error, OSError) and error.filename is not None:
         # A place that no command looked at before; whatever it is, the system says no, and not ragmeter.
-        said = refused(error, what="this file or folder cannot be used", try_this="--verbose shows what it was for")
-        _say(said, as_json)
-        return said.exit_code
+        response = refused(error, what="this file or folder cannot be used", try_this="--verbose shows what it was for")
+        _say(response, as_json)
+        return response.exit_code
     if isinstance(error, OSError) and error.errno in _FULL:
         # Writing names no place; it is standard output, unless the command was asked for a file.
-        said = refused(error, what="the output could not be written", try_this="free some space, then try again")
-        _say(said, as_json)
+        response = refused(error, what="the output could not be written", try_this="free some space, then try again")
+        _say(response, as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {error}"
     _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
@@ -155,9 +155,9 @@ def wrong_usage(error: Any, app: Any) -> UserError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else _command(app)
     remedy = f"{path} --help"
-    found = _NAMED.match(message + " ")
-    if found:
-        kind, wrong = found[1], found[2]
+    result = _NAMED.match(message + " ")
+    if result:
+        kind, wrong = result[1], result[2]
         message = f"there is no {kind} {wrong!r}"
         if kind == "command" and (now := moved(path, wrong)):
             return UserError(message, where=path, try_this=f"it is `ragmeter {now}` now")
@@ -168,17 +168,17 @@ def wrong_usage(error: Any, app: Any) -> UserError:
 
 def _worded(error: Any) -> str:
     """What the parser says; of a value that is no number, or none that can be, in our words and not pydantic's."""
-    said: str = error.format_message()
+    response: str = error.format_message()
     cause = error.__cause__
     if not hasattr(cause, "errors"):
-        return said
+        return response
     from benchmarks.core.errors import first_error, in_words
 
     first = first_error(cause)
     if not first["type"].startswith(("int_", "float_", "finite_number", "greater_than", "less_than")):
-        return said
-    given = first["input"] if "_than" in first["type"] else repr(first["input"])
-    return said.removesuffix(error.message) + f"{in_words(first)}, got {given}"
+        return response
+    value = first["input"] if "_than" in first["type"] else repr(first["input"])
+    return response.removesuffix(error.message) + f"{in_words(first)}, got {value}"
 
 
 def _known(context: Any, kind: str) -> list[str]:

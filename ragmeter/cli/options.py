@@ -116,9 +116,9 @@ def references(ctx: typer.Context, incomplete: str) -> list[str]:
     entry = _entry("dataset", name)
     if colon:
         *chosen, last = splits.split("+")
-        prefix = "".join(f"{one}+" for one in chosen)
-        known = [one.rpartition(":")[2] for one in _splits(entry, whole)]
-        return [f"{whole}:{prefix}{one}" for one in _beginning(last, known) if one not in chosen]
+        prefix = "".join(f"{item}+" for item in chosen)
+        known = [split.rpartition(":")[2] for split in _splits(entry, whole)]
+        return [f"{whole}:{prefix}{item}" for item in _beginning(last, known) if item not in chosen]
     subsets = _beginning(whole, [f"{name}/{subset}" for subset in entry.subsets])
     return subsets + (_splits(entry, subsets[0]) if len(subsets) == 1 else [])
 
@@ -206,8 +206,8 @@ def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Completes a run: a tag or a path; where neither begins so, the rest of a path or a fingerprint."""
     rows = [tuple(map(str, row)) for row in _stored(ctx, _RUNS)]
-    found = blessed(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
-    return found or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
+    result = blessed(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
+    return result or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
 
 
 def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -285,7 +285,7 @@ class Commands(TyperGroup):
     def _takes(self) -> Any:
         """The first argument of the default command; None where it takes none."""
         params = self.commands[self.default].params if self.default else ()
-        return next((one for one in params if one.param_type_name == "argument"), None)
+        return next((param for param in params if param.param_type_name == "argument"), None)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default before arguments that name no command, as far as they are not a misspelled one."""
@@ -299,26 +299,26 @@ class Commands(TyperGroup):
     def _misspelled(self, ctx: Any, word: str) -> bool:
         """Whether a word was meant as a command's name: no file's name is, nor what the default command takes (`restyle`)."""
         close = word.replace("-", "").isalpha() and get_close_matches(word, list(self.commands), cutoff=0.7)
-        return bool(close) and not (self._takes and word in {one.value for one in self._takes.shell_complete(ctx, word)})
+        return bool(close) and not (self._takes and word in {item.value for item in self._takes.shell_complete(ctx, word)})
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what `--help` lists; no line is cut off."""
         alone = {self.default: " (what the group does alone)"}
         listed = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = [(name, one.get_short_help_str(limit=_WHOLE) + alone.get(name, "")) for name, one in listed if not one.hidden]
+        rows = [(name, item.get_short_help_str(limit=_WHOLE) + alone.get(name, "")) for name, item in listed if not item.hidden]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete commands, and what the default one takes."""
-        found = super().shell_complete(ctx, incomplete)
+        result = super().shell_complete(ctx, incomplete)
         takes = not incomplete.startswith("-") and self._takes
-        return found + (takes.shell_complete(ctx, incomplete) if takes else [])
+        return result + (takes.shell_complete(ctx, incomplete) if takes else [])
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The group's options; where they are completed, those of the default command, too."""
         inner = self.commands[self.default].params if self.default and ctx.resilient_parsing else ()
-        return [*super().get_params(ctx), *(one for one in inner if one.param_type_name == "option")]
+        return [*super().get_params(ctx), *(item for item in inner if item.param_type_name == "option")]
 
 
 # -- Options of every command: `common` in a command's signature stands for all of them --
@@ -388,12 +388,12 @@ class Common:
 
         require_device(device)
         store = self.store
-        return Services(seed=seed, artefacts=store.artefacts, device=device, cache=store.cache)
+        return Services(seed=seed, artifacts=store.artifacts, device=device, cache=store.cache)
 
     def load(
         self,
         reference: str,
-        given: Mapping[str, Any],
+        options: Mapping[str, Any],
         *,
         limit: int | None = None,
         setting: str | None = None,
@@ -423,7 +423,7 @@ class Common:
         if retriever is not None:
             retriever.preflight()
         with self.status(f"loading {reference}"):
-            benchmark = load(reference, given).limited(limit)
+            benchmark = load(reference, options).limited(limit)
             if not benchmark.questions:
                 raise UserError("this split holds no question", where=reference)
             return benchmark if read is None else in_setting(read, benchmark, services or Services())
@@ -468,7 +468,7 @@ class App(typer.Typer):
 
 def _with_common(function: Callable[..., int | None], offline: bool) -> Callable[..., None]:
     signature = inspect.signature(function, eval_str=True)
-    parameters = [one for name, one in signature.parameters.items() if name != "common"]
+    parameters = [item for name, item in signature.parameters.items() if name != "common"]
 
     @wraps(function)
     def command(**values: Any) -> None:
@@ -480,16 +480,16 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
     return command
 
 
-def data_apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`.
 
     Raises:
         UserError: What stands at `data` is no options.
     """
-    of_data = given.get("data", {})
+    of_data = options.get("data", {})
     if not isinstance(of_data, Mapping):
         raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
-    return {key: value for key, value in given.items() if key != "data"}, dict(of_data)
+    return {key: value for key, value in options.items() if key != "data"}, dict(of_data)
 
 
 def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:

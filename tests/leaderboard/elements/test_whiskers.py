@@ -26,10 +26,10 @@ def test_every_interval_of_a_column_has_room_and_keeps_its_order(estimates: list
     drawn = [result.whisker(value, half) for value, half in estimates]
     positions = [node.numbers for node in drawn if node is not None]
     assert len(positions) == len(estimates)
-    for place in positions:
-        assert 0 <= place["low"] <= place["value"] <= place["high"] <= 1
-    assert min(place["low"] for place in positions) == 0
-    assert max(place["high"] for place in positions) == 1
+    for position in positions:
+        assert 0 <= position["low"] <= position["value"] <= position["high"] <= 1
+    assert min(position["low"] for position in positions) == 0
+    assert max(position["high"] for position in positions) == 1
     by_value = sorted(zip((value for value, _ in estimates), positions, strict=True), key=lambda pair: pair[0])
     assert all(a[1]["value"] <= b[1]["value"] for a, b in itertools.pairwise(by_value))
 

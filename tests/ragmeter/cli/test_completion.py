@@ -65,8 +65,8 @@ def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable
 
     def offered(line: str, **environment: str) -> list[str]:
         words = f"ragmeter {line}"
-        given = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **environment}
-        return answered_here(**given).splitlines()
+        settings = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **environment}
+        return answered_here(**settings).splitlines()
 
     return offered
 
@@ -148,14 +148,14 @@ def test_files_of_experiments_are_offered_beside_those_that_ship(tab: Tab, tmp_p
 @pytest.mark.slow
 def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     rows = runs(store)
-    row = next(one for one in rows if one.method == "bm25")
+    row = next(row for row in rows if row.method == "bm25")
     bless(store, "main", row)
     store.database.close()
     here = {"RAGMETER_STORE": str(store.folder)}
     alone = ("run --resume ", "results sm", "list runs ", "results report ", "judge win-rates ", "store prune --experiment ")
     for line in (*alone, "results style gap "):
         assert tab(line, **here) == ["small"], line
-    paths = [one.path for one in rows]
+    paths = [row.path for row in rows]
     assert set(tab("results show ", **here)) == {"main", *(path.replace("(", "\\(").replace(")", "\\)") for path in paths)}
     assert tab("results compare main small/bm", **here) == [row.path]
     assert tab("gate --baseline ma", **here) == ["main"]
@@ -196,13 +196,13 @@ def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Sto
 def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: Store) -> None:
     """One line after another in one process: whatever one of them imports stays imported."""
     *before, line = lines
-    told = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
+    reported = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
     again = "".join(
-        f"\n  os.environ.update(COMP_WORDS={('ragmeter ' + one)!r}, COMP_CWORD='{1 + one.count(' ')}')\n  print('---')"
+        f"\n  os.environ.update(COMP_WORDS={('ragmeter ' + item)!r}, COMP_CWORD='{1 + item.count(' ')}')\n  print('---')"
         "\n  try: main()\n  except SystemExit: pass"
-        for one in before
+        for item in before
     )
-    done = typed(f"ragmeter {line}", f"\n  import os{again}\n  {told}", RAGMETER_STORE=str(store.folder))
+    done = typed(f"ragmeter {line}", f"\n  import os{again}\n  {reported}", RAGMETER_STORE=str(store.folder))
     assert all(part.strip() for part in done.stdout.split("---"))
     assert done.stderr.strip() == "[]"
 
@@ -210,11 +210,11 @@ def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: St
 def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(
     monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]
 ) -> None:
-    given = {"COMP_WORDS": "ragmeter list methods a", "COMP_CWORD": "3"}
-    assert answered_here(**given | {"COMP_CWORD": "two"}) == ""
-    assert answered_here(**given) != ""
+    settings = {"COMP_WORDS": "ragmeter list methods a", "COMP_CWORD": "3"}
+    assert answered_here(**settings | {"COMP_CWORD": "two"}) == ""
+    assert answered_here(**settings) != ""
     monkeypatch.setattr(options, "_written", None)
-    assert answered_here(**given) == ""
+    assert answered_here(**settings) == ""
 
 
 @pytest.mark.parametrize(
@@ -244,14 +244,14 @@ def test_what_a_shell_would_take_apart_is_quoted(store: Store, answered_here: Ca
 
 
 def test_other_shells_are_answered_too(answered_here: Callable[..., str]) -> None:
-    asked = {"_TYPER_COMPLETE_ARGS": "ragmeter list datasets worlds/long:te"}
-    zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **asked)
+    queries = {"_TYPER_COMPLETE_ARGS": "ragmeter list datasets worlds/long:te"}
+    zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **queries)
     assert zsh.startswith("_arguments")
     assert "worlds/long" in zsh
-    fish = answered_here(_RAGMETER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **asked)
+    fish = answered_here(_RAGMETER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **queries)
     assert fish.split() == ["worlds/long:test"]
     powershell = {"_RAGMETER_COMPLETE": "complete_powershell", "_TYPER_COMPLETE_WORD_TO_COMPLETE": "worlds/long:te"}
-    assert answered_here(**powershell, **asked).startswith("worlds/long:test:::")
+    assert answered_here(**powershell, **queries).startswith("worlds/long:test:::")
 
 
 NAMES = {"experiment", "run", "runs", "reference", "references", "benchmark", "metrics", "metric", "preset", "profile",
@@ -264,7 +264,7 @@ def test_whatever_is_a_name_completes() -> None:
     def walk(command: Any, path: str) -> None:
         for name in command.list_commands(None) if hasattr(command, "commands") else ():
             walk(command.get_command(None, name), f"{path} {name}")
-        silent.extend(f"{path} {one.name}" for one in command.params if one.name in NAMES and not one._custom_shell_complete)
+        silent.extend(f"{path} {param.name}" for param in command.params if param.name in NAMES and not param._custom_shell_complete)
 
     walk(typer.main.get_command(cli.app), "ragmeter")
     assert set(silent) <= {"ragmeter data check against"}, "that one is a file"

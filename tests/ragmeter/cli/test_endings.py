@@ -73,9 +73,9 @@ def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answ
 
 def test_json_loses_no_character_to_the_output(written: Written) -> None:
     narrow, wide = (written(name, "list", "runs", "--json").decode(name) for name in ("ascii", "utf-8"))
-    told = json.loads(narrow)
-    assert told == json.loads(wide)
-    assert "random é" in {row["method"] for row in told}
+    reported = json.loads(narrow)
+    assert reported == json.loads(wide)
+    assert "random é" in {row["method"] for row in reported}
     assert "random é" in wide
 
 
@@ -92,15 +92,15 @@ def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: s
     with FULL.open("wb") as full:
         command = [sys.executable, "-m", "ragmeter.cli", *line.split()]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, check=False)
-    said = done.stderr.decode()
+    response = done.stderr.decode()
     assert done.returncode == 1
-    assert "the output could not be written: No space left on device" in said
-    assert "fault" not in said
+    assert "the output could not be written: No space left on device" in response
+    assert "fault" not in response
     # Python flushes once more at its end.
-    assert "Traceback" not in said
-    assert "Exception ignored" not in said
+    assert "Traceback" not in response
+    assert "Exception ignored" not in response
     if "--json" in line:
-        assert set(json.loads(said)["error"]) == {"what", "where", "try"}
+        assert set(json.loads(response)["error"]) == {"what", "where", "try"}
 
 
 # -- a task that fails ---------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ def faulty() -> Iterator[None]:
 def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command) -> None:
     file = tmp_path / "y.yaml"
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: test_mistaken}"))
-    code, _, said = ragmeter("run", str(file))
-    assert "that model is not here" in said
-    assert "1 of 3 tasks failed" in said
+    code, _, response = ragmeter("run", str(file))
+    assert "that model is not here" in response
+    assert "1 of 3 tasks failed" in response
     assert code == 1
     # What is wrong before anything begins still is wrong input.
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: nobody}"))
@@ -145,11 +145,11 @@ def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str
 def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     bm25 = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
     for line in (("results", "show", "BM25"), ("results", "compare", "bm25", "random é")):
-        code, _, said = ragmeter(*line)
+        code, _, response = ragmeter(*line)
         assert code == 2
-        assert f"name one: {bm25.run[:8]} ({bm25.path}); `ragmeter list runs` lists all" in said
-    code, _, said = ragmeter("results", "show", "random é/worlds/multihop:tst/distractor/0")
-    assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter list runs` lists all" in said
+        assert f"name one: {bm25.run[:8]} ({bm25.path}); `ragmeter list runs` lists all" in response
+    code, _, response = ragmeter("results", "show", "random é/worlds/multihop:tst/distractor/0")
+    assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter list runs` lists all" in response
 
 
 @pytest.mark.slow
@@ -161,11 +161,11 @@ def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
         dataset = (like.dataset, like.dataset_fingerprint, like.setting, like.seed, like.questions)
         store.start(Run(run, method, like.method_id, like.kind, {}, *dataset, {}))
     store.put_experiment("a-later", "name: a-later", None, None, None, runs, names=names)
-    said = ragmeter("results", "show", "pick")[2]
-    assert said.count("(a-later/pick") == 12
-    assert "… (13 in all); `ragmeter list runs` lists all" in said
-    said = ragmeter("results", "show", "random")[2]
-    assert said.index("a-later/at random") < said.index("small/random é")
+    response = ragmeter("results", "show", "pick")[2]
+    assert response.count("(a-later/pick") == 12
+    assert "… (13 in all); `ragmeter list runs` lists all" in response
+    response = ragmeter("results", "show", "random")[2]
+    assert response.index("a-later/at random") < response.index("small/random é")
 
 
 def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
@@ -175,9 +175,9 @@ def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: St
 
 
 def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None:
-    code, _, said = ragmeter("data", "foo", "--json")
+    code, _, response = ragmeter("data", "foo", "--json")
     assert code == 2
-    error = json.loads(said)["error"]
+    error = json.loads(response)["error"]
     listed = error["try"].removeprefix("known: ").partition(", …")[0].split(", ")
     assert error["what"] == "unknown dataset 'foo'"
     assert len(listed) > 5
@@ -190,7 +190,7 @@ def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "response"),
     [
         ("run demo --limit five", "invalid value for '--limit': a whole number is wanted, got 'five'"),
         ("run demo --limit 2.5", "invalid value for '--limit': a whole number is wanted, got '2.5'"),
@@ -199,7 +199,7 @@ def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None
         ("store replies prune --older-than x", "invalid value for '--older-than': a number is wanted, got 'x'"),
     ],
 )
-def test_numbers_that_are_none_are_told_in_our_words(line: str, said: str, ragmeter: Command) -> None:
-    code, _, told = ragmeter(*line.split())
+def test_numbers_that_are_none_are_told_in_our_words(line: str, response: str, ragmeter: Command) -> None:
+    code, _, reported = ragmeter(*line.split())
     assert code == 2
-    assert told.startswith(f"error: {said}\n")
+    assert reported.startswith(f"error: {response}\n")

@@ -72,17 +72,17 @@ Say = Callable[..., tuple[int, str, str]]
 
 def commands() -> dict[str, Any]:
     """Every command by what is typed for it."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     def walk(command: Any, path: tuple[str, ...]) -> None:
         if not hasattr(command, "commands"):
-            found[" ".join(path)] = command
+            results[" ".join(path)] = command
             return
         for name in command.list_commands(None):
             walk(command.get_command(None, name), (*path, name))
 
     walk(TREE, ())
-    return found
+    return results
 
 
 OURS = cli.app
@@ -112,8 +112,8 @@ def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> S
 
 def test_help_is_shown_and_names_the_options_that_every_command_has(say: Say) -> None:
     for name in COMMANDS:
-        code, shown, said = say(*name.split(), "--help")
-        assert (code, said) == (0, ""), name
+        code, shown, response = say(*name.split(), "--help")
+        assert (code, response) == (0, ""), name
         assert shown.startswith(f"Usage: ragmeter {name}")
         for option in ("--json", "--store", "--quiet", "--verbose", "--help"):
             assert option in shown, name
@@ -165,9 +165,9 @@ def test_the_version_is_that_of_the_installed_package(say: Say) -> None:
 
 def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> None:
     for name in COMMANDS:
-        code, shown, said = say(*name.split(), "--nonsense")
+        code, shown, response = say(*name.split(), "--nonsense")
         assert (code, shown) == (2, ""), name
-        first, where, remedy = said.splitlines()
+        first, where, remedy = response.splitlines()
         assert first == "error: there is no option '--nonsense'"
         assert where == f"  where: ragmeter {name}"
         assert remedy.startswith("  try:   ")
@@ -176,9 +176,9 @@ def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> 
 
 def test_programs_are_told_of_wrong_usage_in_json(say: Say) -> None:
     for name in COMMANDS:
-        code, shown, said = say(*name.split(), "--json", "--nonsense")
+        code, shown, response = say(*name.split(), "--json", "--nonsense")
         assert (code, shown) == (2, ""), name
-        assert set(json.loads(said)["error"]) == {"what", "where", "try"}
+        assert set(json.loads(response)["error"]) == {"what", "where", "try"}
 
 
 @pytest.mark.parametrize(
@@ -203,10 +203,10 @@ def test_programs_are_told_of_wrong_usage_in_json(say: Say) -> None:
     ],
 )
 def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, what: str, remedy: str, say: Say) -> None:
-    code, shown, said = say(*line.split())
+    code, shown, response = say(*line.split())
     assert (code, shown) == (2, "")
-    assert said.startswith(f"error: {what}")
-    assert remedy in said
+    assert response.startswith(f"error: {what}")
+    assert remedy in response
 
 
 def test_what_moved_is_not_there_any_more_and_where_it_is_now_is() -> None:
@@ -230,7 +230,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "said"),
+    ("raised", "code", "response"),
     [
         (None, 0, ""),
         (typer.Exit(100), 100, ""),
@@ -243,7 +243,7 @@ class Stopped(Exception):
     ],
 )
 def test_each_ending_has_its_exit_code_and_is_told_on_standard_error(
-    raised: BaseException | None, code: int, said: str, say: Say, monkeypatch: pytest.MonkeyPatch
+    raised: BaseException | None, code: int, response: str, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -258,11 +258,11 @@ def test_each_ending_has_its_exit_code_and_is_told_on_standard_error(
     monkeypatch.setattr(cli, "app", app)
     ended = say("end")
     assert ended[:2] == (code, "")
-    assert ended[2].startswith(said)
+    assert ended[2].startswith(response)
     assert "Traceback" not in ended[2]
     ended = say("end", "--json")
     assert ended[:2] == (code, "")
-    assert not said or json.loads(ended[2])["error"]["what"]
+    assert not response or json.loads(ended[2])["error"]["what"]
 
 
 def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,21 +316,21 @@ def test_standard_output_is_json_or_nothing(place: Path, taken: int, say: Say, m
     """One walk through one store, and so one test: earlier commands make what later ones read."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("RAGMETER_STORE", str(place / "store"))
-    wrong = {line: found for line, code in WALK if (found := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))}
+    wrong = {line: result for line, code in WALK if (result := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))}
     assert wrong == {}
 
 
-def _wrong(code: int, ended: int, shown: str, said: str) -> str:
+def _wrong(code: int, ended: int, shown: str, response: str) -> str:
     """What is wrong with how a command with `--json` ended; empty where nothing is."""
     if ended != code:
-        return f"ended with {ended}, not {code}: {said}"
+        return f"ended with {ended}, not {code}: {response}"
     try:
-        told = json.loads(shown if code in (0, 100, 101) else said)
+        reported = json.loads(shown if code in (0, 100, 101) else response)
     except ValueError:
-        return f"no JSON: {shown!r}, {said!r}"
+        return f"no JSON: {shown!r}, {response!r}"
     if code in (0, 100, 101):
-        return f"an error beside success: {said}" if "error" in said else ""
-    return "" if shown == "" and told["error"]["what"] else f"a mistake that is not told: {shown!r}, {said!r}"
+        return f"an error beside success: {response}" if "error" in response else ""
+    return "" if shown == "" and reported["error"]["what"] else f"a mistake that is not told: {shown!r}, {response!r}"
 
 
 @pytest.mark.slow
@@ -381,14 +381,14 @@ def in_terminal(arguments: list[str], **environment: str) -> str:
     return text.decode()
 
 
-COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|10[0-7]|38|48)[0-9;]*m")
+COLOR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|10[0-7]|38|48)[0-9;]*m")
 
 
 @pytest.mark.slow
-def test_a_terminal_has_colour_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_has_color_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert COLOUR.search(in_terminal(["frob"]))
-    assert not COLOUR.search(in_terminal(["frob"], NO_COLOR="1"))
+    assert COLOR.search(in_terminal(["frob"]))
+    assert not COLOR.search(in_terminal(["frob"], NO_COLOR="1"))
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_alone_it_lists_what_can_be_trained(call: Command) -> None:
     names = {entry.id for entry in TRAININGS}
-    assert {one["id"] for one in json.loads(call("train", "--json").out)} == names
+    assert {load["id"] for load in json.loads(call("train", "--json").out)} == names
     assert names <= {line.split(" ")[0] for line in call("train").out.splitlines()}
 
 
@@ -63,12 +63,12 @@ def test_checkpoints_are_listed_added_and_checked(call: Command, store: Path, tm
         folder.mkdir(parents=True)
         (folder / "weights.bin").write_text(folder.name)
         describe(folder, method="dense", stage="trained", parents=["ab" * 32])
-    assert [(one["name"], one["registered"]) for one in json.loads(call("train", "checkpoints", "--json").out)] == [("epoch-1", False)]
+    assert [(load["name"], load["registered"]) for load in json.loads(call("train", "checkpoints", "--json").out)] == [("epoch-1", False)]
     assert f"ragmeter train checkpoints add {inside}" in call("train", "checkpoints").err.replace("\n", "")
     for folder in (inside, outside):
         added = call("train", "checkpoints", "add", str(folder))
         assert (added.code, "not in this store: abababababab" in added.err) == (0, True)
-    assert {one["name"] for one in json.loads(call("train", "checkpoints", "--json").out)} == {"epoch-1", "epoch-2"}
+    assert {load["name"] for load in json.loads(call("train", "checkpoints", "--json").out)} == {"epoch-1", "epoch-2"}
     assert call("train", "checkpoints", "check").code == call("train", "checkpoints", "check", "epoch-2").code == 0
     (outside / "weights.bin").write_text("other")
     assert call("train", "checkpoints", "check").code == 1

@@ -549,7 +549,8 @@ def pareto(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> 
 def _spent(item: UsageCost, at: tuple[float, float], y: _Line, axis: Axis, scale: Scale) -> Drawing:
     value = item.value
     cls = _CLASSES[kind(item)]
-    words = f"{item.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at {written(item.x, axis)} ({kind(item)})"
+    shown = f"{scale.value(value.value)} {scale.interval(value.low, value.high)}"
+    words = f"{item.row.run.method}: {shown} at {written(item.x, axis)} ({kind(item)})"
     parts = [shape("title", words)]
     if not math.isnan(value.low):
         ends = y(value.low * scale.factor), y(value.high * scale.factor)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ragmeter.cli.errors import BROKE, FINE, ended, tolerant
+from ragmeter.cli.errors import BROKE, FINE, run_command, tolerant
 from ragmeter.cli.options import Commands
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -186,4 +186,4 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tolerant()
-    sys.exit(answer(app) if asked() else ended(app))
+    sys.exit(answer(app) if asked() else run_command(app))

@@ -28,7 +28,7 @@ _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
 MOVED = {
     "plan": "run FILE --dry-run", "resume": "run --resume", "table": "results", "show": "results show",
-    "diff": "results compare", "published": "results paper", "bless": "results tag", "report": "results report",
+    "diff": "results compare", "published": "results paper", "tag_run": "results tag", "report": "results report",
     "serve": "leaderboard", "serve-model": "method serve", "score": "judge score",
     "judge table": "judge win-rates", "checkpoints": "list checkpoints", "checkpoints add": "train checkpoints add",
     "checkpoints verify": "train checkpoints check", "methods": "list methods", "metrics": "list metrics",
@@ -66,7 +66,7 @@ def tolerant() -> None:
         change(errors="replace")
 
 
-def ended(app: Any) -> int:
+def run_command(app: Any) -> int:
     """Run the command line, a Typer or the command made of one; returns the exit code."""
     as_json = "--json" in sys.argv
     try:

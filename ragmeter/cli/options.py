@@ -194,7 +194,7 @@ stored_judges = _column("SELECT DISTINCT judge FROM judges ORDER BY judge")
 stored_methods = _column(
     "SELECT DISTINCT coalesce(m.method, r.method) AS method FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY method"
 )
-blessed = _column("SELECT name FROM blessings ORDER BY name")
+tagged = _column("SELECT name FROM blessings ORDER BY name")
 _scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FROM summaries ORDER BY name")
 
 
@@ -206,7 +206,7 @@ def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Completes a run: a tag or a path; where neither begins so, the rest of a path or a fingerprint."""
     rows = [tuple(map(str, row)) for row in _stored(ctx, _RUNS)]
-    result = blessed(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
+    result = tagged(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
     return result or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
 
 
@@ -214,7 +214,7 @@ def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
     """Completes a checkpoint of the store: a tag, a folder's name, or the beginning of its hash."""
     rows = _stored(ctx, "SELECT path, sha256 FROM checkpoints ORDER BY added_at DESC")
     folders = _beginning(incomplete, (Path(path).name for path, _ in rows))
-    return blessed(ctx, incomplete) + (folders or _beginning(incomplete, (sha256 for _, sha256 in rows if incomplete)))
+    return tagged(ctx, incomplete) + (folders or _beginning(incomplete, (sha256 for _, sha256 in rows if incomplete)))
 
 
 def runs_or_checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -89,7 +89,7 @@ def test_text_from_strangers_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_sho
     """The one walk over all pages of the fast ring, too."""
     ours = "sk-ours-0123456789abcdef0123"
     monkeypatch.setenv("OPENAI_API_KEY", ours)
-    for page, parameters in [(page, parameters) for page in PAGES for parameters in views(page)]:
+    for page, parameters in [(name, view) for name in PAGES for view in views(name)]:
         seen = 0
         for element in elements(opened(page, parameters)):
             response = str(element.proto)

@@ -22,7 +22,7 @@ from methods.registry import EXPLAINERS, METHODS
 from methods.training import TRAININGS
 from ragmeter import cli
 from ragmeter.cli import options
-from results.checkpoints import bless
+from results.checkpoints import tag_run
 from results.queries import runs
 from results.store import Store
 
@@ -149,7 +149,7 @@ def test_files_of_experiments_are_offered_beside_those_that_ship(tab: Tab, tmp_p
 def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     rows = runs(store)
     row = next(row for row in rows if row.method == "bm25")
-    bless(store, "main", row)
+    tag_run(store, "main", row)
     store.database.close()
     here = {"RAGMETER_STORE": str(store.folder)}
     alone = ("run --resume ", "results sm", "list runs ", "results report ", "judge win-rates ", "store prune --experiment ")

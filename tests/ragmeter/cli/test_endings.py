@@ -170,7 +170,7 @@ def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
 
 def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
     run = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
-    checkpoints.bless(store, "bm25-best", run)
+    checkpoints.tag_run(store, "bm25-best", run)
     assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("results", "show", "bm25")[2]
 
 

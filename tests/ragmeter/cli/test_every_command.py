@@ -256,13 +256,13 @@ def test_each_ending_has_its_exit_code_and_is_told_on_standard_error(
             raise raised
 
     monkeypatch.setattr(cli, "app", app)
-    ended = say("end")
-    assert ended[:2] == (code, "")
-    assert ended[2].startswith(response)
-    assert "Traceback" not in ended[2]
-    ended = say("end", "--json")
-    assert ended[:2] == (code, "")
-    assert not response or json.loads(ended[2])["error"]["what"]
+    run_command = say("end")
+    assert run_command[:2] == (code, "")
+    assert run_command[2].startswith(response)
+    assert "Traceback" not in run_command[2]
+    run_command = say("end", "--json")
+    assert run_command[:2] == (code, "")
+    assert not response or json.loads(run_command[2])["error"]["what"]
 
 
 def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: 
 
     monkeypatch.setattr(sys, "argv", ["ragmeter", "--verbose"])
     with pytest.raises(ValueError, match="odd"):
-        errors.ended(app)
+        errors.run_command(app)
 
 
 def test_the_page_of_the_command_line_has_every_exit_code() -> None:
@@ -320,10 +320,10 @@ def test_standard_output_is_json_or_nothing(place: Path, taken: int, say: Say, m
     assert wrong == {}
 
 
-def _wrong(code: int, ended: int, shown: str, response: str) -> str:
+def _wrong(code: int, run_command: int, shown: str, response: str) -> str:
     """What is wrong with how a command with `--json` ended; empty where nothing is."""
-    if ended != code:
-        return f"ended with {ended}, not {code}: {response}"
+    if run_command != code:
+        return f"ended with {run_command}, not {code}: {response}"
     try:
         reported = json.loads(shown if code in (0, 100, 101) else response)
     except ValueError:

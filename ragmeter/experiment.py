@@ -90,31 +90,6 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     return settings.apply(setting, benchmark, services.seed, retrieve)
 
 
-def load_benchmark(
-    reference: str, options: Mapping[str, Any], services: Services, *, setting: str | None = None, limit: int | None = None
-) -> Benchmark:
-    """A benchmark as a command line names it: the first questions of a dataset, in a setting.
-
-    Args:
-        reference: Names the dataset.
-        options: Of the dataset.
-        services: What the setting may use.
-        setting: As `--setting` gives it; None leaves the candidates as they are loaded.
-        limit: So many questions at most; None takes all.
-
-    Raises:
-        UserError: Something of it is not right.
-    """
-    chosen = None if setting is None else read_setting(setting, "--setting")
-    retriever = candidate_retriever(chosen) if chosen else None
-    if retriever is not None:
-        retriever.preflight()
-    benchmark = datasets.load(reference, options).limited(limit)
-    if not benchmark.questions:
-        raise UserError("this split holds no question", where=reference)
-    return benchmark if chosen is None else in_setting(chosen, benchmark, services)
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +13,8 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.io import hub
 from benchmarks.styles.mix import STYLED, styled
 from benchmarks.styles.pairs import StylePairs, load_pairs
-from methods.api import Services
 from methods.registry import METHODS, Component
 from ragmeter import experiment as experiments
 from ragmeter.cli import options
@@ -204,18 +201,13 @@ def sensitivity(
     from methods.sark.reranker import in_both_styles
     from methods.sark.reranker import sensitivity as measure
     from ragmeter.runner.progress import CountingProgress
-    from ragmeter.runner.tasks import require_device
 
-    store, value = common.store, options.given_options(config, settings)
-    chosen = _rerankers(rerankers or (), value.pop("reranker", {}), experiment, profile, store.folder)
+    value = options.given_options(config, settings)
+    chosen = _rerankers(rerankers or (), value.pop("reranker", {}), experiment, profile, common.store.folder)
     for component in chosen.values():
         component.preflight()
-    require_device(device)
-    services = Services(seed=seed, artifacts=store.artifacts, device=device, cache=store.cache)
-    if not common.talk:
-        hub.be_quiet()
-    with err.status("loading", spinner="dots") if common.talk else nullcontext():
-        benchmark = experiments.load_benchmark(reference, value, services, setting=setting, limit=limit)
+    services = common.services(device, seed)
+    benchmark = common.load(reference, value, limit=limit, setting=setting, services=services)
     own = benchmark.extra.get("pairs")
     source = load_pairs(pairs) if pairs else StylePairs(own) if own else None
     both, made = {}, {}

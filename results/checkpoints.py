@@ -325,8 +325,8 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
     before = tag_named(store, name)
     run, checkpoint = (target.run, None) if isinstance(target, RunRow) else (None, target.sha256)
     with store.database.writing() as connection:
-        connection.execute("DELETE FROM blessings WHERE name = ?", [name])
-        connection.execute("INSERT INTO blessings VALUES (?, ?, ?, ?, ?)", [name, run, checkpoint, note, now()])
+        connection.execute("DELETE FROM tags WHERE name = ?", [name])
+        connection.execute("INSERT INTO tags VALUES (?, ?, ?, ?, ?)", [name, run, checkpoint, note, now()])
     return before
 
 
@@ -340,7 +340,7 @@ def untag(store: Store, name: str) -> Tag:
     if before is None:
         raise unknown_name("blessed name", name, [item.name for item in tags(store)])
     with store.database.writing() as connection:
-        connection.execute("DELETE FROM blessings WHERE name = ?", [name])
+        connection.execute("DELETE FROM tags WHERE name = ?", [name])
     return before
 
 
@@ -349,7 +349,7 @@ def tags(store: Store) -> list[Tag]:
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
-        rows = connection.execute("SELECT name, run, checkpoint, note, blessed_at FROM blessings ORDER BY name").fetchall()
+        rows = connection.execute("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name").fetchall()
     return [Tag(*row) for row in rows]
 
 

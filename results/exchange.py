@@ -311,7 +311,7 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
         runs: Those to choose from.
     """
     with store.database.reading() as connection:
-        tagged = {row[0] for row in connection.execute("SELECT run FROM blessings WHERE run IS NOT NULL").fetchall()}
+        tagged = {row[0] for row in connection.execute("SELECT run FROM tags WHERE run IS NOT NULL").fetchall()}
     return [run for run in runs if run.experiment == "-" and run.origin == "run" and run.run not in tagged]
 
 

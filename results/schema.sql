@@ -129,7 +129,7 @@ CREATE TABLE checkpoints (
     config JSON NOT NULL, parents VARCHAR[] NOT NULL, data VARCHAR[] NOT NULL, path VARCHAR NOT NULL,
     added_at TIMESTAMP NOT NULL
 );
-CREATE TABLE blessings (name VARCHAR NOT NULL, run VARCHAR, checkpoint VARCHAR, note VARCHAR, blessed_at TIMESTAMP NOT NULL);
+CREATE TABLE tags (name VARCHAR NOT NULL, run VARCHAR, checkpoint VARCHAR, note VARCHAR, tagged_at TIMESTAMP NOT NULL);
 CREATE TABLE gates (
     baseline VARCHAR NOT NULL, candidate VARCHAR NOT NULL, metric VARCHAR NOT NULL, margin DOUBLE NOT NULL,
     strict BOOLEAN NOT NULL, outcome VARCHAR NOT NULL, value DOUBLE, low DOUBLE, high DOUBLE, n BIGINT NOT NULL,

@@ -194,7 +194,7 @@ stored_judges = _column("SELECT DISTINCT judge FROM judges ORDER BY judge")
 stored_methods = _column(
     "SELECT DISTINCT coalesce(m.method, r.method) AS method FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY method"
 )
-tagged = _column("SELECT name FROM blessings ORDER BY name")
+tagged = _column("SELECT name FROM tags ORDER BY name")
 _scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FROM summaries ORDER BY name")
 
 

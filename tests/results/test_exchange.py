@@ -192,7 +192,7 @@ def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
         fill(store, name, [1])
     store.put_experiment("e", "name: e", None, None, None, ["shown"])
     with store.database.writing() as connection:
-        connection.execute("INSERT INTO blessings VALUES ('main', 'blessed', NULL, NULL, now()::TIMESTAMP)")
+        connection.execute("INSERT INTO tags VALUES ('main', 'blessed', NULL, NULL, now()::TIMESTAMP)")
     assert [run.run for run in exchange.orphans(store, queries.runs(store))] == ["lost"]
 
 

@@ -204,7 +204,7 @@ def page(data: Mapping[str, Any]) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>ragmeter report</title>
+<title>ragmeter results report</title>
 <style>{style}</style>
 </head>
 <body>

@@ -273,7 +273,7 @@ def _choose(at: Source) -> Chosen | None:
         experiment = experiment_box(at)
     results = read.run_groups(at, experiment)
     if not results:
-        show(message("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter resume",)), "message")
+        show(message("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter run --resume",)), "message")
         return None
     labels = {board_key(runs[0]): board_label(runs) for runs in results}
     if len(set(labels.values())) < len(labels):
@@ -297,7 +297,7 @@ def _choose(at: Source) -> Chosen | None:
             message(
                 "Nothing is scored yet",
                 f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
-                ("ragmeter runs", "ragmeter resume"),
+                ("ragmeter list runs", "ragmeter run --resume"),
             ),
             "message",
         )

@@ -155,7 +155,7 @@ def register(
     Args:
         identifier: The name in experiment files.
         kind: The role that the factory's product plays.
-        summary: One line for `ragmeter methods`.
+        summary: One line for `ragmeter list methods`.
         version: The code version; bump it when numbers may change.
         config: The class of its options.
         paper: Where it comes from.

@@ -4,7 +4,7 @@ On any machine, what is checked is a ratio in one run: SARK's head of two layers
 comes with, the two taking turns. With `--reranker` registered rerankers are timed as a pipeline calls them, tokenizing
 and sorting included, one query at a time with the device waited for. With `--architectures` the figure is measured on
 random weights of the real sizes, where no weights are at hand. Both say median and 95th percentile for every type and
-batch. What a reranker takes within a pipeline stands in `ragmeter show`, by stage.
+batch. What a reranker takes within a pipeline stands in `ragmeter results show`, by stage.
 
 python -m perf.reranking [--reranker ID[=JSON]]… [--benchmark REF [--config JSON] [--setting SETTING]]
                          [--architectures sark-base,bge-large,…] [--tokens N]
@@ -144,7 +144,7 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
         raise UserError(
             f"{identifier!r} is a {entry.kind}, not a reranker",
             where="--reranker",
-            try_this="`ragmeter methods --kind reranker` lists what fits",
+            try_this="`ragmeter list methods --kind reranker` lists what fits",
         )
     # Checkpoints are called alike (`…/HASH/reranker`): the folder above tells them apart.
     which = options.get("preset") or "/".join(Path(str(options.get("model", ""))).parts[-2:])

@@ -145,7 +145,7 @@ def frame(columns: Sequence[str], values: Any) -> DataFrame:
 
 
 def table_frame(boards: Sequence[Board]) -> DataFrame:
-    """One row for each run and metric, the columns of `ragmeter table --format csv` (`results.tables.CSV_COLUMNS`)."""
+    """One row for each run and metric, the columns of `ragmeter results --format csv` (`results.tables.CSV_COLUMNS`)."""
     return frame(CSV_COLUMNS, [line for board in boards for line in tidy(board)])
 
 
@@ -242,7 +242,7 @@ class Results:
     def table(self) -> DataFrame:
         """One row for each run and metric: value, 95 % interval, n, paired difference to the reference, p, cost.
 
-        Columns are those of `ragmeter table --format csv` (`results.tables.CSV_COLUMNS`); values are fractions.
+        Columns are those of `ragmeter results --format csv` (`results.tables.CSV_COLUMNS`); values are fractions.
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -344,7 +344,7 @@ def load_results(
     reference: str | None = None,
     every: bool = False,
 ) -> Results:
-    """What a store holds of an experiment (as `ragmeter table`).
+    """What a store holds of an experiment (as `ragmeter results`).
 
     Args:
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
@@ -518,7 +518,7 @@ class Compared:
 
 @speaking_python
 def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None) -> Compared:
-    """Is run b better than run a? The paired difference on one metric (as `ragmeter diff A B`).
+    """Is run b better than run a? The paired difference on one metric (as `ragmeter results compare A B`).
 
     Args:
         a, b: Runs: a blessed name, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or

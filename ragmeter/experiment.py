@@ -137,7 +137,7 @@ class ExperimentSpec(_Part):
     """The file."""
 
     name: str = Field(pattern=r"^[\w][\w.-]*$", description="the experiment's name in the store")
-    description: str = Field("", description="one line for `ragmeter experiments`")
+    description: str = Field("", description="one line for `ragmeter list experiments`")
     seed: int = Field(0, ge=0, lt=2**32, description="everything random derives from it")
     benchmarks: list[BenchmarkSpec] = Field(min_length=1, description="what is asked")
     methods: list[MethodSpec] = Field(min_length=1, description="who answers; every one answers every benchmark")

@@ -321,7 +321,7 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
         if target.kind == "control":
             raise UserError(f"{target.method} is a control and no baseline", where=target.path)
         if target.status != FINISHED:
-            raise UserError(f"this run is {target.status}, not finished", where=target.path, try_this="ragmeter resume")
+            raise UserError(f"this run is {target.status}, not finished", where=target.path, try_this="ragmeter run --resume")
     before = tag_named(store, name)
     run, checkpoint = (target.run, None) if isinstance(target, RunRow) else (None, target.sha256)
     with store.database.writing() as connection:

@@ -45,7 +45,9 @@ class DiskFull(Broke):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            "the disk is full", where=str(path), try_this="free some space, then `ragmeter resume`; every question finished before is kept"
+            "the disk is full",
+            where=str(path),
+            try_this="free some space, then `ragmeter run --resume`; every question finished before is kept",
         )
 
 
@@ -460,11 +462,13 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
     row = connection.execute("SELECT version, ragmeter FROM ragmeter_schema ORDER BY version DESC LIMIT 1").fetchone()
     version, writer = row if row else (0, "?")
     if version != SCHEMA:
+        # The command of those versions; from 7 on it is another.
+        export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
         raise UserError(
             f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
             where=str(path),
-            try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter results export FOLDER --store {path.parent}`; "
-            "then with this one: `ragmeter results merge FOLDER --store NEW`; the file was left as it is",
+            try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter {export} --store {path.parent}`; "
+            "then with this one: `ragmeter store import FOLDER --store NEW`; the file was left as it is",
         )
     return True
 

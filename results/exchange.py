@@ -115,7 +115,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
     known = {row[0] for row in connection.execute("SELECT run FROM runs").fetchall()}
     for run in runs:
         if run not in known:
-            raise UserError(f"there is no run {run!r} in the store", try_this="`ragmeter runs` lists them")
+            raise UserError(f"there is no run {run!r} in the store", try_this="`ragmeter list runs` lists them")
     named = ", ".join(f"'{run}'" for run in runs)
     mine = f"run IN ({named})"
     data = f"SELECT dataset_fingerprint FROM runs WHERE {mine}"

@@ -375,7 +375,7 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
             raise UserError(
                 f"the {role} is {run.status}, {run.done} of {run.questions} questions answered",
                 where=run.path,
-                try_this="ragmeter resume, or --allow-partial to decide on the questions that both have answered",
+                try_this="ragmeter run --resume, or --allow-partial to decide on the questions that both have answered",
             )
 
 

@@ -124,7 +124,7 @@ def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One line of `ragmeter runs`. What it holds of stored documents is shared with other lines: not to be changed.
+    """One line of `ragmeter list runs`. What it holds of stored documents is shared with other lines: not to be changed.
 
     Attributes:
         run: The fingerprint.
@@ -375,10 +375,10 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     results += [f"{row.run[:8]} ({row.path})" for row in alike.values()]
     if not results:
         error = unknown_name(noun, text, names)
-        hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter runs` lists all"
+        hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter list runs` lists all"
         return UserError(error.what, try_this=hint) if every else error
     more = f", … ({len(results)} in all)" if len(results) > _OFFERED else ""
-    hint = f"name one: {', '.join(results[:_OFFERED])}{more}; `ragmeter runs` lists all"
+    hint = f"name one: {', '.join(results[:_OFFERED])}{more}; `ragmeter list runs` lists all"
     return UserError(f"unknown {noun} {text!r}", try_this=hint)
 
 

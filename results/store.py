@@ -543,4 +543,4 @@ def left_behind(store: Store, name: str, source: str, path: str | None, runs: Co
     else:
         was = f"{name} was another file until now" + (f", {before[1]}" if before[1] else "")
     stay = "stays" if number == 1 else "stay"
-    return f"{was}; {counted(number, 'run')} of it {stay} in the store, in no experiment (-/… in `ragmeter runs`)"
+    return f"{was}; {counted(number, 'run')} of it {stay} in the store, in no experiment (-/… in `ragmeter list runs`)"

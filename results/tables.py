@@ -91,7 +91,7 @@ def remarks(row: Row) -> list[str]:
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
     if run.failed:
-        lines.append(f"{run.failed} questions failed and count as wrong; `ragmeter resume --retry-failed`")
+        lines.append(f"{run.failed} questions failed and count as wrong; `ragmeter run --resume --retry-failed`")
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
         if number < run.done:

@@ -244,7 +244,7 @@ def datasets_page() -> str:
     """Every dataset."""
     lead = (
         "Every dataset as it is registered. Layouts of the files, and what to know of each: "
-        "[Datasets](../datasets.md). `ragmeter datasets` says which of them are on your machine."
+        "[Datasets](../datasets.md). `ragmeter list datasets` says which of them are on your machine."
     )
     overview = table(("id", "task", "license"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.license) for e in DATASETS])
     return page("Datasets", lead, (overview, *map(_dataset, DATASETS)))

@@ -61,7 +61,7 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
                 "Nothing is delivered to a reader here",
                 "Compression shows with methods whose reader is a model: the same one at several ratios or budgets, "
                 "named alike but for the number at the end, as in CLaRa 4x and CLaRa 16x.",
-                ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
+                ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
             ),
             "compression-none",
         )

@@ -47,7 +47,7 @@ def render() -> None:
                 "No question in common",
                 f"No two of these runs have a value of {formats.metric_label(metric)} on "
                 "the same question yet. Choose another metric, or let them finish.",
-                ("ragmeter resume",),
+                ("ragmeter run --resume",),
             ),
             "message",
         )

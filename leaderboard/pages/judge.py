@@ -30,7 +30,7 @@ def render() -> None:
             message(
                 "No judge has judged yet",
                 "A judge reads stored answers. Rules cost nothing; models answer through any OpenAI-compatible endpoint.",
-                ("ragmeter judge list", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
+                ("ragmeter list judges", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
             ),
             "message",
         )
@@ -83,7 +83,7 @@ def _no_controls() -> None:
             "No control was judged",
             "Add the controls to an experiment, and judge it again: an empty, a "
             "shuffled and the gold answer show what a judge's figures are worth.",
-            ("ragmeter methods --kind control", "ragmeter run EXPERIMENT.yaml"),
+            ("ragmeter list methods --kind control", "ragmeter run EXPERIMENT.yaml"),
         ),
         "controls-none",
     )

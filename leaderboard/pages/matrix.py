@@ -54,7 +54,7 @@ def render(at: Source) -> None:
             message(
                 "Nothing is scored yet",
                 "No run has a finished question. Reload in a moment, or continue them.",
-                ("ragmeter runs", "ragmeter resume"),
+                ("ragmeter list runs", "ragmeter run --resume"),
             ),
             "message",
         )

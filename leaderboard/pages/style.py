@@ -29,7 +29,7 @@ def render() -> None:
                 "No experiment asks in another style",
                 "Run one over the same questions with their candidates told formally and otherwise: a benchmark `styled` "
                 "over one base, with mix {informal: 0} and {informal: 1}.",
-                ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
+                ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
             ),
             "message",
         )

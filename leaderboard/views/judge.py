@@ -370,4 +370,4 @@ def conversation(result: Conversation | None, whose: str) -> Node:
 
 def _cut(text: str) -> str:
     left = len(text) - LONGEST
-    return text if left <= 0 else f"{text[:LONGEST]}… [{left:,} more characters: `ragmeter cache tape` has them]"
+    return text if left <= 0 else f"{text[:LONGEST]}… [{left:,} more characters: `ragmeter store replies export` has them]"

@@ -231,7 +231,7 @@ def _value(item: Estimate | None, scale: Scale) -> Cell:
 
 def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
     """How to measure what scores do not show: how far rerankers reorder the same candidates."""
-    command = f"ragmeter styles sensitivity {_base(bases)} --experiment {quote(experiment)}"
+    command = f"ragmeter results style sensitivity {_base(bases)} --experiment {quote(experiment)}"
     return el(
         "div",
         el(

@@ -246,7 +246,7 @@ def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
         raise UserError(
             f"option {option!r} of {name}: {what}" if option else f"options of {name}: {what}",
             where=where,
-            try_this=f"ragmeter methods {name}",
+            try_this=f"ragmeter list methods {name}",
         ) from None
 
 

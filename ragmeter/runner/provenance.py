@@ -117,7 +117,7 @@ def installed(package: str) -> str | None:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Commit and dirty flag of the checkout that ragmeter runs from; None where it is not a checkout."""
+    """Commit and dirty flag of the checkout that ragmeter is started from; None where it is not a checkout."""
     folder = Path(__file__).resolve().parents[2]
 
     def git(*arguments: str) -> str:

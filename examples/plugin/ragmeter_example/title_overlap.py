@@ -15,7 +15,7 @@ from methods.registry import MethodConfig, register
 
 
 class TitleOverlapConfig(MethodConfig):
-    """Options; each shows in `ragmeter methods title_overlap`."""
+    """Options; each shows in `ragmeter list methods title_overlap`."""
 
     title_weight: float = Field(3.0, ge=0.0, description="what a word shared with the title counts; with the text: 1")
 

@@ -151,10 +151,10 @@ def test_curves_are_told_apart_by_shape_and_color() -> None:
 def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, told: Path) -> None:
     page = app(told).open("styles")
     assert not page.test.exception
-    assert HOSTILE in words(page.part("drops-0"))
+    assert HOSTILE in words(page.part("gaps-0"))
     assert page.has("curve-formal-0")
     assert page.has("curve-k-0")
-    assert {node.tag for node in page.part("drops-0").find()} <= TAGS
+    assert {node.tag for node in page.part("gaps-0").find()} <= TAGS
     assert page.part("sensitivity").find(cls="command")
     assert "worlds/multihop:test --experiment told" in words(page.part("sensitivity"))
 

@@ -95,7 +95,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     from ragmeter.runner.experiment import run_experiment
     from results import queries
     from results.battles import battle_boards
-    from results.board import boards, base_name
+    from results.board import base_name, boards
 
     store = common.store
     outcomes = run_experiment(experiment, store, how, talk=common.talk)

@@ -12,7 +12,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
-from results.board import boards, seeded_name, base_name
+from results.board import base_name, boards, seeded_name
 from results.statistics.intervals import difference
 from results.store import FINISHED, Run, Store
 from results.tables import remarks

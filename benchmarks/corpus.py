@@ -57,7 +57,7 @@ class IdIndex:
 
     Args:
         keys: Ascending, shape (n,).
-        places: The place of each key's id, shape (n,).
+        positions: The place of each key's id, shape (n,).
         id_at: The id at a place.
     """
 

@@ -358,7 +358,7 @@ class Overlap:
         question_id: Its id.
         text: Its text.
         words: Its normalized words.
-        found, grams: By part, how many of its grams were met, and how many it has.
+        result, grams: By part, how many of its grams were met, and how many it has.
         first: `file:number` of the line, record or row where the first of them was met; None where none was.
     """
 
@@ -406,7 +406,7 @@ class Report:
         overlaps: One of each question, in the order of the sets.
         files: Training files by name, with the number of texts in each.
         words: Normalized words read.
-        seconds: Time spent on reading and comparing.
+        seconds: Time for reading and comparing.
         skipped: Places of records that could not be read.
     """
 

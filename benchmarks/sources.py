@@ -182,7 +182,7 @@ class Record:
     Attributes:
         fields: The native fields.
         path: The file.
-        place: Where in it: `line 3`, or `line 1, record 3` in an array.
+        position: Where in it: `line 3`, or `line 1, record 3` in an array.
     """
 
     fields: Mapping[str, Any]
@@ -536,7 +536,7 @@ class Availability:
         state: One of the states above.
         paths: Its files, where there are any.
         repository: The hub's repository that has the split, if one does.
-        said: What stands in the way, where something does.
+        response: What stands in the way, where something does.
     """
 
     reference: DataReference

@@ -468,7 +468,7 @@ def matrix_of(
         at: The store.
         experiment, setting, family, measure: As chosen.
         datasets: Keys of the columns.
-        asked: What the filters ask for, as a text of its own.
+        query: What the filters ask for, as a text of its own.
         _filters: The same, which is not part of what is remembered.
         reference: Name of the method to compare with.
         correction: Of p-values.

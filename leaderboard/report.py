@@ -98,7 +98,7 @@ def behind(store: Store, experiment: str, results: Sequence[Board], definitions:
     Args:
         store: Where to read.
         experiment: Its name.
-        found: Its boards.
+        results: Its boards.
         definitions: Of metrics by id.
         cards: Of datasets by fingerprint.
     """

@@ -319,7 +319,7 @@ def run(
         The experiment's results, those of earlier calls included.
 
     Raises:
-        UserError: The experiment says something wrong, or cannot be run here; nothing was spent.
+        UserError: The experiment says something wrong, or cannot be run here; nothing was run.
         Broke: An endpoint that it needs is not there, or the disk is full.
         Interrupted: The user stopped it; everything finished is in the store.
     """

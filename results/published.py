@@ -291,7 +291,7 @@ def options_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-# -- Ours beside the papers' published figures: value, gap, and whether it is reproduced --
+# -- Comparison with published results: value, gap, and whether it is reproduced --
 # A published figure is compared with ours only where everything that the paper says of how it came about holds for ours
 # too; otherwise the comparison says which keys differ, and decides nothing.
 

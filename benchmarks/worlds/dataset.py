@@ -171,7 +171,7 @@ def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Questio
         library = articles(world, config.rendering)
         draws = Draws("multihop", world.seed)
         chooser = Distractors(world, library)
-        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
             chosen = [library.texts[row].passage for row in chooser.choose(query, config.candidates, draws)]
             passages.update((passage.id, passage) for passage in chosen)
             candidates = tuple(passage.id for passage in chosen)
@@ -187,7 +187,7 @@ def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], 
         candidates = tuple(dict.fromkeys(chunk.id for chunk in chunks))
         draws = Draws("long", world.seed, community)
         facts = [world.facts[index] for index in library.where]
-        for number, query in enumerate(_request(world, facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, facts, draws, count, config)):
             identifier = f"long-{world.seed}-{community}-{number:05d}"
             question = _question(world, query, identifier, library, candidates)
             questions.append(replace(question, document_id=chunks[0].document_id))
@@ -198,7 +198,7 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
         draws = Draws("graph", world.seed)
         ids = {triple: triple_id(triple) for triple in world.graph()}
-        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
             question = _question(world, query, f"graph-{world.seed}-{number:05d}", None, None)
             graph = question_graph(world, query, config.triples, draws)
             evidence = tuple(dict.fromkeys(ids[triple] for triple in question.triples))
@@ -209,7 +209,7 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     return graphs
 
 
-def _request(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
+def _questions(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
     asker = Asker(world, facts, draws, config.question_alias, _HELD_OUT.get(config.relations or ""))
     yield from asker.ask(count, config.unanswerable, config.question_mix)
 

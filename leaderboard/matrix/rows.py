@@ -257,7 +257,7 @@ class Printed:
     Attributes:
         paper: Which.
         method: As it calls it.
-        said: Its setting, shortened.
+        response: Its setting, shortened.
         figures: By the column's key.
     """
 

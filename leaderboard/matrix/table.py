@@ -236,11 +236,11 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
 def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
     """What columns would say that are left out because every row says the same.
 
-    What a submission spent is its sender's affair: that nothing was spent is said only where all was measured here.
+    A submission's costs are stated by its sender: a note that nothing was used appears only where all was measured here.
     """
     if not board.rows or papers or any(tuple(row.origins) != ("run",) for row in board.rows):
         return []
-    words = {"tokens": "no tokens were spent", "cost": "no call cost money"}
+    words = {"tokens": "no tokens were used", "cost": "no call cost money"}
     responses = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
     return [*responses, "all measured here"]
 

@@ -255,7 +255,7 @@ def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequen
     Args:
         answers: To a question.
         here: `answered_here` of them.
-        found: Verdicts on them.
+        results: Verdicts on them.
     """
     keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
     return keys | {item.call: f"Judge {item.judge}" for item in results if item.call is not None}
@@ -265,7 +265,7 @@ def verdicts(results: Sequence[Verdict], names: Mapping[str, str], opened: str, 
     """A fold for each judge with a line for each of its calls.
 
     Args:
-        found: Of one question.
+        results: Of one question.
         names: Method names by run.
         opened: Key of the conversation that is shown.
         question: Its id, for keys.

@@ -280,7 +280,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
     """One line a checkpoint.
 
     Args:
-        found: The method's checkpoints, newest first.
+        matches: The method's checkpoints, newest first.
         runs: By hash, the runs made with it.
     """
     lines = []

@@ -209,7 +209,7 @@ class Node:
     Attributes:
         text: Everything up to here.
         queries: What was searched with on the way.
-        found: Passages found on the way, in the order of the searches, each once.
+        result: Passages found on the way, in the order of the searches, each once.
     """
 
     text: str

@@ -119,7 +119,7 @@ def prepare(
         options = config.scp if stage == "scp" else config.instruction
         taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, config.seed)
         kept = fitting_examples(taught, clara.generator, config.skip_long)
-        return Prepared(Compression(clara, options, process), kept, options.train, _request(taught) - _request(kept))
+        return Prepared(Compression(clara, options, process), kept, options.train, _turns(taught) - _turns(kept))
     queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.out_of_vocabulary, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
     every = len(queries)
@@ -133,7 +133,7 @@ def prepare(
     return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), queries, config.supervised.train)
 
 
-def _request(examples: Sequence[TrainingExample]) -> int:
+def _turns(examples: Sequence[TrainingExample]) -> int:
     return sum(len(example.exchanges) for example in examples)
 
 

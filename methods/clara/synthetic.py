@@ -262,7 +262,7 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
     """The rows about a document: one for each type that it gives anything for.
 
     Args:
-        one: The document.
+        item: The document.
         types: The types wanted.
         seed: Of the wordings of its questions and its paraphrase.
     """

@@ -258,7 +258,7 @@ class _Order(NamedTuple):
 
     Attributes:
         triples: The triple of each sorted entry.
-        place, run, run_length, start, length: Of each unsorted entry: where it went, and where the run and the stretch
+        position, run, run_length, start, length: Of each unsorted entry: where it went, and where the run and the stretch
             of its entity begin and how long they are.
     """
 

@@ -202,14 +202,14 @@ class Instructions:
     def filled(self, question: str, evidence: str) -> tuple[str, str]:
         """System and user message."""
         prompt: Prompt = self._passages if evidence else self._closed_book
-        return prompt.filled(_request(question) if self.triples else question, evidence)
+        return prompt.filled(_with_mark(question) if self.triples else question, evidence)
 
     def answer(self, reply: str) -> str:
         """The answer in a reply."""
         return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
 
 
-def _request(question: str) -> str:
+def _with_mark(question: str) -> str:
     """A question with its question mark, as RoG's prompts have it."""
     text = question.strip()
     return text if text.endswith("?") else f"{text}?"

@@ -61,7 +61,7 @@ class Shape:
         questions: How many; None: unknown.
         origin: counted: the data are here; sampled: some of what is generated was made; stated: by card and typical
             lengths; unknown: nothing is known of lengths.
-        asked: Questions that lengths are taken from.
+        sampled: Questions that lengths are taken from.
         corpus: Passages of the corpus, at most; None: unknown.
         passage: Mean tokens of one of them.
         whole: Whether all of the corpus is searched, for want of candidates.
@@ -74,7 +74,7 @@ class Shape:
     reference: DataReference
     questions: int | None
     origin: Origin
-    requested: tuple[SampledQuestion, ...] = ()
+    sampled: tuple[SampledQuestion, ...] = ()
     corpus: int | None = None
     passage: float = 0.0
     whole: bool = False
@@ -86,23 +86,23 @@ class Shape:
     @property
     def question(self) -> float:
         """Mean tokens of a question."""
-        return mean([tokens(item.question) for item in self.requested])
+        return mean([tokens(item.question) for item in self.sampled])
 
     @property
     def answer(self) -> float:
         """Mean tokens of an answer."""
-        return mean([tokens(item.answer) for item in self.requested])
+        return mean([tokens(item.answer) for item in self.sampled])
 
     @property
     def candidates(self) -> float:
         """Mean number of passages that a question may use; of a corpus without candidates all."""
-        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.requested])
+        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.sampled])
 
     @property
     def document(self) -> float:
         """Mean tokens of all passages that a question may use."""
-        shown = [tokens(passage.full_text) for item in self.requested for passage in item.passages]
-        return mean(shown) * mean([item.candidates for item in self.requested])
+        shown = [tokens(passage.full_text) for item in self.sampled for passage in item.passages]
+        return mean(shown) * mean([item.candidates for item in self.sampled])
 
 
 def tokens(text: str) -> int:
@@ -461,7 +461,7 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
     result = _of(benchmark, None)
     if any(len(several) > 1 for several in rows.values()):
         shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
-        result = replace(result, requested=tuple(shown), questions=len(rows))
+        result = replace(result, sampled=tuple(shown), questions=len(rows))
     if len(rows) < ROWS:
         return replace(result, whole_number=whole_of(reference, config, benchmark, result.questions or 0))
     number = stated(reference, config, None, None, ()).questions

@@ -151,7 +151,7 @@ def unclear(shapes: Iterable[Shape], what: str) -> Cost:
     return total(
         unknown(f"{what} on {shape.reference}: " + ("its lengths are" if shape.questions else "how much there is, is") + " unknown")
         for shape in shapes
-        if shape.questions is None or not shape.requested
+        if shape.questions is None or not shape.sampled
     )
 
 
@@ -170,7 +170,7 @@ TRIPLE = 15
 def ark_stages(config: ArkTrainingConfig, room: Planner) -> list[TrainingExample]:
     """The stages of a training, its preparation first."""
     shapes = room.shapes_of(config.data, config.data_options)
-    known = [shape for shape in shapes if shape.questions is not None and shape.requested]
+    known = [shape for shape in shapes if shape.questions is not None and shape.sampled]
     missing = unclear(shapes, "training")
     written = {}
     if config.augments:
@@ -327,7 +327,7 @@ def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
     if shape.reference.name == "worlds":
         # Rows are made of documents, not of questions: one of each type.
         number = float(shape.corpus or 0) * len(TYPES)
-    if config.scp.requested is not None:
+    if config.scp.questions is not None:
         # A training example is then all questions about a document.
         return min(number / len(TYPES), data.documents if data.documents is not None else number)
     return min(number * share, len(data.types) * data.documents if data.documents is not None else number * share)
@@ -342,7 +342,7 @@ def _pass(config: ClaraTrainingConfig, room: Planner, stage: Stage, model: Clara
     if stage == "supervised":
         return room.train(size, rows, shape.question + model.memory_tokens, dtype, causal=True)
     # Questions about one set of documents share its reading.
-    questions = {"scp": config.scp.requested or 1, "instruction": config.instruction.together}.get(stage, 1)
+    questions = {"scp": config.scp.questions or 1, "instruction": config.instruction.together}.get(stage, 1)
     cost = room.train(size, rows * questions, prompt, dtype, causal=True)
     if documents:
         return cost + room.train(size, rows * documents, document, dtype, causal=True)

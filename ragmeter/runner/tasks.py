@@ -255,7 +255,7 @@ def _trained(plans: Sequence[TrainingPlan], store: Store) -> bool:
 
 
 def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
-    """Check what can be checked before anything is spent: packages, keys, device, disk.
+    """Check what can be checked before a run starts: packages, keys, device, disk.
 
     Raises:
         UserError: Something is missing; the message says how to get it.

@@ -102,7 +102,7 @@ def write_template(
     data |= {"limit": limit} if limit is not None else {}
     data |= {"config": config} if config else {}
     data["dataset_fingerprint"] = target.loaded.fingerprint
-    questions = target.requested.questions
+    questions = target.in_setting.questions
     queries = [question.query() for question in questions]
     card = _CARD.format(data=yaml.safe_dump(data, sort_keys=False), name=target.loaded.reference.name)
     files: dict[str, Callable[[], Iterable[str]]] = {
@@ -111,7 +111,7 @@ def write_template(
         QUESTIONS: lambda: (_line({"id": query.id, "text": query.text}) for query in queries),
     }
     if passages:
-        corpus = target.requested.corpus
+        corpus = target.in_setting.corpus
         files[PASSAGES] = lambda: (
             _line({"id": item.id, "title": item.title, "text": item.text, "sentences": list(item.sentences)}) for item in corpus
         )

@@ -281,7 +281,7 @@ def masked(texts: Tokenized, positions: NDArray[np.int64], hidden: NDArray[np.in
 
     Args:
         texts: All texts.
-        places: Which: shape (batch,).
+        positions: Which: shape (batch,).
         hidden: The word that is hidden in each of all texts (`hidden_words`).
     """
     starts, lengths = texts.offsets[positions], np.diff(texts.offsets)[positions]

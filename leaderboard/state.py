@@ -111,8 +111,8 @@ def corrected() -> dict[str, Miss]:
         st.query_params.from_dict({name: value for name, value in right.items() if value})
         st.session_state[_REPORTED] = (_here(), results)
     _seen().add(_here())
-    position, reported = st.session_state.get(_REPORTED, ("", {}))
-    return reported if position == _here() else {}
+    position, misses = st.session_state.get(_REPORTED, ("", {}))
+    return misses if position == _here() else {}
 
 
 def _here() -> str:

@@ -179,12 +179,12 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """One row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
     rows = []
     for board in boards:
-        requests = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
+        questions = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
         for row in board.rows:
             run = row.run
-            responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
-            for name in (name for name in requests if name in responses):
-                question, item = requests[name], responses[name]
+            predictions = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
+            for name in (name for name in questions if name in predictions):
+                question, item = questions[name], predictions[name]
                 rows.append(
                     (
                         run.method,

@@ -334,14 +334,14 @@ def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Ite
     names: dict[str, list[str]] = {}
     for name, made in groups:
         names.setdefault(name, []).append(made)
-    reported: dict[tuple[str, str], str] = {}
+    distinct: dict[tuple[str, str], str] = {}
     for name, kinds in names.items():
         if len(kinds) > 1:
             own = [made for made in kinds if made != _SENT]
             firsts = [next(iter(groups[name, made].values())) for made in own]
-            reported |= {(name, made): text for made, text in zip(own, _distinguished(name, firsts, names), strict=True)}
+            distinct |= {(name, made): text for made, text in zip(own, _distinguished(name, firsts, names), strict=True)}
     for (name, made), runs in groups.items():
-        text = reported.get((name, made))
+        text = distinct.get((name, made))
         yield (name, key_of(name), runs) if text is None else (text, key_of(name, made), runs)
 
 

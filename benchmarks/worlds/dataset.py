@@ -132,12 +132,12 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
 
 def _variant(config: WorldsConfig) -> str:
     """What is asked, where it is not what worlds ask by themselves."""
-    reported = []
+    parts = []
     if config.mix != MIX:
-        reported.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
+        parts.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
     if config.relations is not None and config.world_config.unseen_relations:
-        reported.append(f"relations={config.relations}")
-    return ",".join(reported)
+        parts.append(f"relations={config.relations}")
+    return ",".join(parts)
 
 
 def _check(config: WorldsConfig, split: str) -> None:
@@ -252,10 +252,10 @@ def _styled(
     rewriter = RuleRewriter(split, content_loss=config.content_loss)
     others = [style for style, share in config.styles.items() if style != FORMAL and share > 0]
     formal = list(passages.values())
-    reported: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
+    texts_by_style: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
     for style in others:
         texts = rewriter.rewrite(formal, style)
-        reported[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
+        texts_by_style[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
     changed: list[Question] = []
     kept: dict[str, Passage] = {}
     pairs: dict[str, tuple[StylePair, ...]] = {}
@@ -263,10 +263,10 @@ def _styled(
         candidates = question.candidates or ()
         assigned = apportion(len(candidates), config.styles)
         Draws("mixture", question.id).shuffle(assigned)
-        now = {old: reported[style][old] for old, style in zip(candidates, assigned, strict=True)}
+        now = {old: texts_by_style[style][old] for old, style in zip(candidates, assigned, strict=True)}
         kept.update((passage.id, passage) for passage in now.values())
         pairs[question.id] = tuple(
-            StylePair(passages[old], style, reported[style][old], used=now[old] is reported[style][old])
+            StylePair(passages[old], style, texts_by_style[style][old], used=now[old] is texts_by_style[style][old])
             for old in candidates
             for style in others
         )

@@ -305,10 +305,8 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
         parts = []
         for outcome, count in zip(OUTCOMES, (won, item.ties, lost), strict=True):
             share = count / item.n
-            reported = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
-            parts.append(
-                el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=reported)
-            )
+            tip = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
+            parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=tip))
         lines.append(
             el(
                 "div",

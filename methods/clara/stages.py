@@ -262,8 +262,8 @@ def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor], ans
     total = 0.0
     for start in range(0, len(prompts), batch_size):
         end = start + batch_size
-        reported = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
-        total += float(reported.sum())
+        losses = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
+        total += float(losses.sum())
     return total / sum(len(clara.generator.target_ids(item)) for item in answers)
 
 

@@ -352,8 +352,8 @@ def _of_worlds() -> dict[str, Relation]:
 
 def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Passage]:
     """One passage per head, in the order of the first of it; its id is that first triple's."""
-    reported: dict[str, Passage] = {}
+    merged: dict[str, Passage] = {}
     for passage, (head, _, _) in zip(passages, triples, strict=True):
-        known = reported.get(head)
-        reported[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
-    return list(reported.values())
+        known = merged.get(head)
+        merged[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
+    return list(merged.values())

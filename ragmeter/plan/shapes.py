@@ -335,8 +335,8 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     if all(position.state != LOCAL for position in positions):
         return None
     # A layout of the file may have a number of its own.
-    response = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
-    return response if response is not None and held < NEARLY_ALL * response else None
+    stated = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
+    return stated if stated is not None and held < NEARLY_ALL * stated else None
 
 
 def samples(shapes: Iterable[Shape]) -> list[Sample]:
@@ -416,11 +416,11 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             continue
         if result.state in (ABSENT, UNCLEAR):
             fetch = f"ragmeter data download {result.reference}" if result.repository else None
-            response = result.response
+            problem = result.problem
             yield UserError(
-                f"the data {result.reference} are not here" if result.state == ABSENT else str(response and response.what),
-                where=response.where if response else None,
-                try_this="; or ".join(filter(None, (response.try_this if response else None, fetch))) or None,
+                f"the data {result.reference} are not here" if result.state == ABSENT else str(problem and problem.what),
+                where=problem.where if problem else None,
+                try_this="; or ".join(filter(None, (problem.try_this if problem else None, fetch))) or None,
             )
 
 
@@ -478,7 +478,7 @@ def _row(questions: Sequence[Question], benchmark: Benchmark) -> SampledQuestion
 
 def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     """The shape of data that are here."""
-    response = benchmark.extra.get("reading")
+    reading = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
     shown = [_request(item, benchmark, setting) for item in first]
     corpus = list(benchmark.corpus.ids[:SEARCHED])
@@ -492,7 +492,7 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
         len(benchmark.corpus),
         mean(lengths),
         whole,
-        Reading(**response) if response else None,
+        Reading(**reading) if reading else None,
         benchmark,
     )
 

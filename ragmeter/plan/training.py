@@ -624,8 +624,8 @@ def _sark_template(name: str, path: str | None) -> int:
 def _sark_trained(config: SarkTrainingConfig, room: Planner, shape: Shape) -> Cost:
     """Every row with its passage and its list, in both styles: 14 sequences."""
     loss = config.loss
-    reported = STYLES if loss.styles else 1
-    sequences = reported * ((1 if loss.passage else 0) + (LENGTH if loss.listwise else 0))
+    styles = STYLES if loss.styles else 1
+    sequences = styles * ((1 if loss.passage else 0) + (LENGTH if loss.listwise else 0))
     length = min(shape.question + shape.passage, config.model.max_length)
     size = room.weights.size(config.base, config.revision)
     texts = config.train.epochs * _labeled(config, shape) * sequences

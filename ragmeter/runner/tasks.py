@@ -83,14 +83,14 @@ class Task:
         Raises:
             UserError: The method follows them, and they do not.
         """
-        response = self.loaded.benchmark.extra.get("reading")
-        if response is None and self.method.composition.follows_benchmark:
+        reading = self.loaded.benchmark.extra.get("reading")
+        if reading is None and self.method.composition.follows_benchmark:
             raise UserError(
                 f"{self.method.name!r} follows reading instructions, and {self.loaded.plan.reference} brings none",
                 where=self.loaded.plan.where,
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
             )
-        return Reading(**response) if response else None
+        return Reading(**reading) if reading else None
 
     def build(self, services: Services) -> Method:
         """Make the method."""

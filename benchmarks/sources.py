@@ -649,9 +649,9 @@ class OwnFile(UserError):
         super().__init__(f"{reference} is read from a file of your own", try_this=hint)
 
 
-def _own(reference: DataReference, named: str | None, response: OwnFile) -> Availability:
+def _own(reference: DataReference, named: str | None, problem: OwnFile) -> Availability:
     if named is None:
-        return Availability(reference, OWN, problem=response)
+        return Availability(reference, OWN, problem=problem)
     path = Path(named).expanduser()
     if path.exists():
         return Availability(reference, LOCAL, (path,))

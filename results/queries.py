@@ -486,8 +486,8 @@ def score_columns_by_data(
     for data, ids, documents in questions:
         results[data] = Columns(ids, documents, {}, {}, {})
     names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
-    for (data, run, metric), response in zip(names, table["said"], strict=True):
-        positions, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in response.values.flatten())
+    for (data, run, metric), columns in zip(names, table["said"], strict=True):
+        positions, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in columns.values.flatten())
         of, column = results[data], np.full(len(results[data].questions), np.nan)
         column[positions] = scores
         of.values[run, metric] = column

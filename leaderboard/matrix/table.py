@@ -107,7 +107,7 @@ def doubted(shown: Shown, column: Column, cell: Cell | None = None) -> str:
 
 
 def rank(cell: Cell) -> str:
-    """`rank 3 (1–5)`: the place, and the places that the tests leave open."""
+    """`rank 3 (1–5)`: the rank, and the ranks that the tests leave open."""
     if cell.band is None:
         return ""
     low, high = cell.band.low, cell.band.high

@@ -242,7 +242,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
         lines.append(Line(row.name, [position, *row.cells]))
     heads = [
         Head("Method"),
-        Head("#", tip=f"Place by {formats.metric_label(first)}: finished runs, controls never", number=True),
+        Head("#", tip=f"Rank by {formats.metric_label(first)}: finished runs, controls never", number=True),
         *(_head(metric, definitions) for metric in metrics),
     ]
     return plain_table("The board with the submission on it", heads, lines, "preview-scroll")

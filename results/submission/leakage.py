@@ -188,9 +188,9 @@ def _by_content(data: Training, benchmark: Benchmark) -> list[str]:
 
 
 def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
-    response = re.sub(r"[^a-z0-9]", "", data.name.lower())
+    stripped = re.sub(r"[^a-z0-9]", "", data.name.lower())
     names = (benchmark.reference.name, benchmark.card.title)
-    return not data.reference and any(re.sub(r"[^a-z0-9]", "", name.lower()) in response for name in names)
+    return not data.reference and any(re.sub(r"[^a-z0-9]", "", name.lower()) in stripped for name in names)
 
 
 def training_loader() -> LoadTraining:

@@ -280,7 +280,7 @@ def sortable(board: Board, focus: str, definitions: Definitions, bands: Mapping[
 
     Returns:
         `tree` in the first order, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and
-        `rows`, the places of the rows.
+        `rows`, the positions of the rows.
     """
     tree = board_table.table(board, focus, Order("rank", False), definitions, bands).to_json()
     rows = _table(tree)[2][6]

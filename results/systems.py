@@ -93,7 +93,7 @@ class Figures:
     """What runs are worth on one benchmark; arrays are of shape (runs,), not to be changed.
 
     Attributes:
-        runs: Place of each by its fingerprint.
+        runs: Position of each by its fingerprint.
         means: Their means.
         pairs: Paired differences, shape (runs, runs).
         scored: Questions that have a row, with or without a value.

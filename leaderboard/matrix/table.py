@@ -292,7 +292,7 @@ def legend(shown: Shown) -> Node:
     board = shown.board
     lines = [
         "Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
-        "● not separable from the best: no test tells it apart, which is not the same as equal."
+        "● not separable from the best: no test finds a difference, which is not the same as equal."
     ]
     if len(board.columns) <= MOST_DRAWN:
         lines.append(

@@ -145,7 +145,7 @@ class Mined:
 
 
 def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
-    """Places of the chunks that are among the best of any query: shape (queries, chunks) to places, best rank first."""
+    """Positions of the chunks that are among the best of any query: shape (queries, chunks) to positions, best rank first."""
     if not len(scores):
         return []
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]

@@ -116,7 +116,7 @@ class SamplingConfig(BaseModel):
 
 
 class Drawn(NamedTuple):
-    """Rows of training; `neighbor`, `anchor` and `negative` are places of triples.
+    """Rows of training; `neighbor`, `anchor` and `negative` are positions of triples.
 
     Attributes:
         anchor: The triple that is asked about.

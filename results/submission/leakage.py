@@ -270,7 +270,7 @@ class Prompted:
         return tuple(dict.fromkeys(filter(None, (normalize(gold) for gold in self.question.golds))))
 
     def positions(self, gold: str) -> list[Spot]:
-        """The unexplained places of an answer."""
+        """The unexplained positions of an answer."""
         if gold not in self._positions:
             self._positions[gold] = [spot for message in self.messages for spot in self._open(gold, message)]
         return self._positions[gold]

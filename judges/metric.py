@@ -1,4 +1,4 @@
-"""What a metric is: a parameterised, versioned value that scores a batch of predictions, one number a question.
+"""What a metric is: a parameterized, versioned value that scores a batch of predictions, one number a question.
 
 A metric is a pure function of (questions, predictions). It returns one float per question; NaN says that the
 question is unscorable for this metric (its gold normalizes to nothing, it has no positives, …) and is never used
@@ -267,8 +267,8 @@ def register(
     """
     unknown = [need for need in needs if need not in NEEDS]
     if unknown or not needs:
-        response = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
-        raise ValueError(f"metric {identifier!r} {response}; known: {', '.join(NEEDS)}")
+        problem = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
+        raise ValueError(f"metric {identifier!r} {problem}; known: {', '.join(NEEDS)}")
 
     def decorate(compute: F) -> F:
         definition = " ".join((compute.__doc__ or "").split())

@@ -150,8 +150,8 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
 def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     try:
         if done.stdout.strip():
-            response = json.loads(done.stdout)
-            return Verdict(response["report"], tuple(response["notes"]), response.get("preview", {}), response["run"])
+            output = json.loads(done.stdout)
+            return Verdict(output["report"], tuple(output["notes"]), output.get("preview", {}), output["run"])
         error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
     except (ValueError, LookupError, TypeError):
         error = None
@@ -419,7 +419,7 @@ def answer(queue: type[Any]) -> None:
 
 def main() -> None:
     """Mend what concerns visitors' files, and go on as Streamlit's command line."""
-    # Streamlit promises none of what is mended here; where it is not there, whoever keeps the server is told.
+    # Streamlit guarantees none of what is patched here; where it is missing, a message on stderr informs the operator.
     if not _mended_manager():
         sys.stderr.write("uploads cannot be bounded with this release of Streamlit: bound them in a proxy\n")
     if not _mended_queue():

@@ -179,12 +179,12 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """One row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
     rows = []
     for board in boards:
-        requests = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
+        questions = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
         for row in board.rows:
             run = row.run
-            responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
-            for name in (name for name in requests if name in responses):
-                question, item = requests[name], responses[name]
+            predictions = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
+            for name in (name for name in questions if name in predictions):
+                question, item = questions[name], predictions[name]
                 rows.append(
                     (
                         run.method,
@@ -319,7 +319,7 @@ def run(
         The experiment's results, those of earlier calls included.
 
     Raises:
-        UserError: The experiment says something wrong, or cannot be run here; nothing was spent.
+        UserError: The experiment says something wrong, or cannot be run here; nothing was run.
         Broke: An endpoint that it needs is not there, or the disk is full.
         Interrupted: The user stopped it; everything finished is in the store.
     """
@@ -406,7 +406,7 @@ def _near(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-# -- Two runs on one metric, question by question: is the second better than the first, and surely so? --
+# -- Two runs on one metric, question by question: is the second better than the first, and significantly so? --
 
 
 QUESTION_COLUMNS = ("question", "text", "first", "second", "difference")
@@ -521,7 +521,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     """Is run b better than run a? The paired difference on one metric (as `ragmeter results compare A B`).
 
     Args:
-        a, b: Runs: a blessed name, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
+        a, b: Runs: a tag, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
             a part of it that only one run has), or one of `Results.runs`.
         metric: Its id or the beginning of it (`f1`); None: the first that both were scored on.
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.

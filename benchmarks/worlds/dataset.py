@@ -26,7 +26,7 @@ _WORLDS = {"multihop": 1, "long": 2, "graph": 1, "style": 1}
 _QUESTIONS = 200
 _UNSEEN = ("unseen", "all")
 _HELD_OUT = {"seen": False, "unseen": True}
-"""What `Asker` is told for each value of the option `relations`; the others ask about every relation."""
+"""What `Asker` is passed for each value of the option `relations`; the others ask about every relation."""
 
 CARD = DatasetCard(
     title="Worlds",
@@ -34,7 +34,7 @@ CARD = DatasetCard(
     description="Questions about fictional worlds generated from a seed, so that every answer, its proof and its "
     "knowledge graph are known and no model has seen them. multihop: ten passages a question; long: documents of 60 "
     "and more chunks, several questions each; graph: a graph of a thousand and more triples a question; style: the "
-    "questions of multihop over passages partly told in another style.",
+    "questions of multihop over passages partly rewritten in another style.",
     hub_id=None,
     revision=None,
     license="Apache-2.0",
@@ -75,7 +75,7 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     styles: dict[str, float] = Field(
         default={FORMAL: 0.5, "informal": 0.5}, description="shares of the styles among a question's passages, exact per question (style)"
     )
-    content_loss: float = Field(default=0.0, ge=0, le=1, description="share of retold sentences that lose their content (style)")
+    content_loss: float = Field(default=0.0, ge=0, le=1, description="share of restyled sentences that lose their content (style)")
 
     @property
     def world_config(self) -> WorldConfig:
@@ -132,12 +132,12 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
 
 def _variant(config: WorldsConfig) -> str:
     """What is asked, where it is not what worlds ask by themselves."""
-    reported = []
+    parts = []
     if config.mix != MIX:
-        reported.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
+        parts.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
     if config.relations is not None and config.world_config.unseen_relations:
-        reported.append(f"relations={config.relations}")
-    return ",".join(reported)
+        parts.append(f"relations={config.relations}")
+    return ",".join(parts)
 
 
 def _check(config: WorldsConfig, split: str) -> None:
@@ -171,7 +171,7 @@ def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Questio
         library = articles(world, config.rendering)
         draws = Draws("multihop", world.seed)
         chooser = Distractors(world, library)
-        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
             chosen = [library.texts[row].passage for row in chooser.choose(query, config.candidates, draws)]
             passages.update((passage.id, passage) for passage in chosen)
             candidates = tuple(passage.id for passage in chosen)
@@ -187,7 +187,7 @@ def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], 
         candidates = tuple(dict.fromkeys(chunk.id for chunk in chunks))
         draws = Draws("long", world.seed, community)
         facts = [world.facts[index] for index in library.where]
-        for number, query in enumerate(_request(world, facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, facts, draws, count, config)):
             identifier = f"long-{world.seed}-{community}-{number:05d}"
             question = _question(world, query, identifier, library, candidates)
             questions.append(replace(question, document_id=chunks[0].document_id))
@@ -198,7 +198,7 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
         draws = Draws("graph", world.seed)
         ids = {triple: triple_id(triple) for triple in world.graph()}
-        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
             question = _question(world, query, f"graph-{world.seed}-{number:05d}", None, None)
             graph = question_graph(world, query, config.triples, draws)
             evidence = tuple(dict.fromkeys(ids[triple] for triple in question.triples))
@@ -209,7 +209,7 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     return graphs
 
 
-def _request(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
+def _questions(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
     asker = Asker(world, facts, draws, config.question_alias, _HELD_OUT.get(config.relations or ""))
     yield from asker.ask(count, config.unanswerable, config.question_mix)
 
@@ -252,10 +252,10 @@ def _styled(
     rewriter = RuleRewriter(split, content_loss=config.content_loss)
     others = [style for style, share in config.styles.items() if style != FORMAL and share > 0]
     formal = list(passages.values())
-    reported: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
+    texts_by_style: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
     for style in others:
         texts = rewriter.rewrite(formal, style)
-        reported[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
+        texts_by_style[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
     changed: list[Question] = []
     kept: dict[str, Passage] = {}
     pairs: dict[str, tuple[StylePair, ...]] = {}
@@ -263,10 +263,10 @@ def _styled(
         candidates = question.candidates or ()
         assigned = apportion(len(candidates), config.styles)
         Draws("mixture", question.id).shuffle(assigned)
-        now = {old: reported[style][old] for old, style in zip(candidates, assigned, strict=True)}
+        now = {old: texts_by_style[style][old] for old, style in zip(candidates, assigned, strict=True)}
         kept.update((passage.id, passage) for passage in now.values())
         pairs[question.id] = tuple(
-            StylePair(passages[old], style, reported[style][old], used=now[old] is reported[style][old])
+            StylePair(passages[old], style, texts_by_style[style][old], used=now[old] is texts_by_style[style][old])
             for old in candidates
             for style in others
         )
@@ -275,7 +275,7 @@ def _styled(
 
 
 def _moved(question: Question, new: Mapping[str, str]) -> Question:
-    """The question over retold passages: every id that names one of them follows it."""
+    """The question over restyled passages: every id that names one of them follows it."""
     facts = (fact.split(SENTENCE_MARK) for fact in question.supporting_facts)
     steps = tuple({**step, "passage": new[step["passage"]]} for step in question.metadata["steps"])
     return replace(

@@ -25,7 +25,7 @@ _STAGES = {
 
 
 def names(result: Comparison) -> list[str]:
-    """What each run is called; runs of one name are told apart by their fingerprint."""
+    """What each run is called; runs of one name are distinguished by their fingerprint."""
     methods = [run.method for run in result.runs]
     return [f"{run.method} ({run.run[:8]})" if methods.count(run.method) > 1 else run.method for run in result.runs]
 
@@ -101,7 +101,7 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
     """Values by question kind, one column a run.
 
     Args:
-        found: The comparison.
+        result: The comparison.
         parts: Its slices.
         what: What they are slices by.
         shown: The metric's scale.
@@ -130,8 +130,8 @@ def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
     """Questions with each run's score; a click on one asks for its page.
 
     Args:
-        found: The comparison.
-        places: Positions of the questions to list.
+        result: The comparison.
+        positions: Positions of the questions to list.
         shown: The metric's scale.
     """
     lines = []
@@ -305,10 +305,8 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
         parts = []
         for outcome, count in zip(OUTCOMES, (won, item.ties, lost), strict=True):
             share = count / item.n
-            reported = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
-            parts.append(
-                el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=reported)
-            )
+            tip = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
+            parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=tip))
         lines.append(
             el(
                 "div",
@@ -349,7 +347,7 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
         el(
             "span",
             cls=f"point {point.side} hover",
-            tip=_told(point, first, second),
+            tip=_tip(point, first, second),
             numbers={"x": place(point.x), "y": place(point.y), "size": _width(point, most)},
         )
         # Those of few questions last: they would vanish behind the others.
@@ -367,7 +365,7 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
     )
 
 
-def _told(point: Point, first: str, second: str) -> str:
+def _tip(point: Point, first: str, second: str) -> str:
     text = point.example if len(point.example) <= _EXAMPLE else f"{point.example[:_EXAMPLE]}…"
     questions = "1 question" if point.questions == 1 else f"{point.questions:,} questions"
     return f"{questions}: {first} {point.x:.1f}, {second} {point.y:.1f}. For example: {text}"

@@ -23,7 +23,7 @@ from methods.clara.prompts import PARAPHRASES, paraphrase
 from methods.registry import Explanation, Table, numbers, register_explainer, shortened
 from methods.retrieval.ranking import Scope
 
-# -- What survives compression: documents told again from their memory, to be compared with the documents --
+# -- What survives compression: documents paraphrased from their memory, to be compared with the documents --
 # For a question's documents `ragmeter method explain clara --set retell=true` shows it; as a table it is the experiment
 # `clara/table17`: dataset `rephrased`, and `clara_reader` with `task: paraphrase`.
 #
@@ -35,7 +35,7 @@ MAX_NEW_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class Rephrased:
-    """A document and what was told of it.
+    """A document and its paraphrase.
 
     Attributes:
         document: The text that was compressed.
@@ -57,7 +57,7 @@ def retell(
         clara: A `Clara`.
         documents: Texts.
         seed: Decides the wording of each document's instruction; it does not depend on the documents beside it.
-        max_new_tokens: Longest reply; what is longer than that cannot be told in full.
+        max_new_tokens: Longest reply; a longer document cannot be paraphrased in full.
         batch_size: Replies written at once.
     """
     import torch
@@ -100,8 +100,8 @@ class Topics:
 
     def result(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
         """Words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
-        query, reported = _spelled([question]), _spelled(documents)
-        return tuple(word for word in self.union if word.casefold() in reported - query)
+        query, written = _spelled([question]), _spelled(documents)
+        return tuple(word for word in self.union if word.casefold() in written - query)
 
 
 def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top: int = TOP) -> list[Topics]:
@@ -208,7 +208,7 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
 
 def _rephrased(documents: Sequence[str], clara: Any) -> Table:
     rows = tuple((rank, item.document, item.text) for rank, item in enumerate(retell(clara, documents), 1))
-    return Table("Documents told again from their memory alone", ("rank", "document", "rephrased"), rows)
+    return Table("Documents paraphrased from their memory alone", ("rank", "document", "rephrased"), rows)
 
 
 def _ranking(question: Question, shown: Sequence[Passage], scores: Sequence[float], k: int) -> Table:
@@ -249,9 +249,9 @@ def _documents(shown: Sequence[Passage], results: Sequence[Topics]) -> Table:
 
 def _summary(question: Question, ids: Sequence[str], answer: str, k: int, added: Sequence[str]) -> str:
     gold = [position for position, item in enumerate(ids, 1) if item in question.evidence]
-    reported = f"Of {len(question.evidence)} documents of evidence {sum(rank <= k for rank in gold)} are read"
+    summary = f"Of {len(question.evidence)} documents of evidence {sum(rank <= k for rank in gold)} are read"
     ranks = f", at rank {', '.join(map(str, gold))} of {len(ids)}" if gold else ""
-    evidence = f" {reported}{ranks}." if question.evidence else ""
+    evidence = f" {summary}{ranks}." if question.evidence else ""
     words = f" Its memory adds {', '.join(added[:WORDS])}." if added else ""
     expected = f" ({'; '.join(question.answers)})" if question.answers else ""
     return f"“{shortened(question.text)}” – {answer or 'no answer'}{expected}.{evidence}{words}"
@@ -342,9 +342,9 @@ def svg(result: States, projection: Projection = "tsne", seed: int = 0) -> str:
         f'<circle class="{kind}" cx="{x}" cy="{SIZE + 20}" r="5"/><text x="{x + 12}" y="{SIZE + 25}">{label}</text>'
         for x, kind, label in ((MARGIN, "document", "documents"), (MARGIN + 130, "memory", "their memory"))
     )
-    reported = f"{count:,} documents, {name}, mean squared distance {result.distance:.3g}"
+    summary = f"{count:,} documents, {name}, mean squared distance {result.distance:.3g}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE + LEGEND}" width="{SIZE}" '
         f'height="{SIZE + LEGEND}"><style>{_STYLE}</style><rect class="frame" x="1" y="1" width="{SIZE - 2}" '
-        f'height="{SIZE - 2}"/>{dots}{legend}<text x="{MARGIN + 260}" y="{SIZE + 25}">{reported}</text></svg>\n'
+        f'height="{SIZE - 2}"/>{dots}{legend}<text x="{MARGIN + 260}" y="{SIZE + 25}">{summary}</text></svg>\n'
     )

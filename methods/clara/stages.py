@@ -112,14 +112,14 @@ def prepare(
         clara: The model as it begins.
         rows: Its rows.
         folder: Where documents are kept that a frozen compressor encodes.
-        progress: Told of these.
+        progress: Reports these steps.
         process: Of `accelerate`; None: one process.
     """
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
         taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, config.seed)
         kept = fitting_examples(taught, clara.generator, config.skip_long)
-        return Prepared(Compression(clara, options, process), kept, options.train, _request(taught) - _request(kept))
+        return Prepared(Compression(clara, options, process), kept, options.train, _turns(taught) - _turns(kept))
     queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.out_of_vocabulary, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
     every = len(queries)
@@ -133,7 +133,7 @@ def prepare(
     return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), queries, config.supervised.train)
 
 
-def _request(examples: Sequence[TrainingExample]) -> int:
+def _turns(examples: Sequence[TrainingExample]) -> int:
     return sum(len(example.exchanges) for example in examples)
 
 
@@ -187,7 +187,7 @@ def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
 
 
 RECALLS = (1, 3, 5)
-"""How many of the best candidates recall is told of."""
+"""The values of k at which recall is reported."""
 
 
 def validator(
@@ -195,13 +195,13 @@ def validator(
 ) -> Validate | None:
     """The figures of held-out rows; None where there are none.
 
-    `validation_loss` and `validation_mse` of lessons; `validation_answer_loss` (per token) and `validation_cover_em` of
+    `validation_loss` and `validation_mse` of training examples; `validation_answer_loss` (per token) and `validation_cover_em` of
     questions answered from all their documents, or, where the model selects, from those that it chose, with
     `validation_recall@k` of the choice.
 
     Args:
         clara: The model.
-        lessons: Held-out rows of pretraining.
+        examples: Held-out rows of pretraining.
         questions: Held-out questions.
         options: How they are answered.
         selects: Whether the reasoner chooses among the documents.
@@ -262,8 +262,8 @@ def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor], ans
     total = 0.0
     for start in range(0, len(prompts), batch_size):
         end = start + batch_size
-        reported = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
-        total += float(reported.sum())
+        losses = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
+        total += float(losses.sum())
     return total / sum(len(clara.generator.target_ids(item)) for item in answers)
 
 

@@ -1,4 +1,4 @@
-"""What a document of a world can be asked, and how else it can be told: the targets of pretraining, without a model."""
+"""Questions about a document of a world, and paraphrases of it: the targets of pretraining, without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from methods.clara.config import ScpDataConfig, Type
 from methods.clara.rows import Pair, ScpRow
 
 PRONOUNS = 0.6
-"""Share of later mentions in a retelling by a pronoun, where one fits."""
+"""Share of later mentions in a paraphrase by a pronoun, where one fits."""
 _INVERSE = "Who "
 
 
@@ -132,11 +132,11 @@ def _joined(answers: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(answers))
 
 
-# -- retellings --
+# -- paraphrases --
 
 
 def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
-    """The sentences of a document told otherwise: other words and another order, every fact and name kept.
+    """The sentences of a document paraphrased: other words and another order, every fact and name kept.
 
     Sentences about one entity stay together. Those that state nothing stay as they are, where they are.
 
@@ -144,10 +144,10 @@ def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
         sentences: The document's.
         draws: The source of chance.
     """
-    reported: list[str] = []
+    rewritten: list[str] = []
     for group in _runs(sentences):
-        reported += _rephrased(group, draws)
-    return reported
+        rewritten += _rephrased(group, draws)
+    return rewritten
 
 
 def _runs(sentences: Sequence[Statement]) -> list[list[Statement]]:
@@ -169,17 +169,17 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
     draws.shuffle(moved)
     order = dict(zip(positions, moved, strict=True))
     plain, pronoun = named(entity.text), Mention(*entity.pronouns)
-    reported = []
+    rewritten = []
     for position, item in enumerate(group):
         item = order.get(position, item)
         if item.fact is None:
-            reported.append(item.text)
+            rewritten.append(item.text)
         elif introduced and position == 0:
-            reported.append(_introducing(item, item.fact, draws))
+            rewritten.append(_introducing(item, item.fact, draws))
         else:
             later = position > 0 and draws.chance(PRONOUNS)
-            reported.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _named(item, plain))
-    return reported
+            rewritten.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _named(item, plain))
+    return rewritten
 
 
 def _introducing(item: Statement, fact: Fact, draws: Draws) -> str:
@@ -223,7 +223,7 @@ def _tail(item: Statement, fact: Fact) -> str:
     return next((form for form in forms if form.casefold() in low), fact.tail.text)
 
 
-# -- Rows of pretraining from worlds: questions about every document and a retelling of it, without any model --
+# -- Rows of pretraining from worlds: questions about every document and a paraphrase of it, without any model --
 # They have the form and the types of what a language model synthesizes (`synthesis`), and their truth is known.
 
 
@@ -262,9 +262,9 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
     """The rows about a document: one for each type that it gives anything for.
 
     Args:
-        one: The document.
+        item: The document.
         types: The types wanted.
-        seed: Of how it is asked and retold.
+        seed: Of the wordings of its questions and its paraphrase.
     """
     text, identifier = item.passage.full_text, item.passage.id
     rows = []
@@ -272,8 +272,8 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
         draws = Draws("clara pretraining", kind, seed, identifier)
         facts = facts_of(item.sentences)
         if kind == "paraphrase":
-            reported = " ".join(rephrased(item.sentences, draws))
-            rows.append(ScpRow("paraphrase", text, (), (reported,), f"{identifier}/{kind}"))
+            paraphrase = " ".join(rephrased(item.sentences, draws))
+            rows.append(ScpRow("paraphrase", text, (), (paraphrase,), f"{identifier}/{kind}"))
             continue
         pairs = (simple_pairs if kind == "simple" else complex_pairs)(facts, text, draws)
         if pairs:

@@ -493,7 +493,7 @@ def wordings(relation: Relation, side: Side, phrasings: tuple[Phrasing, ...]) ->
 
 
 def _from_statements(relation: Relation, side: Side) -> list[str]:
-    return [_request(text, relation, side) for text in relation.says if _fits(text, side)]
+    return [_question(text, relation, side) for text in relation.says if _fits(text, side)]
 
 
 def _fits(statement: str, side: Side) -> bool:
@@ -501,7 +501,7 @@ def _fits(statement: str, side: Side) -> bool:
     return not any(item in statement for item in _MODIFIED if item.endswith(slot))
 
 
-def _request(statement: str, relation: Relation, side: Side) -> str:
+def _question(statement: str, relation: Relation, side: Side) -> str:
     """A statement with one end asked for; the question word goes to the front where a passive allows it."""
     if side == "tail":
         word, text = _question_word(relation), statement.replace(" a {t}", " {t}")
@@ -635,7 +635,7 @@ def questions_of(
         path: File of questions, appended to as they come; those of the same generator are not asked for again. None
             keeps nothing.
         seed: Of the choice of triples, where there are more than are asked about.
-        progress: Told of every batch.
+        progress: Reports every batch.
 
     Raises:
         UserError: There is no question at all; the message says what became of the triples. Or the file cannot be

@@ -56,13 +56,13 @@ _REFUSAL = re.compile(
 
 
 class Whole(BaseModel):
-    """A retold text."""
+    """A rewritten text."""
 
     text: str = Field(description="the retold text")
 
 
 class Sentences(BaseModel):
-    """A retold text, sentence by sentence."""
+    """A rewritten text, sentence by sentence."""
 
     sentences: list[str] = Field(description="each sentence retold, in the order of the text")
 
@@ -147,7 +147,7 @@ def shown(passage: Passage) -> str:
 
 
 def word_range(text: str, shares: tuple[float, float]) -> tuple[int, int]:
-    """Fewest and most words of a retelling, for a text."""
+    """Fewest and most words of a rewriting, for a text."""
     words = len(text.split())
     return max(1, math.floor(words * shares[0])), max(1, math.ceil(words * shares[1]))
 
@@ -184,14 +184,14 @@ VERSION = 1
 
 
 class Validator(Protocol):
-    """Says of retold texts why they cannot be used (`judges.style` has some)."""
+    """Says of rewritten texts why they cannot be used (`judges.style` has some)."""
 
     @property
     def id(self) -> str:
         """What it is; part of the rewriter's id."""
         ...
 
-    def objections(self, sources: Sequence[str], reported: Sequence[str], style: str) -> list[str | None]:
+    def objections(self, sources: Sequence[str], rewritten: Sequence[str], style: str) -> list[str | None]:
         """For each pair a reason, `what: detail`, or None where there is nothing against it.
 
         Raises:
@@ -207,7 +207,7 @@ class RewriterConfig(ChatConfig):
     tries: int = Field(3, ge=1, description="times that a passage is asked for before it is given up")
     output: Literal["text", "json"] = Field("text", description="how replies are asked to look")
     keep_sentences: bool = Field(
-        True, description="passages that come in sentences are retold sentence by sentence, as supporting facts need it"
+        True, description="passages that come in sentences are rewritten sentence by sentence, as supporting facts need it"
     )
     words: tuple[float, float] = Field(
         (0.8, 1.2),
@@ -215,7 +215,7 @@ class RewriterConfig(ChatConfig):
         "words for blocks of 100, humor and romance of about the same length",
     )
     accepted_words: tuple[float, float] = Field(
-        (0.5, 3.0), description="fewest and most words with which a retelling is accepted, as shares of the source's"
+        (0.5, 3.0), description="fewest and most words with which a rewriting is accepted, as shares of the source's"
     )
     prompts: str | None = Field(None, description="folder of prompts of one's own, <style>.txt each; null: those that ship")
 
@@ -251,8 +251,8 @@ class LLMRewriter:
     Args:
         config: Options.
         validators: Asked in order about what passed the checks before; later ones see what earlier ones let through.
-        cache: File of kept replies; None asks every time.
-        ledger: Shared with other models; None makes one.
+        cache: File of cached replies; None asks every time.
+        usage_by_role: Shared with other models; None makes one.
 
     Raises:
         UserError: The key is not set, or a prompt cannot be used.
@@ -303,11 +303,11 @@ class LLMRewriter:
         for number in range(self.config.tries):
             if not waiting:
                 break
-            reported = self._ask(waiting, prompt, number)
-            self._validate(waiting, reported, style)
-            for item, (passage, by) in zip(waiting, reported, strict=True):
+            results = self._ask(waiting, prompt, number)
+            self._validate(waiting, results, style)
+            for item, (passage, by) in zip(waiting, results, strict=True):
                 result[item.position] = Outcome(passage, by if passage else "", tuple(item.failed))
-            waiting = [item for item, (passage, _) in zip(waiting, reported, strict=True) if passage is None]
+            waiting = [item for item, (passage, _) in zip(waiting, results, strict=True) if passage is None]
         return result
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
@@ -318,13 +318,13 @@ class LLMRewriter:
 
     def _ask(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[tuple[Passage | None, str]]:
         """Ask once more for every passage; those that cannot be used leave a reason."""
-        reported: list[tuple[Passage | None, str]] = []
+        results: list[tuple[Passage | None, str]] = []
         for item, came in zip(waiting, self._replies(waiting, prompt, number), strict=True):
             reason = came.failed or self._fault(item.passage, came.texts)
             if reason is not None:
                 item.failed.append(reason)
-            reported.append((None if reason is not None else self._passage(item.passage, came.texts), came.by))
-        return reported
+            results.append((None if reason is not None else self._passage(item.passage, came.texts), came.by))
+        return results
 
     def _replies(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[_Came]:
         queries = [self._messages(item, prompt, number) for item in waiting]
@@ -355,7 +355,7 @@ class LLMRewriter:
         return self.config.keep_sentences and bool(passage.sentences)
 
     def _fault(self, passage: Passage, texts: Sequence[str]) -> str | None:
-        """Why texts cannot be a passage retold, as far as that can be seen without an opinion."""
+        """Why texts cannot be a rewriting of a passage, as far as formal checks can see."""
         text = " ".join(texts)
         if not text.strip():
             return "empty: the reply holds no text"
@@ -377,17 +377,17 @@ class LLMRewriter:
         sentences = tuple(texts) if self._by_lines(source) else ()
         return Passage(identifier, source.title, text, sentences, source.document_id)
 
-    def _validate(self, waiting: Sequence[_Try], reported: list[tuple[Passage | None, str]], style: str) -> None:
-        """Let the validators object; what they object to is no longer told."""
+    def _validate(self, waiting: Sequence[_Try], results: list[tuple[Passage | None, str]], style: str) -> None:
+        """Let the validators object; what they object to is not returned."""
         for validator in self.validators:
-            positions = [position for position, (passage, _) in enumerate(reported) if passage is not None]
+            positions = [position for position, (passage, _) in enumerate(results) if passage is not None]
             sources = [waiting[position].passage.text for position in positions]
-            texts = [passage.text for passage, _ in reported if passage is not None]
+            texts = [passage.text for passage, _ in results if passage is not None]
             objections = validator.objections(sources, texts, style) if positions else []
             for position, objection in zip(positions, objections, strict=True):
                 if objection is not None:
                     waiting[position].failed.append(objection)
-                    reported[position] = (None, reported[position][1])
+                    results[position] = (None, results[position][1])
 
 
 def _whole(passage: Passage) -> Passage:

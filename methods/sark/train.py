@@ -59,7 +59,7 @@ Base: `{base}`. Training data: {data}. Seed {seed}.
 
 SARK (style-adaptive reranker) learns which passages help a model to answer: from labels of passages (with this one a
 wrong answer turns right, or a right one wrong) and from lists ordered from best to worst. Every passage is learned from
-in two styles, {style}, so that its content counts and not how it is told. Both losses are weighed in every batch so
+in two styles, {style}, so that its content counts and not its style. Both losses are weighed in every batch so
 that a step lowers both.
 
 ```python
@@ -363,7 +363,7 @@ class SarkTrainer:
         config: All options.
         folder: Where the curve and the point to go on from are kept.
         identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Told of steps.
+        progress: Reports steps.
         validate: Called after each epoch.
     """
 
@@ -542,8 +542,8 @@ def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainin
         result = _Scores(objective, [*queries, *ordered])
         figures: dict[str, float] = {}
         if queries:
-            response = np.concatenate([result.classified(group) for group in queries]) > 0
-            figures["validation_f1"] = f1(response, np.array([group.label == 1 for group in queries]))
+            correct = np.concatenate([result.classified(group) for group in queries]) > 0
+            figures["validation_f1"] = f1(correct, np.array([group.label == 1 for group in queries]))
         if ordered:
             figures["validation_order"] = float(np.mean([share_in_order(result.ranked(group)) for group in ordered]))
         gaps = [*_gaps(list(map(result.ranked, queries))), *_gaps(list(map(result.ranked, ordered)))]
@@ -665,7 +665,7 @@ class SarkTraining:
 
         def begin(identity: str) -> PreparedRun:
             work = context.work
-            # The others find in its files what the main process was told.
+            # The other processes read from its files what the main process generated.
             with process.main_process_first():
                 training = self._source(config, material.training, context, work / "data")
                 held_out = None

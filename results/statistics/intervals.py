@@ -369,20 +369,20 @@ def stage_losses(
     )
 
 
-# -- How much a system loses when documents are retold in another style --
+# -- How much a system loses when documents are rewritten in another style --
 
 
 @dataclass(frozen=True, slots=True)
 class StyleGap:
-    """What one style costs. Drops are formal minus style: positive is a loss.
+    """The effect of one style. Gaps are formal minus style: positive is a loss.
 
     Attributes:
-        drop: Paired drop over the questions scored in both.
+        gap: Paired gap over the questions scored in both.
         p_holm: Its p-value, Holm-corrected over the styles.
         content_lost: Share of those questions whose gold string did not survive the rewriting.
-        from_content: Part of the drop that falls on questions whose gold string did not survive.
-        from_style: The rest, on questions that can still be answered; the two parts sum to the drop.
-        drop_where_survived: Paired drop over the questions whose gold string survived, by themselves.
+        from_content: Part of the gap that falls on questions whose gold string did not survive.
+        from_style: The rest, on questions that can still be answered; the two parts sum to the gap.
+        gap_where_survived: Paired gap over the questions whose gold string survived, by themselves.
     """
 
     gap: Difference
@@ -395,11 +395,11 @@ class StyleGap:
 
 @dataclass(frozen=True, slots=True)
 class StyleRobustness:
-    """Drops by style.
+    """Style gaps by style.
 
     Attributes:
-        drops: By style, in the order given.
-        worst: The style with the largest drop, None where no style could be paired.
+        gaps: By style, in the order given.
+        worst: The style with the largest gap, None where no style could be paired.
     """
 
     gaps: dict[str, StyleGap]
@@ -409,7 +409,7 @@ class StyleRobustness:
 def style_robustness(
     formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], **ways: Unpack[Ways]
 ) -> StyleRobustness:
-    """Paired drops from the formal text to each style, question by question.
+    """Paired gaps from the formal text to each style, question by question.
 
     Args:
         formal: Shape (questions,), scores on the formal text; NaN is unscorable.

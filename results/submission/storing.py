@@ -26,7 +26,7 @@ from results.submission.card import MIB, Card
 from results.submission.validate import Target
 from results.tables import plain
 
-# -- What a server takes from strangers: submissions for the boards that its store has, and for nothing else --
+# -- What a server accepts from anyone: submissions for the boards that its store has, and for nothing else --
 # A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine
 # should be able to ask for.
 
@@ -46,7 +46,7 @@ def require_known(store: Store, card: Card) -> None:
     """
     if card.config:
         raise UserError(
-            "options of a benchmark are not taken here, where cards come from strangers",
+            "options of a benchmark are not accepted here, where cards are untrusted input",
             where="card: config",
             try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
         )
@@ -212,8 +212,8 @@ def store_report(
 
 
 def _description(card: Card) -> dict[str, Any]:
-    response = card.to_json()
-    return {"submission": card.method.label, "models": response["models"], "settings": response["settings"]}
+    stated = card.to_json()
+    return {"submission": card.method.label, "models": stated["models"], "settings": stated["settings"]}
 
 
 def stored(store: Store, run: str) -> RunRow | None:
@@ -434,12 +434,12 @@ def _agreement(metric: str, questions: list[str], theirs: np.ndarray, ours: np.n
     gaps = np.where(scorable, np.abs(theirs - ours), 0.0)
     differing = np.flatnonzero((gaps > 1e-9) | torn)
     n = int(scorable.sum())
-    response = float(theirs[scorable].mean()) if n else None
+    submitted = float(theirs[scorable].mean()) if n else None
     result = float(ours[scorable].mean()) if n else None
-    difference = response - result if response is not None and result is not None else None
+    difference = submitted - result if submitted is not None and result is not None else None
     first = tuple((questions[row], _value(theirs[row]), _value(ours[row])) for row in differing[:SHOWN])
     agrees = not torn.any() and (difference is None or abs(difference) <= tolerance + 1e-12)
-    return Agreement(metric, response, result, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
+    return Agreement(metric, submitted, result, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
 
 
 def _value(value: float) -> float | None:

@@ -333,8 +333,8 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
     assert tree is not None
     belongs, verdict, response = cells(tree, "gold answer")
     assert (belongs, verdict) == (["above"], ["wrongly"])
-    assert response == ["surely below bm25; not told apart from hybrid; surely above dense"]
-    assert "overall ranks bm25 surely above gold answer (the gold answer) speaks against the judge" in words(tree)
+    assert response == ["significantly below bm25; not distinguishable from hybrid; significantly above dense"]
+    assert "overall ranks bm25 significantly above gold answer (the gold answer) speaks against the judge" in words(tree)
     assert "Not checked, nothing is known beforehand of their place here: oracle evidence." in words(tree)
     assert battle_view.controls(with_controls, "no criterion") is None
     assert battle_view.controls(replace(with_controls, controls={}), "overall") is None
@@ -343,9 +343,9 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
 @pytest.mark.parametrize(
     ("opponent", "verdict", "found"),
     [
-        ("bm25", "wrongly", "surely below bm25"),
-        ("hybrid", "not told apart", "not told apart from hybrid"),
-        ("dense", "where it belongs", "surely above dense"),
+        ("bm25", "wrongly", "significantly below bm25"),
+        ("hybrid", "not distinguishable", "not distinguishable from hybrid"),
+        ("dense", "where it belongs", "significantly above dense"),
     ],
 )
 def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: BattleBoard, opponent: str, verdict: str, found: str) -> None:
@@ -364,7 +364,7 @@ def test_a_wrong_answer_that_beats_a_method_is_told_of(with_controls: BattleBoar
     tree = battle_view.controls(wrong, "overall")
     assert tree is not None
     assert cells(tree, "gold answer")[:2] == [["below"], ["wrongly"]]
-    assert "overall ranks gold answer (says nothing or the wrong thing) surely above dense" in words(tree)
+    assert "overall ranks gold answer (says nothing or the wrong thing) significantly above dense" in words(tree)
 
 
 def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_controls: BattleBoard) -> None:
@@ -380,9 +380,9 @@ def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_c
     assert tree is not None
     assert words(next(tree.find(tag="summary"))) == "Controls on 2 other boards 1 of 2 placed wrongly"
     (warning,) = tree.find(tag="p")
-    assert words(warning).startswith("⚑ overall ranks bm25 surely above gold answer (the gold answer), on yonder")
+    assert words(warning).startswith("⚑ overall ranks bm25 significantly above gold answer (the gold answer), on yonder")
     verdict, found = cells(tree, "there")[2:]
-    assert (verdict, found[0]) == (["where it belongs"], "surely above dense")
+    assert (verdict, found[0]) == (["where it belongs"], "significantly above dense")
     assert battle_view.elsewhere([("there", replace(right, controls={}))], "overall") is None
 
 

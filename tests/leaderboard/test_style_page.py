@@ -111,8 +111,8 @@ def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
         table, rows=tuple(replace(row, gaps=tuple(replace(d, content_known=False) for d in row.gaps)) for row in table.rows)
     )
     assert row_of(style.gaps(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
-    assert "kept what a retelling lost" in style.gaps_note(forgotten)
-    assert "kept what a retelling lost" not in style.gaps_note(table)
+    assert "recorded what a rewriting lost" in style.gaps_note(forgotten)
+    assert "recorded what a rewriting lost" not in style.gaps_note(table)
 
 
 def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
@@ -151,10 +151,10 @@ def test_curves_are_told_apart_by_shape_and_color() -> None:
 def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, told: Path) -> None:
     page = app(told).open("styles")
     assert not page.test.exception
-    assert HOSTILE in words(page.part("drops-0"))
+    assert HOSTILE in words(page.part("gaps-0"))
     assert page.has("curve-formal-0")
     assert page.has("curve-k-0")
-    assert {node.tag for node in page.part("drops-0").find()} <= TAGS
+    assert {node.tag for node in page.part("gaps-0").find()} <= TAGS
     assert page.part("sensitivity").find(cls="command")
     assert "worlds/multihop:test --experiment told" in words(page.part("sensitivity"))
 

@@ -153,7 +153,7 @@ def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
 
     monkeypatch.setattr(server, "hand_over", without_scores)
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
-    assert "no place on the board to preview" in words(page.part("preview-note"))
+    assert "no rank on the board to preview" in words(page.part("preview-note"))
     assert not page.has("preview")
     page.test.button(key="store").click().run(timeout=120)
     assert not page.test.exception
@@ -191,7 +191,7 @@ def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: 
     [
         ((b"multihop:validation", b"long:validation"), "no board here for worlds/long:validation"),
         ((b"limit: 6", b"limit: 5"), "no board here over these questions"),
-        ((b"config: {}", b"config: {worlds: 1000000}"), "options of a benchmark are not taken here"),
+        ((b"config: {}", b"config: {worlds: 1000000}"), "options of a benchmark are not accepted here"),
     ],
 )
 def test_a_stranger_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], response: str) -> None:

@@ -279,7 +279,7 @@ def test_a_blessed_name_goes_first_and_moves(store: Store) -> None:
     assert [name.name for name in checkpoints.tags(store)] == ["two"]
     checkpoints.untag(store, "two")
     assert checkpoints.tags(store) == []
-    with pytest.raises(UserError, match="unknown blessed name"):
+    with pytest.raises(UserError, match="unknown tag"):
         checkpoints.untag(store, "two")
 
 
@@ -299,7 +299,7 @@ def test_only_finished_runs_that_compete_are_blessed_under_names_that_can_be_typ
         checkpoints.tag_run(store, "main", found_run(store, "half"))
     run_with(store, "whole", None)
     for name in ("", "-x", "a b", "a/b", "é", "x" * 101, "a\n"):
-        with pytest.raises(UserError, match="cannot be a blessed name"):
+        with pytest.raises(UserError, match="cannot be a tag"):
             checkpoints.tag_run(store, name, found_run(store, "whole"))
 
 

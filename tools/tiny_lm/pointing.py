@@ -1,4 +1,4 @@
-"""Attention supervision: heads of the last layer are told where in the context an answer stands.
+"""Attention supervision: heads of the last layer are supervised with where in the context an answer stands.
 
 The loss on an answer's words says which word is right, but not where it was to be read. Heads that are shown the place
 directly learn to look questions up many times faster. Where nothing answers, the place is the context's first token.
@@ -29,7 +29,7 @@ class Pointers:
 
     Attributes:
         rows, columns: The token that predicts the first one of an answer; shape [answers].
-        places: True at the first token of every mention of the answer in the context; shape [answers, length].
+        positions: True at the first token of every mention of the answer in the context; shape [answers, length].
     """
 
     rows: NDArray[np.int64]

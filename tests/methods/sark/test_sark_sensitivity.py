@@ -124,7 +124,7 @@ def test_progress_is_told_and_the_order_given_changes_nothing(worlds: Benchmark)
 
 
 def test_what_cannot_be_compared_is_an_error(worlds: Benchmark) -> None:
-    with pytest.raises(UserError, match="told in one style"):
+    with pytest.raises(UserError, match="has a single style"):
         in_both_styles(load("worlds/multihop:test"), "informal")
     with pytest.raises(UserError, match="romance"):
         in_both_styles(worlds, "romance")

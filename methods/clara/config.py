@@ -205,7 +205,7 @@ class ScpStage(CompressionOptions):
 
     train: StepOptions = StepOptions.model_validate({})
     rows: ScpDataConfig = ScpDataConfig.model_validate({})
-    requested: int | None = Field(
+    questions: int | None = Field(
         None,
         ge=1,
         description="ours: so many of a document's questions are asked one by one, as they will be in use, all of one "
@@ -435,7 +435,7 @@ def worlds(
     A model of a few million parameters learns in hours what a large one has to be shown in days, if it is helped. What
     is not the paper's, each with its key: memory tokens stand all over the text, and have the length of embeddings
     (`model.positions`, `memory_init`, `memory_length`); they are first taught to name what they stand for (`naming`);
-    a document's questions are asked one by one (`scp.asked`), and several of one reading (`instruction.together`);
+    a document's questions are asked one by one (`scp.questions`), and several of one reading (`instruction.together`);
     a fifth of the names are unheard, as they are in worlds to be asked about (`data.out_of_vocabulary`); simple questions alone,
     no paraphrases, no alignment loss (`mse`), no dropout, wider adapters, higher rates.
 
@@ -475,7 +475,7 @@ def worlds(
             "naming": 0.3,
             "naming_only": naming_only,
             "naming_fades": 0.35,
-            "asked": 4,
+            "questions": 4,
             "rows": {"mix": "simple"},
             "train": _steps(pretraining),
         },

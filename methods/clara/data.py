@@ -76,7 +76,7 @@ def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[T
         options: Of the stage.
         seed: Of wordings, and of which questions are asked.
     """
-    if options.requested is None:
+    if options.questions is None:
         return [scp_example(row, _number(seed, position)) for position, row in enumerate(rows)]
     about: dict[str, list[ScpRow]] = {}
     for row in rows:
@@ -85,7 +85,7 @@ def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[T
     for text, same in about.items():
         pairs = [pair for row in same if row.kind == "qa" for pair in zip(row.questions, row.answers, strict=True)]
         draws = Draws("clara asked", seed, text)
-        chosen = draws.sample(pairs, min(options.requested, len(pairs)))
+        chosen = draws.sample(pairs, min(options.questions, len(pairs)))
         queries = [Exchange(answer(question, 1), response) for question, response in chosen]
         rephrased = [exchange for row in same if row.kind == "paraphrase" for exchange in scp_example(row, _number(seed, text)).exchanges]
         results.append(TrainingExample((text,), (*queries, *rephrased)))

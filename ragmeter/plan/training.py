@@ -327,7 +327,7 @@ def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
     if shape.reference.name == "worlds":
         # Rows are made of documents, not of questions: one of each type.
         number = float(shape.corpus or 0) * len(TYPES)
-    if config.scp.requested is not None:
+    if config.scp.questions is not None:
         # A lesson is then all that is asked of a document.
         return min(number / len(TYPES), data.documents if data.documents is not None else number)
     return min(number * share, len(data.types) * data.documents if data.documents is not None else number * share)
@@ -342,7 +342,7 @@ def _pass(config: ClaraTrainingConfig, room: Planner, stage: Stage, model: Clara
     if stage == "supervised":
         return room.train(size, rows, shape.question + model.memory_tokens, dtype, causal=True)
     # Questions about one set of documents share its reading.
-    asked = {"scp": config.scp.requested or 1, "instruction": config.instruction.together}.get(stage, 1)
+    asked = {"scp": config.scp.questions or 1, "instruction": config.instruction.together}.get(stage, 1)
     cost = room.train(size, rows * asked, prompt, dtype, causal=True)
     if documents:
         return cost + room.train(size, rows * documents, document, dtype, causal=True)

@@ -141,7 +141,7 @@ def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
 
 @pytest.mark.slow
 def test_experiments_are_listed_by_the_names_that_run_takes(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["experiments", "--json", "--store", str(tmp_path)])
+    done = CliRunner().invoke(app, ["list", "experiments", "--json", "--store", str(tmp_path)])
     listed = [load["name"] for load in json.loads(done.stdout)["shipped"]]
     assert listed == list(experiment.shipped())
 

@@ -37,7 +37,7 @@ def test_a_row_is_a_lesson_as_in_the_paper() -> None:
 
 
 def test_questions_asked_one_by_one_are_the_documents_own_over_one_reading() -> None:
-    examples = scp_examples(rows(), ScpStage(requested=2), 0)
+    examples = scp_examples(rows(), ScpStage(questions=2), 0)
     assert [example.documents for example in examples] == [("A",), ("B",)]
     first, second = (
         {exchange.prompt.question: exchange.target for exchange in example.exchanges if exchange.prompt.kind == "answer"}
@@ -52,7 +52,7 @@ def test_questions_asked_one_by_one_are_the_documents_own_over_one_reading() -> 
         ["B retold"],
     ]
     assert all(exchange.prompt.documents == 1 for example in examples for exchange in example.exchanges)
-    drawn = {tuple(exchange.target for exchange in scp_examples(rows(), ScpStage(requested=2), seed)[0].exchanges) for seed in range(20)}
+    drawn = {tuple(exchange.target for exchange in scp_examples(rows(), ScpStage(questions=2), seed)[0].exchanges) for seed in range(20)}
     assert len(drawn) > 2
 
 

@@ -149,7 +149,7 @@ def test_all_problems_are_listed_at_once_in_text_and_json(world: Benchmark) -> N
 
 def test_ten_million_rows_are_read_no_further_than_the_questions_reach(world: Benchmark) -> None:
     class Endless(io.RawIOBase):
-        value = 0
+        supplied = 0
 
         def read(self, size: int = -1) -> bytes:
             block = b'{"question_id": "nobody", "answer": "a"}\n' * 1000

@@ -330,7 +330,7 @@ def build_corpus(
         target: The folder to build; it may hold an unfinished build of the same dump, which is continued.
         layout: One of `records.LAYOUTS`; None: by the first file's content.
         skip_bad: Leave out records that cannot be read; the card counts them and names the first hundred.
-        progress: Told after every batch of records.
+        progress: Called after every batch of records.
 
     Raises:
         UserError: The dump cannot be read, the target holds something else, or it cannot be written.

@@ -495,7 +495,7 @@ def contamination(
         files: The training files.
         contexts: Whether passages are looked for too.
         skip_bad: Leave out records that cannot be read.
-        progress: Told the file and the words read in all, after every batch.
+        progress: Called with the file and the words read in all, after every batch.
 
     Raises:
         UserError: A training file cannot be read.

@@ -365,7 +365,7 @@ def read_records(
             raise UserError(f"the file holds no record that can be read{first}", where=str(file))
 
 
-# Fields that only one dataset's records have, most telling first. Each entry: all of these fields, what it then is.
+# Fields that only one dataset's records have, most specific first. Each entry: all of these fields, what it then is.
 _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"Questions"}), "the official WebQSP file"),
     (frozenset({"q_entity", "graph"}), "a WebQSP or CWQ row in RoG's layout"),
@@ -441,7 +441,7 @@ _asking: ContextVar[bool] = ContextVar("asking", default=False)
 
 
 def sought_by(load: Callable[[], object]) -> Sought | Exception | None:
-    """What a loader looks for, told without looking.
+    """What a loader looks for, found without looking.
 
     Returns:
         None where it loads without looking for anything, and what it raises where it ends before it comes to that:
@@ -450,8 +450,8 @@ def sought_by(load: Callable[[], object]) -> Sought | Exception | None:
     token = _asking.set(True)
     try:
         load()
-    except _Interrupted as told:
-        return told.sought
+    except _Interrupted as interrupted:
+        return interrupted.sought
     except Exception as error:
         return error
     finally:

@@ -413,7 +413,7 @@ def _shown(value: object) -> str:
 
 # -- Does a split hold as many records as the hub's repository says of itself? --
 # The number in a dataset's card is the authors'; a repository on the hub states its own, and is sometimes another
-# release, a cut, or a script's output of long ago. A difference does not say who is wrong: both numbers are told.
+# release, a cut, or a script's output of long ago. A difference does not say who is wrong: both numbers are reported.
 
 
 NAME = "as many records as the repository states"

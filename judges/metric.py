@@ -1,4 +1,4 @@
-"""What a metric is: a parameterised, versioned value that scores a batch of predictions, one number a question.
+"""What a metric is: a parameterized, versioned value that scores a batch of predictions, one number a question.
 
 A metric is a pure function of (questions, predictions). It returns one float per question; NaN says that the
 question is unscorable for this metric (its gold normalizes to nothing, it has no positives, …) and is never used

@@ -255,11 +255,11 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def styled_experiments(at: Source) -> list[str]:
-    """Experiments that ask about candidates told in more than one way, newest first."""
+    """Experiments that ask about candidates in more than one style, newest first."""
     results = []
     for row in experiments(at):
         runs = [run for group in run_groups(at, row.name) for run in group]
-        # One telling in two settings is nothing to compare.
+        # One style in two settings is nothing to compare.
         if any(len({side.styled for side in sides}) > 1 for sides in style.sides(runs).values()):
             results.append(row.name)
     return results
@@ -267,10 +267,10 @@ def styled_experiments(at: Source) -> list[str]:
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
 def style_gaps(at: Source, experiment: str) -> list[GapTable]:
-    """What each telling costs each method.
+    """The style gap of each method in each style.
 
     Raises:
-        UserError: No base is asked about both formally and otherwise.
+        UserError: No base is asked about both in formal style and in another one.
     """
     return gaps_of.style_gaps(store_of(at), experiment)
 
@@ -335,7 +335,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entrants:
-    """Columns with their metrics, all contestants, and what these can be filtered by."""
+    """Columns with their metrics, all systems, and what these can be filtered by."""
 
     columns: list[Column]
     rows: list[System]

@@ -419,7 +419,7 @@ def answer(queue: type[Any]) -> None:
 
 def main() -> None:
     """Mend what concerns visitors' files, and go on as Streamlit's command line."""
-    # Streamlit promises none of what is mended here; where it is not there, whoever keeps the server is told.
+    # Streamlit guarantees none of what is patched here; where it is missing, a message on stderr informs the operator.
     if not _mended_manager():
         sys.stderr.write("uploads cannot be bounded with this release of Streamlit: bound them in a proxy\n")
     if not _mended_queue():

@@ -20,7 +20,7 @@ _SHARED = ("experiment", "board", "metric", "reference")
 """What pages have in common."""
 _LONGEST = 8000
 """Characters of a parameter that are looked at."""
-_MISSES, _TOLD, _SEEN, _OPENED, _LED = "misses", "told", "seen", "opened", "led"
+_MISSES, _REPORTED, _SEEN, _OPENED, _LED = "misses", "reported", "seen", "opened", "led"
 _SHORT = re.compile(r"[\w.-]+(?=[(#])")
 """What an id is called without its parameters and version."""
 _NOTHING = ("", "-", "*", "any")
@@ -109,9 +109,9 @@ def corrected() -> dict[str, Miss]:
         _seen().add(_here())
         right = {**st.query_params.to_dict(), **{name: view.get(name, "") for name in results}}
         st.query_params.from_dict({name: value for name, value in right.items() if value})
-        st.session_state[_TOLD] = (_here(), results)
+        st.session_state[_REPORTED] = (_here(), results)
     _seen().add(_here())
-    position, reported = st.session_state.get(_TOLD, ("", {}))
+    position, reported = st.session_state.get(_REPORTED, ("", {}))
     return reported if position == _here() else {}
 
 

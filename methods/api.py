@@ -305,7 +305,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Services:
-    """What the harness lends to a method that it builds.
+    """What the harness provides to a method that it builds.
 
     Attributes:
         seed: The task's seed; everything random derives from it.

@@ -314,7 +314,7 @@ class Pipeline:
 
 
 class ControlPipeline(Pipeline):
-    """A pipeline whose retriever is a control: told about the whole question set before it answers."""
+    """A pipeline whose retriever is a control: it gets the whole question set before it answers."""
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Hand the questions on to the control."""

@@ -238,7 +238,7 @@ class Explanation:
     Attributes:
         summary: A few sentences.
         tables: In reading order.
-        picture: An SVG, None where there is nothing to draw. Names in it are escaped: they are strangers' text.
+        picture: An SVG, None where there is nothing to draw. Names in it are escaped: they are untrusted text.
     """
 
     summary: str

@@ -1,9 +1,9 @@
 """CLaRa's pretraining and instruction tuning: a step whose questions share a row against one with a row for each.
 
-    python -m perf.clara_lessons          # the pocket model on CPU, bfloat16 and float32
+    python -m perf.clara_examples          # the pocket model on CPU, bfloat16 and float32
 
-Lessons are those of the preset `worlds-long`: a document and its questions, five documents and all questions that they
-answer. What the prompts of a lesson share, its memory above all, is read once, or once for each question. Seconds are
+Training examples are those of the preset `worlds-long`: a document and its questions, five documents and all questions that they
+answer. What the prompts of an example share, its memory above all, is read once, or once for each question. Seconds are
 processor seconds of forward and backward; the losses must be equal.
 """
 
@@ -76,7 +76,7 @@ def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
 
 
 def _never(*value: Any) -> None:
-    """A base that cannot be told who sees whom."""
+    """A base whose attention takes no mask."""
     return
 
 

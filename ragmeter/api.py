@@ -406,7 +406,7 @@ def _near(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-# -- Two runs on one metric, question by question: is the second better than the first, and surely so? --
+# -- Two runs on one metric, question by question: is the second better than the first, and significantly so? --
 
 
 QUESTION_COLUMNS = ("question", "text", "first", "second", "difference")
@@ -521,7 +521,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     """Is run b better than run a? The paired difference on one metric (as `ragmeter results compare A B`).
 
     Args:
-        a, b: Runs: a blessed name, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
+        a, b: Runs: a tag, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
             a part of it that only one run has), or one of `Results.runs`.
         metric: Its id or the beginning of it (`f1`); None: the first that both were scored on.
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.

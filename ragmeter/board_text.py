@@ -316,7 +316,7 @@ def _spread(rate: WinRate) -> str:
 
 
 def in_words(dataset: str) -> str:
-    """A dataset without its options, which tables above give; of one told in some style, which."""
+    """A dataset without its options, which tables above give; of one in some style, which."""
     how = style_of_name(dataset)
     base = how.base.partition("(")[0]
     return base if how.base == dataset else f"{base}, {how.name}"

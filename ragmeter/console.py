@@ -75,7 +75,7 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
         below: How wide the last column is to be at least, as far as anything so wide stands in it; where there is no
             room for that its cells stand on lines of their own, below the others.
     """
-    # Cells are strangers' text: never read them as markup.
+    # Cells are untrusted text: never read them as markup.
     lines = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
     if not lines:
         err.print(Text(empty))
@@ -156,7 +156,7 @@ def _longest(at: re.Pattern[str], text: Text) -> int:
 
 
 def folded(text: Text, width: int) -> Text:
-    """A text in lines that are not wider than told, as far as it can be broken behind words, else separators."""
+    """A text in lines that are not wider than `width`, as far as it can be broken behind words, else separators."""
     lines = []
     for line in text.split("\n", allow_blank=True):
         cuts, start, at = [], 0, 0

@@ -31,7 +31,7 @@ from ragmeter.experiments import SUFFIX, shipped
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
-from results.board import seeded_name, stem
+from results.board import base_name, seeded_name
 
 # -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
 # It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
@@ -317,7 +317,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
     for index, name in enumerate(names):
         if name in names[:index]:
             raise UserError(f"two methods are called {name!r}", where=source.where(("methods", index)), try_this="give one a `name`")
-    if spec.reference is not None and spec.reference not in {*names, *map(stem, names)}:
+    if spec.reference is not None and spec.reference not in {*names, *map(base_name, names)}:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
     rankable = [method.name for method in methods if method.kind != "control"]
     metrics = None

@@ -1,4 +1,4 @@
-"""How large a model is, told without its weights: from its files, a published table, or its name; else unknown."""
+"""How large a model is, without its weights: from its files, a published table, or its name; else unknown."""
 
 from __future__ import annotations
 

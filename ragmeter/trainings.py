@@ -74,7 +74,7 @@ def identity(entry: TrainingEntry, config: TrainingConfig) -> str:
 
 
 def checkpoint_home(entry: TrainingEntry, config: TrainingConfig, store: Path) -> Path:
-    """Where a training puts the folders of its stages unless told otherwise."""
+    """Where a training puts the folders of its stages unless another place is given."""
     return store / "checkpoints" / entry.id / identity(entry, config)[:12]
 
 

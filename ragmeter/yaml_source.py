@@ -53,7 +53,7 @@ def _parse(text: str, name: str, loader: type[Any]) -> tuple[Any, dict[Path, int
 
 def explain(error: ValidationError, model: type[BaseModel], source: Source, prefix: Path = ()) -> UserError:
     """A pydantic error as a user's error: what, file and line, and the nearest valid key."""
-    first = _most_telling_(error)
+    first = _most_specific(error)
     path: Path = tuple(part for part in first["loc"] if not _is_tag(part))
     where = without_secrets(source.where((*prefix, *path)))
     more = len(error.errors()) - 1
@@ -71,8 +71,8 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
     return UserError(what, where=where, try_this=_remedy(first, model, path, value))
 
 
-def _most_telling_(error: ValidationError) -> Any:
-    """The error to tell of; where a name or a mapping may stand and a mapping does, what is wrong in the mapping."""
+def _most_specific(error: ValidationError) -> Any:
+    """The error to report; where a name or a mapping may stand and a mapping does, what is wrong in the mapping."""
     first = first_error(error)
     if first["type"] == "string_type" and isinstance(first.get("input"), Mapping):
         at = first["loc"][:-1]

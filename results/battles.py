@@ -53,7 +53,7 @@ class Pairing:
 
     @property
     def won(self) -> bool | None:
-        """Whether the method surely wins more questions than it loses, or fewer; None where that is not sure."""
+        """Whether the method wins significantly more questions than it loses, or fewer; None where neither."""
         return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL else None
 
 
@@ -251,9 +251,9 @@ class Placed:
     Attributes:
         control: Its name.
         above: Whether it must stand above them: the gold answer; else below.
-        right: Rivals beside which it surely stands where it belongs.
-        level: Rivals from which the tests do not tell it apart.
-        wrong: Rivals that it surely beats and must not, or loses to and must not.
+        right: Rivals from which it differs significantly in the right direction.
+        level: Rivals from which it does not differ significantly.
+        wrong: Rivals from which it differs significantly in the wrong direction.
     """
 
     control: str
@@ -300,7 +300,7 @@ def not_placed(board: BattleBoard, criterion: str) -> list[str]:
 
 
 def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
-    """What speaks against the judge: by a name, the rivals that it surely beats and must not.
+    """What speaks against the judge: by a name, the rivals that it beats significantly and must not.
 
     Each such pair occurs once.
     """

@@ -185,7 +185,7 @@ def seeded_name(method: str, seed: int) -> str:
     return f"{method} #{seed}"
 
 
-def stem(name: str) -> str:
+def base_name(name: str) -> str:
     """The method's name without its seed."""
     result = _SEEDED.fullmatch(name)
     return result[1] if result else name
@@ -199,14 +199,14 @@ def folded_name(name: str, seeds: int) -> str:
 def is_called(name: str, method: str) -> bool:
     """Whether a row's name is that of a method, or of all seeds of it, of which the method may be one."""
     result = _FOLDED.fullmatch(name)
-    return name == method or (result is not None and result[1] == stem(method))
+    return name == method or (result is not None and result[1] == base_name(method))
 
 
 def series_of(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
     """Runs by the id of the one that stands for them: of the same method, in the order given."""
     results: dict[str, list[RunRow]] = {}
     for run in runs:
-        results.setdefault(stem(run.method), []).append(run)
+        results.setdefault(base_name(run.method), []).append(run)
     return {members[0].run: members for members in results.values()}
 
 
@@ -219,7 +219,7 @@ def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
             unfinished = next((run for run in members if run.status != "finished"), first)
             first = replace(
                 first,
-                method=folded_name(stem(first.method), len(members)),
+                method=folded_name(base_name(first.method), len(members)),
                 status=unfinished.status,
                 done=min(run.done for run in members),
                 failed=sum(run.failed for run in members),
@@ -393,7 +393,7 @@ def boards(
     runs = queries.runs(store, experiment)
     if reference is None:
         reference = queries.experiment(store, experiment).reference if experiment else None
-    elif not any(reference in (run.method, stem(run.method)) for run in runs):
+    elif not any(reference in (run.method, base_name(run.method)) for run in runs):
         raise unknown_name("method", reference, {run.method for run in runs}, where="--reference")
     results = groups(runs)
     every = [run.run for group in results for run in group]
@@ -537,7 +537,7 @@ def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
     """The run that differences are taken to: of the reference's name, or the first of its seeds."""
     able = [run for run in runs if run.kind != "control"]
     exact = (run.run for run in able if run.method == reference)
-    return next(exact, None) or next((run.run for run in able if stem(run.method) == reference), None)
+    return next(exact, None) or next((run.run for run in able if base_name(run.method) == reference), None)
 
 
 def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:

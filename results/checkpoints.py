@@ -284,8 +284,8 @@ def uses(description: Any, sha256: str) -> bool:
     return False
 
 
-# -- Blessed names, and what a RUN or CHECKPOINT argument means --
-# A blessed name points to a run or to a checkpoint: `main`, the baseline that candidates are held against. It can be
+# -- Tags, and what a RUN or CHECKPOINT argument means --
+# A tag points to a run or to a checkpoint: `main`, the baseline that candidates are compared with. It can be
 # moved, and it goes before everything else that the same text might mean.
 
 
@@ -314,8 +314,7 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
     """
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"{name!r} cannot be a blessed name",
-            try_this="up to 100 letters, digits and . _ + -, beginning with a letter or digit: main, ark-best",
+            f"{name!r} cannot be a tag", try_this="up to 100 letters, digits and . _ + -, beginning with a letter or digit: main, ark-best"
         )
     if isinstance(target, RunRow):
         if target.kind == "control":
@@ -338,14 +337,14 @@ def untag(store: Store, name: str) -> Tag:
     """
     before = tag_named(store, name)
     if before is None:
-        raise unknown_name("blessed name", name, [item.name for item in tags(store)])
+        raise unknown_name("tag", name, [item.name for item in tags(store)])
     with store.database.writing() as connection:
         connection.execute("DELETE FROM tags WHERE name = ?", [name])
     return before
 
 
 def tags(store: Store) -> list[Tag]:
-    """Blessed names in their order; none where there is no store yet."""
+    """Tags in the order of their names; none where there is no store yet."""
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
@@ -354,7 +353,7 @@ def tags(store: Store) -> list[Tag]:
 
 
 def tag_named(store: Store, name: str) -> Tag | None:
-    """What a name is blessed to, None where it is not."""
+    """The tag of this name, None where there is none."""
     return next((item for item in tags(store) if item.name == name), None)
 
 
@@ -362,13 +361,13 @@ def tag_named(store: Store, name: str) -> Tag | None:
 
 
 def resolve(store: Store, text: str) -> RunRow | Checkpoint:
-    """The run or checkpoint that an argument means: a blessed name first, then whatever else it fits.
+    """The run or checkpoint that an argument means: a tag first, then whatever else it fits.
 
     A run is meant by its fingerprint's beginning or its path, a checkpoint by its hash's beginning, its folder or its
     folder's name.
 
     Raises:
-        UserError: Nothing, or more than one thing, is meant; a blessed name points to what is gone.
+        UserError: Nothing, or more than one thing, is meant; a tag points to something that is gone.
     """
     name = tag_named(store, text)
     if name is not None:
@@ -381,7 +380,7 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
             raise
         if not results:
             named = [*(item.name for item in tags(store)), *(checkpoint.name for checkpoint in checkpoints(store))]
-            noun, every = "run, checkpoint or blessed name", queries.runs(store)
+            noun, every = "run, checkpoint or tag", queries.runs(store)
             raise queries.unknown_run(store, noun, text, _names(store, text), every, named) from None
         if len(results) > 1:
             raise _ambiguous(text, [], results) from None
@@ -392,17 +391,17 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
 
 
 def find_checkpoint(store: Store, text: str) -> Checkpoint:
-    """The checkpoint that a blessed name, a hash's beginning, a folder or a folder's name means.
+    """The checkpoint that a tag, a hash's beginning, a folder or a folder's name means.
 
     Raises:
-        UserError: None, or more than one, is meant; or the name is blessed to a run.
+        UserError: None, or more than one, is meant; or the tag is that of a run.
     """
     name = tag_named(store, text)
     if name is not None:
         target = _tagged(store, name)
         if isinstance(target, Checkpoint):
             return target
-        raise UserError(f"{text!r} is the blessed name of a run, not of a checkpoint", try_this=f"ragmeter results show {text}")
+        raise UserError(f"{text!r} is the tag of a run, not of a checkpoint", try_this=f"ragmeter results show {text}")
     results = matching(store, text)
     if len(results) == 1:
         return results[0]
@@ -467,7 +466,7 @@ def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
             return row
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
     raise UserError(
-        f"{name.name!r} is blessed to {gone}, which the store does not hold any more",
+        f"{name.name!r} is the tag of {gone}, which the store does not hold any more",
         try_this=f"ragmeter results tag {name.name} RUN, or ragmeter results tag {name.name} --remove",
     )
 

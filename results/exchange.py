@@ -62,7 +62,7 @@ _UNUSED_BEFORE = (3, ("battles", "judge_calls"))
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge brought in: runs that were new, runs that were completed, and questions of both."""
+    """What a merge imported: runs that were new, runs that were completed, and questions of both."""
 
     new_runs: int
     completed_runs: int
@@ -212,8 +212,8 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         # Of a ragmeter whose rows did not say yet what they ask.
         names = [name for (name,) in connection.execute(f"SELECT DISTINCT dataset FROM {source['runs']}").fetchall()]
         columns = [style_of_name(name).row() for name in names]
-        connection.register("told", pa.table({"dataset": names, **{key: [row[key] for row in columns] for key in columns[0]}}))
-        source["runs"] = f"(SELECT * FROM {source['runs']} JOIN told USING (dataset))"
+        connection.register("styles", pa.table({"dataset": names, **{key: [row[key] for row in columns] for key in columns[0]}}))
+        source["runs"] = f"(SELECT * FROM {source['runs']} JOIN styles USING (dataset))"
     fresh = f"FROM {source['runs']} there ANTI JOIN runs USING (run)"
     new = one(f"SELECT count(*) {fresh}")
     connection.execute(f"INSERT INTO runs BY NAME SELECT there.* {fresh}")
@@ -304,7 +304,7 @@ class Pruned:
 
 
 def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
-    """Runs that no experiment names, that were not submitted and that no name blesses.
+    """Runs that no experiment names, that were not submitted and that have no tag.
 
     Args:
         store: Where they are.

@@ -209,7 +209,7 @@ class Gate:
         outcome: `regressed` if any metric did, `pass` if all did, else `inconclusive`.
         baseline, candidate: The runs.
         verdicts: One a metric, in the order asked for.
-        strict: Whether any sure loss counts, even one within the margin.
+        strict: Whether any significant loss counts, even one within the margin.
         partial: Whether unfinished runs were allowed.
         questions: Of the dataset.
         clustered: Whether questions share documents, which then count as a whole.
@@ -272,7 +272,7 @@ def ask(
         metrics: Ids, or their beginnings where those mean one metric.
         margin: The loss that is tolerated, a fraction, on every metric not named in `margins`.
         margins: The same by metric, as named in `metrics`.
-        strict: Count any sure loss as a regression, even one within the margin.
+        strict: Count any significant loss as a regression, even one within the margin.
         allow_partial: Compare unfinished runs over the questions that both have answered.
 
     Raises:
@@ -415,7 +415,7 @@ def _doubted(
     short = {metric for metric, questions in lacking.items() if questions.any()}
     if not short:
         return set()
-    # Without a worst value there is no telling how bad the missing scores are.
+    # Without a worst value it is unknown how bad the missing scores are.
     fill = {metric: math.nan if value is None else value for metric, value in worst.items()}
     filled = {metric: np.where(lacking[metric], fill[metric], scores) for metric, scores in ours.items()}
     decisions = decide_all(filled, theirs, **how).decisions

@@ -392,7 +392,7 @@ def with_present(items: str = "annotations", questions: str = "questions", predi
         LEFT JOIN {predictions} o ON o.run = i.other AND o.question = i.question"""
 
 
-# -- What judges said about one question, call by call, and the kept conversations that it can be read in --
+# -- What judges said about one question, call by call, and the stored conversations that it can be read in --
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,8 +405,8 @@ class Verdict:
         other: The run that it was compared with; None for a judge of single answers.
         part: Which of the judge's prompts; of two runs, in which order they were shown.
         repetition: 0, 1 …
-        call: The key of its kept conversation; None where no model was asked.
-        said: What was read out of the reply; of two runs, by criterion which won, the order shown undone: `one`,
+        call: The key of its stored conversation; None where no model was asked.
+        response: What was read out of the reply; of two runs, by criterion which won, the order shown undone: `one`,
             `other`, `tie`, `none`, or None where there is no verdict.
         unscored: Why nothing could be read.
         model: As its endpoint names it; `rule` for rules.

@@ -1,7 +1,7 @@
 """Labels by people: items to label as CSV, and labels back, blind to who answered.
 
 An item is an answer (point criteria) or two answers in a drawn order (pair criteria). Its id spells out runs by their
-fingerprints, which tell a labeler nothing, so that labels can be taken in on any machine that holds the runs; and the
+fingerprints, which tell a labeler nothing, so that labels can be imported on any machine that holds the runs; and the
 hash of what the labeler reads, which is what the label is about (`results.judgments`).
 """
 

@@ -105,7 +105,7 @@ class Matrix:
 
     Attributes:
         columns: In the experiment's order.
-        rows: Contestants, controls among them.
+        rows: Systems, controls among them.
         cells: By the keys of row and column; left out where there is no run with a value.
         costs: By run.
         reference: Name of the method that differences are taken to.

@@ -83,7 +83,7 @@ class Figure:
         metric: A metric id without its version where the paper's column is one of ours, else a plain name.
         value: As printed, trailing digits kept.
         unit: One of `UNITS`.
-        note: What a reader must know; a slip of the paper follows the mark "slip:".
+        note: What a reader must know; a misprint of the paper follows the mark "misprint:".
     """
 
     paper: str
@@ -115,7 +115,7 @@ class Figure:
     @property
     def misprint(self) -> str | None:
         """What is wrong in the paper about this figure, where we know of something."""
-        return self.note.partition("slip: ")[2] or None
+        return self.note.partition("misprint: ")[2] or None
 
     @property
     def number(self) -> float | None:

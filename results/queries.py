@@ -134,7 +134,7 @@ class RunRow:
         description, provenance, environment, card: As stored.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.board`); None for all that were scored.
-        told: Whose questions are asked, and how they are told.
+        styled: Whose questions are asked, and in which styles.
     """
 
     run: str
@@ -278,12 +278,12 @@ def has_runs(store: Store) -> bool:
 
 def _run_row(row: Sequence[Any]) -> RunRow:
     *fields, description, provenance, environment, card, metrics, base, split, style, same = row
-    texts: list[Any] = [_told(text) for text in (description, provenance, environment)]
+    texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
     result = RunRow(
         *[
             *fields,
             *texts,
-            _told(card) if card else None,
+            _shareable(card) if card else None,
             None if metrics is None else tuple(metrics),
             _request(base, split, style, tuple(same)),
         ]
@@ -296,7 +296,7 @@ _request = lru_cache(maxsize=4096)(StyledRun.of_row)
 
 
 @lru_cache(maxsize=4096)
-def _told(document: str | None) -> Any:
+def _shareable(document: str | None) -> Any:
     """A stored document without secrets, shared by all runs that have the very same; not to be changed."""
     return shareable(document)
 

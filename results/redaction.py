@@ -1,7 +1,7 @@
 """Keeps secrets out of everything that is read for people: pages, tables, exports.
 
 ragmeter itself stores no key: options name the environment variable that holds one. But plug-ins have options of their
-own, cards of submissions are strangers' text, and services repeat keys in their error messages; so what is read is
+own, cards of submissions are untrusted text, and services repeat keys in their error messages; so what is read is
 looked through for fields named like secrets and for texts of the forms that keys have.
 """
 

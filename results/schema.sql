@@ -33,7 +33,7 @@ CREATE TABLE runs (
     environment VARCHAR,                -- in `environments`
     base VARCHAR NOT NULL,              -- whose questions are asked: name[/subset], of mixed styles that of their base
     split VARCHAR,                      -- of the base
-    style JSON NOT NULL,                -- how its passages are told: {"shares": {style: share}, "drawn": by and how}
+    style JSON NOT NULL,                -- the styles of its passages: {"shares": {style: share}, "drawn": by and how}
     same_questions VARCHAR[] NOT NULL   -- name[/subset]:split of everything that holds these questions
 );
 

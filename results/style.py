@@ -1,8 +1,8 @@
-"""What style costs each method of an experiment: from formal candidates to the same ones told otherwise.
+"""The style gap of each method of an experiment: from formal candidates to the same ones in another style.
 
-Runs of one method over several tellings of one base (`told`) are paired question by question. A drop is formal minus
-style, so that a loss is positive; the part of it on questions that lost content in the retelling is told apart, since
-no reranker can bring back what is not there. What counts as lost is `benchmarks.styles.mix`'s to say.
+Runs of one method over several styles of one base are paired question by question. A style gap is formal minus style,
+so that a loss is positive; the part of it on questions that lost content in the rewriting is reported separately,
+since no reranker can restore what is not there. `benchmarks.styles.mix` defines what counts as lost.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from results.variants import StyledRun
 if TYPE_CHECKING:
     from methods.sark.reranker import InBothStyles, Sensitivity
 
-# -- Runs of an experiment by how the passages of their benchmark were told, and what survived it --
+# -- Runs of an experiment by the style of their benchmark's passages, and what survived the rewriting --
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Runs over one telling of a base: what they share with those over another one is their questions.
+    """Runs over one style of a base: what they share with those over another one is their questions.
 
     Attributes:
-        told: How it is told.
+        styled: The base and its styles.
         setting, seed: Of the runs.
         fingerprint: Of the dataset.
         runs: In the experiment's order.
@@ -54,7 +54,7 @@ class Side:
 
 
 def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
-    """Runs by the base that they are over, controls too, and within it by how it is told."""
+    """Runs by the base that they are over, controls too, and within it by style."""
     results: dict[tuple[str, str, int], list[RunRow]] = {}
     for run in runs:
         results.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
@@ -66,7 +66,7 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
 
 
 def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
-    """By question id what retelling left of the answer; None where the store was not told."""
+    """By question id what the rewriting left of the answer; None where the store does not know."""
     with store.database.reading() as connection:
         rows = connection.execute(
             "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
@@ -95,7 +95,7 @@ class Curve:
     """One method.
 
     Attributes:
-        method: Its name, without what tells its points apart.
+        method: Its name, without what differs between its points.
         points: By x, the value there.
         change: Last minus first, paired by question.
     """
@@ -113,7 +113,7 @@ class CurveTable:
         over: `formal` (share of formal candidates) or `k` (passages handed to the reader).
         title: What they are over.
         metric, scale: The metric, and what its values are multiplied by where they are shown.
-        places: The values of x of any curve, ascending.
+        positions: The values of x of any curve, ascending.
         curves: In the experiment's order.
     """
 
@@ -254,19 +254,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What one telling costs one method.
+    """The style gap of one method in one style.
 
     Attributes:
-        told: How candidates are told.
+        styled: The base and the styles of the candidates.
         value: The method's value there, over the questions scored in both.
-        found: The drop and its parts; the parts are NaN where the store does not know which strings survived.
-        relative: The drop as a share of the formal value over the same questions, NaN where that is 0.
-        content_known: Whether the parts could be told apart.
+        result: The gap and its parts; the parts are NaN where the store does not know which strings survived.
+        relative: The gap as a share of the formal value over the same questions, NaN where that is 0.
+        content_known: Whether the parts are known.
         answers_kept: Share of the passages with a gold string that still have one, as a mean over the questions scored
             in both that had such a passage.
-        beyond: How much larger the drop is than the reference's, question by question; None of the reference itself,
+        beyond: How much larger the gap is than the reference's, question by question; None of the reference itself,
             and where there is none.
-        beyond_p: Its p-value, Holm-corrected over the methods that are held against the reference in this telling.
+        beyond_p: Its p-value, Holm-corrected over the methods that are compared with the reference in this style.
     """
 
     styled: StyledRun
@@ -279,7 +279,7 @@ class Gap:
     beyond_p: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; the parts are None where they could not be told apart."""
+        """As a JSON object; the parts are None where they are not known."""
         result = self.result
         parts: dict[str, Estimate | Difference]
         parts = {"answers_kept": self.answers_kept, "content_lost": result.content_lost, "from_content": result.from_content}
@@ -289,8 +289,8 @@ class Gap:
             "formal_share": self.styled.formal,
             "drawn": self.styled.drawn,
             "value": asdict(self.value),
-            "drop": asdict(result.gap) | {"p_holm": result.p_holm},
-            "relative_drop": self.relative,
+            "gap": asdict(result.gap) | {"p_holm": result.p_holm},
+            "relative_gap": self.relative,
             "beyond_reference": None if self.beyond is None else asdict(self.beyond) | {"p_holm": self.beyond_p},
             **{name: asdict(part) if self.content_known else None for name, part in parts.items()},
         }
@@ -298,7 +298,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class MethodGaps:
-    """One method on one metric: its value on formal candidates and what each other telling costs."""
+    """One method on one metric: its value on formal candidates and its gap in each other style."""
 
     method: str
     kind: str
@@ -315,8 +315,8 @@ class GapTable:
         metric: Its id.
         scale: What values are multiplied by where they are shown.
         rows: In the experiment's order.
-        reference: The method that drops are held against; None where it was not asked both ways.
-        average: By the name of a telling, the mean drop over the methods that are no controls.
+        reference: The method that gaps are compared with; None where it was not asked in both styles.
+        average: By the name of a style, the mean gap over the methods that are no controls.
     """
 
     base: str
@@ -329,7 +329,7 @@ class GapTable:
 
     @property
     def average(self) -> dict[str, float]:
-        """Mean drop by telling, over what can be ranked."""
+        """Mean gap by style, over the methods that can be ranked."""
         results: dict[str, list[float]] = {}
         for row in self.rows:
             for gap in row.gaps:
@@ -344,7 +344,7 @@ class GapTable:
             for row in self.rows
         ]
         shared = {name: getattr(self, name) for name in ("base", "setting", "seed", "metric", "reference")}
-        return dict(plain(shared | {"mean_drop": self.average, "methods": methods}))
+        return dict(plain(shared | {"mean_gap": self.average, "methods": methods}))
 
 
 class NotStyled(UserError):
@@ -360,18 +360,18 @@ def style_gaps(
     over_seeds: bool = False,
     reference: str | None = None,
 ) -> list[GapTable]:
-    """The drops of an experiment's methods, a table for each base and metric.
+    """The style gaps of an experiment's methods, a table for each base and metric.
 
     Args:
         store: Where to read.
         experiment: Its name.
         metrics: Ids or their beginnings; None: what the experiment shows.
-        styles: Only tellings in which one of these occurs; None: all.
+        styles: Only mixes in which one of these occurs; None: all.
         over_seeds: One row for all training seeds of a method, each question with its mean over them.
-        reference: The method that drops are held against; None: the experiment's.
+        reference: The method that gaps are compared with; None: the experiment's.
 
     Raises:
-        NotStyled: No base is asked about both formally and otherwise.
+        NotStyled: No base is asked about both in formal style and in another one.
     """
     against = reference or queries.experiment(store, experiment).reference
     runs = queries.runs(store, experiment)
@@ -391,7 +391,7 @@ def style_gaps(
                 work = _Scored(store, formal, others, shown, over_seeds)
                 for metric in shown:
                     if rows := work.rows(metric):
-                        rows, named = work.held_against(rows, against, metric)
+                        rows, named = work.compared_with(rows, against, metric)
                         scale = queries.scale_of(metric, known)
                         tables.append(GapTable(base, formal.setting, formal.seed, metric, scale, rows, named))
     if not tables:
@@ -441,18 +441,18 @@ class _Scored:
         self._alive[side] = None if results is None else alive
 
     def rows(self, metric: str) -> tuple[MethodGaps, ...]:
-        """The methods that were scored formally and otherwise."""
+        """The methods that were scored in formal style and in another one."""
         results = []
         for run in self._runs[self._formal.fingerprint]:
             formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
-            styled = {side.fingerprint: self._told(run, side, metric) for side in self._others}
+            styled = {side.fingerprint: self._scores(run, side, metric) for side in self._others}
             there = {print_: values for print_, values in styled.items() if values is not None}
             if formal is not None and there:
                 results.append(self._row(run, formal, there))
         return tuple(results)
 
-    def held_against(self, rows: tuple[MethodGaps, ...], reference: str | None, metric: str) -> tuple[tuple[MethodGaps, ...], str | None]:
-        """Rows with how much larger each drop is than the reference's, and the reference's name among them."""
+    def compared_with(self, rows: tuple[MethodGaps, ...], reference: str | None, metric: str) -> tuple[tuple[MethodGaps, ...], str | None]:
+        """Rows with how much larger each gap is than the reference's, and the reference's name among them."""
         runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
         named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
         if named is None:
@@ -472,13 +472,13 @@ class _Scored:
         return tuple(replace(row, gaps=tuple(results[row.method])) for row in rows), named
 
     def _delta(self, run: RunRow, side: Side, metric: str) -> Floats | None:
-        """What a telling costs a method, question by question."""
+        """The style gap of a method, question by question."""
         formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
-        styled = self._told(run, side, metric)
+        styled = self._scores(run, side, metric)
         return None if formal is None or styled is None else formal - styled
 
-    def _told(self, run: RunRow, side: Side, metric: str) -> Floats | None:
-        """Scores of the same method over another telling, in the formal side's order."""
+    def _scores(self, run: RunRow, side: Side, metric: str) -> Floats | None:
+        """Scores of the same method over another style, in the formal side's order."""
         columns = self._columns[side.fingerprint]
         same = next((other for other in self._runs[side.fingerprint] if other.method == run.method), None)
         values = None if same is None else columns.values.get((same.run, metric))
@@ -515,7 +515,7 @@ def sensitivity_estimates(result: Sensitivity, questions: Sequence[InBothStyles]
     """By measure, the mean over questions.
 
     Args:
-        found: What style does to one reranker.
+        result: What style does to one reranker.
         questions: Of which it was measured.
     """
     # Questions over the same candidates (verses of one chapter) are one observation of style, not many.

@@ -1,4 +1,4 @@
-"""Who competes: runs of one name as one contestant, with what the store knows of it, and why a run is not ranked.
+"""The systems of a board: runs of one name as one system, with what the store knows of it, and why a run is not ranked.
 
 How many parameters its models have and whether their weights are open is what a submission's card declares, or what was
 counted when it ran here; where neither is known it is None and never guessed.
@@ -277,13 +277,13 @@ def key_of(*parts: str | int) -> str:
 
 
 def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[System]:
-    """Runs of several benchmarks, one contestant a name and pipeline, in the order in which these come up.
+    """Runs of several benchmarks, one system for each name and pipeline, in the order in which these come up.
 
     Runs of one experiment bear a name for one pipeline, whatever training seed stands for it. Runs of different
-    experiments, or of none, are one contestant where they have the same name and are made of the same; submissions
+    experiments, or of none, are one system where they have the same name and are made of the same; submissions
     where they have the same name and version, and never together with runs made here. Where a name is not enough, the
     method's id, the experiment or the run follows it. Where one pipeline occurs twice in one column, the further runs
-    are contestants of their own, named with their run.
+    are systems of their own, named with their run.
 
     Args:
         columns: Runs by the column's key.
@@ -305,7 +305,7 @@ def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkp
 
 
 class _MadeOf:
-    """What a run is made of, as a short text: equal for runs that may be one contestant, if their names are equal."""
+    """What a run is made of, as a short text: equal for runs that may be one system, if their names are equal."""
 
     def __init__(self) -> None:
         self._described: dict[int, str] = {}
@@ -330,7 +330,7 @@ def _bare(description: Any) -> Any:
 
 
 def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
-    """Name, key and runs of each contestant, all names different; submissions keep theirs."""
+    """Name, key and runs of each system, all names different; submissions keep theirs."""
     names: dict[str, list[str]] = {}
     for name, made in groups:
         names.setdefault(name, []).append(made)

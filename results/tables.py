@@ -2,7 +2,7 @@
 
 LaTeX and Markdown show value × 100 ± half its interval with stars for the difference to the reference, as the terminal
 does. CSV is tidy, one row per run and metric, and holds values as they are stored: fractions, or plain numbers. All
-text comes from strangers: it is escaped for the format, and a spreadsheet never takes a cell of text for a formula.
+text is untrusted: it is escaped for the format, and a spreadsheet never takes a cell of text for a formula.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def doubts(board: Board) -> list[str]:
     results = [cell.estimate.doubt for cell in cells]
     results += [cell.difference.doubt for cell in cells if cell.difference is not None]
     kinds: dict[str, list[str]] = {}
-    # One interval may be doubted for several reasons, and each of them is told once.
+    # One interval may be doubted for several reasons, and each of them is listed once.
     for reason in (item for doubt in results if doubt for item in doubt.split("; ")):
         # Reasons that differ in their numbers alone are one kind.
         kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)

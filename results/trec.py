@@ -50,7 +50,7 @@ def unescape(column: str) -> str:
     if column == EMPTY:
         return ""
     if not _ESCAPED.fullmatch(column):
-        # Files of other tools hold ids as they are; only a stray % cannot be told from an escape.
+        # Files of other tools hold ids as they are; only a stray % cannot be distinguished from an escape.
         if "%" in column:
             raise ValueError(f"{column!r} has a % that begins no escape")
         return column

@@ -1,4 +1,4 @@
-"""Whose questions a benchmark asks, how its passages are told, and whether training data hold them.
+"""Whose questions a benchmark asks, in which styles its passages are, and whether training data hold them.
 
 Names are compared, with what the datasets' cards say of splits that hold the same questions under different names.
 """
@@ -25,12 +25,12 @@ _DRAWN = ("by", "seed", "draw")
 
 @dataclass(frozen=True, slots=True)
 class StyledRun:
-    """What a run's row says of its benchmark: whose questions it asks, and how their candidates are told.
+    """What a run's row says of its benchmark: whose questions it asks, and in which styles their candidates are.
 
     Attributes:
         base: The dataset whose questions are asked, `name[/subset]:split`.
         shares: Share of each style; what is missing to 1 is formal.
-        drawn: Who wrote the texts, and how it was drawn which candidates are told otherwise.
+        drawn: Who wrote the texts, and how it was drawn which candidates are restyled.
         split: Of the base.
         same_questions: The dataset whose questions these are by the name that papers use, then every split that holds
             them by the cards.
@@ -50,8 +50,8 @@ class StyledRun:
     @property
     def name(self) -> str:
         """The mix in words: `formal`, `informal`, `50 % informal`."""
-        reported = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
-        return " + ".join(reported) or FORMAL
+        parts = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
+        return " + ".join(parts) or FORMAL
 
     @property
     def style(self) -> str | None:
@@ -134,7 +134,7 @@ def covers(reference: str, dataset: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> bool:
-    """`covers`, of a recorded run: what it asks stands in its row (`Told.same_questions`).
+    """`covers`, of a recorded run: what it asks stands in its row (`StyledRun.same_questions`).
 
     Args:
         reference: Of the training data.

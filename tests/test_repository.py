@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.core import errors
-from ragmeter.cli import main
-from ragmeter.cli import doctor
+from ragmeter.cli import doctor, main
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas", "openai", "bm25s", "duckdb", "pyarrow")

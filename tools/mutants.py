@@ -167,7 +167,7 @@ class Watch:
         sys.settrace(None)
         called = {item: sorted(self.hits[item] | self.shared[item.partition("::")[0]]) for item in self.items}
         rows = {item: [round(self.items[item], 3), called[item]] for item in self.items if item not in self.failed}
-        Path("told.json").write_text(json.dumps({"items": rows, "failed": sorted(self.failed)}))
+        Path("report.json").write_text(json.dumps({"items": rows, "failed": sorted(self.failed)}))
 
 
 class Show:
@@ -184,7 +184,7 @@ class Show:
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
-            Path("told.json").write_text(json.dumps(report.nodeid))
+            Path("report.json").write_text(json.dumps(report.nodeid))
 
     pytest_collectreport = pytest_runtest_logreport
 
@@ -193,7 +193,7 @@ def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str
     """Run pytest in a fork: (exit code, negative for a signal; what the plugin wrote)."""
     import pytest
 
-    (root / "told.json").unlink(missing_ok=True)
+    (root / "report.json").unlink(missing_ok=True)
     child = os.fork()
     if not child:
         os.setsid()
@@ -213,7 +213,7 @@ def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str
             os.kill(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    reported = root / "told.json"
+    reported = root / "report.json"
     return os.waitstatus_to_exitcode(done[1]), json.loads(reported.read_text()) if reported.exists() else None
 
 

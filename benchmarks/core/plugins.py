@@ -101,7 +101,7 @@ class Registry(Generic[E]):
         for module, _ in _registering_modules(self.package):
             importlib.import_module(module)
         for point in entry_points(group=self.group):
-            # A stranger's broken package must not take the whole command down; doctor names it.
+            # A broken third-party package must not stop the whole command; doctor names it.
             try:
                 point.load()
             except Exception as error:

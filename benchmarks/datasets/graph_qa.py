@@ -374,7 +374,9 @@ _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 class GraphConfig(DatasetConfig):
     """Options of the loaders of graph QA."""
 
-    layout: str | None = Field(None, description="how the file is written: rog, official, nsm or tog; told from its content when absent")
+    layout: str | None = Field(
+        None, description="how the file is written: rog, official, nsm or tog; detected from its content when absent"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +389,7 @@ class Source:
         layouts: Its layouts by name, the one that papers use first.
         files: By layout, file name patterns by `:split`.
         hub: Names in the hub's repository by `:split`; they are in RoG's layout.
-        refuse: Raises `UserError` for a record of another dataset or split, told by its id.
+        refuse: Raises `UserError` for a record of another dataset or split, recognized by its id.
     """
 
     name: str

@@ -41,7 +41,7 @@ CARD = DatasetCard(
     "answerable one keeps it, the twin gets ~unanswerable behind it. As in the official script, answer and support "
     "scores leave the twins out (they load without answers and evidence; the native ones are in the metadata); the "
     "official sufficiency scores, which need both, are not computed. The test split is released without gold: its "
-    "questions load without answers and cannot be scored; in full its twins are told apart by order, the second of "
+    "questions load without answers and cannot be scored; in full its twins are distinguished by order, the second of "
     "an id gets ~2 behind it.",
 )
 

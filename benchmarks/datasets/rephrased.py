@@ -1,6 +1,6 @@
-"""Documents to be told in other words: `retold:test` over `base`. What is lost on the way is what its metrics measure.
+"""Documents to be paraphrased: `rephrased:test` over `base`. What is lost on the way is what its metrics measure.
 
-CLaRa's fidelity (table 17): a document is compressed, told again from its memory, and compared with itself.
+CLaRa's fidelity (table 17): a document is compressed, paraphrased from its memory, and compared with itself.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ CARD = DatasetCard(
 
 
 class RephrasedConfig(DatasetConfig):
-    """Options of documents to be retold."""
+    """Options of documents to be paraphrased."""
 
-    base: str = Field("worlds/multihop", description="the dataset; its split is that asked for of retold")
+    base: str = Field("worlds/multihop", description="the dataset; its split is that asked for of rephrased")
     base_config: dict[str, Any] = Field(default={}, description="the options of the base")
     documents: int | None = Field(None, ge=1, description="so many documents, drawn; null: all. Paper: 4,000")
     positives: bool = Field(False, description="only documents that a question's evidence names")
@@ -64,7 +64,7 @@ def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
         wanted = {item for question in loaded.questions for item in question.evidence}
         ids = [identifier for identifier in ids if identifier in wanted]
     if not ids:
-        raise UserError(f"{resolved} has no document to be told", where="positives" if config.positives else "base")
+        raise UserError(f"{resolved} has no document to be paraphrased", where="positives" if config.positives else "base")
     if config.documents is not None and config.documents < len(ids):
         chosen = Draws("rephrased", config.seed).sample(range(len(ids)), config.documents)
         ids = [ids[position] for position in sorted(chosen)]

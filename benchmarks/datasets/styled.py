@@ -1,4 +1,4 @@
-"""Any dataset with candidates, told partly in another style: `styled:test` over `base`.
+"""Any dataset with candidates, partly rewritten in another style: `styled:test` over `base`.
 
 The benchmark is made by `styles.mix.styled`; this gives it a name in experiment files and on the command line.
 """
@@ -21,8 +21,8 @@ from benchmarks.styles.pairs import StylePairs, load_pairs
 CARD = DatasetCard(
     title="Styled",
     task="question answering over passages of mixed style",
-    description="The questions of another dataset over candidates of which a given share is told in another style: "
-    "informally, with humour, as a romance. Every question keeps as many candidates, in the same order.",
+    description="The questions of another dataset over candidates of which a given share is rewritten in another style: "
+    "informal, humor, romance. Every question keeps as many candidates, in the same order.",
     hub_id=None,
     revision=None,
     license="that of the base",
@@ -50,7 +50,7 @@ class StyledConfig(DatasetConfig):
         "validation, those for testing elsewhere; own: the parallel texts that the base brings",
     )
     mix: dict[str, float] = Field(default={"informal": 0.5}, description="share of each style; what is missing to 1 stays formal")
-    seed: int = Field(0, description="of the draw, which candidates are told otherwise")
+    seed: int = Field(0, description="of the draw, which candidates are rewritten")
     draw: Draw = Field("exact", description="exact: counts by question; coin: each candidate by itself")
 
 

@@ -560,7 +560,7 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
         raise UserError(f"the repository lacks {missing} of {names[0]}", where=where, try_this="ask its owner")
     if not listing.whole and not is_sharded(names) and names[0] not in patterns:
         raise UserError(
-            f"offline it cannot be told whether {', '.join(names)} is all that {where} has of it",
+            f"offline it cannot be checked whether {', '.join(names)} is all that {where} has of it",
             where=str(_folder(repository)),
             try_this="load it once without --offline: what the repository holds is remembered then",
         )

@@ -261,7 +261,7 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
     """The last record of an array that is cut off; nothing behind it can be lost.
 
     Raises:
-        UserError: The array is broken before its end: what follows cannot be told apart.
+        UserError: The array is broken before its end: what follows cannot be read.
     """
     length = len(window.text.rstrip())
     cut = window.run_command and (

@@ -1,4 +1,4 @@
-"""The same passage told in another style.
+"""The same passage rewritten in another style.
 
 `rules.py` declares what a `Rewriter` is and holds the rule-based one: two sets of rules, one for training and one for
 testing, which share nothing. `rewrite.py` tells passages anew, and goes on where it was killed; `pairs.py` keeps them,

@@ -1,6 +1,6 @@
-"""A benchmark over candidates that are partly told in another style.
+"""A benchmark over candidates that are partly rewritten in another style.
 
-`styled(nq, informal=0.5, seed=3)` replaces candidates by the same passages told otherwise: none is added, none is
+`styled(nq, informal=0.5, seed=3)` replaces candidates by the same passages in other styles: none is added, none is
 moved, so a question has as many candidates as before, in the same order, and no content twice.
 """
 
@@ -24,7 +24,7 @@ from benchmarks.styles.rules import FORMAL, Rewriter, RuleRewriter
 from benchmarks.text import has_answer
 from benchmarks.text_batch import has_answer_all
 
-# -- Which candidates of a question are told in which style --
+# -- Which candidates of a question have which style --
 # `exact`: of N candidates exactly round(r × N) stay formal (r: the formal share; a half rounds to the even number, as
 # `round` does), the others are shared out among the styles, to the nearest whole number. Which ones is drawn from seed
 # and question id alone, by one order of the positions: so every method meets the same text, and what is formal at one
@@ -33,7 +33,7 @@ from benchmarks.text_batch import has_answer_all
 
 Draw = Literal["exact", "coin"]
 Has = Callable[[int, str], bool]
-"""Whether the candidate at a position can be told in a style."""
+"""Whether the candidate at a position has a text in a style."""
 
 
 def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
@@ -59,18 +59,18 @@ def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
 def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str, has: Has, draw: Draw = "exact") -> tuple[list[str], int]:
     """Draw the styles of a question's candidates.
 
-    Where a candidate cannot be told in the style drawn, another one that can changes places with it; only where no
+    Where a candidate has no text in the style drawn, another one that can changes places with it; only where no
     such change helps it stays formal.
 
     Args:
         size: Number of candidates.
         shares: As `shares_of` gives them.
         seed, question_id: What the draw depends on.
-        has: Which candidates can be told how.
+        has: Which candidates have a text in which style.
         draw: How.
 
     Returns:
-        A style for each position, and how many stay formal that were to be told otherwise.
+        A style for each position, and how many stay formal that were drawn for another style.
     """
     draws = Draws("style mix", draw, seed, question_id)
     if draw == "coin":
@@ -184,9 +184,9 @@ STYLED = "styled"
 VERSION = 1
 
 NOTES = {
-    "styled_kept_formal": "{n} candidates stay formal that were to be told otherwise: no pair that can be used",
+    "styled_kept_formal": "{n} candidates stay formal that were drawn for another style: no pair that can be used",
     "styled_unchanged": "{n} candidates read the same in the other style: the rewriter found nothing to change",
-    "styled_content_lost": "{n} questions have a gold answer string in their formal evidence and none in the retold",
+    "styled_content_lost": "{n} questions have a gold answer string in their formal evidence and none in the rewritten one",
     "styled_content_thinned": "{n} questions without known evidence have a gold answer string that a candidate lost",
     "styled_without_answer_string": "{n} questions have no gold answer string in their formal evidence to lose",
 }
@@ -210,8 +210,8 @@ def styled(
     kept apart) and metadata. `Question.metadata["styled"]` says per question how many candidates have which style, and
     in how many of its sources (`among`: the evidence, or all candidates where no evidence is known) a gold answer
     string stood (`with_answer_before`), stands now (`with_answer`) and did and does (`answers_kept`), and whether any
-    is left: `survived`, None where there was none to lose. What that makes of a question is `survival`'s to say. The
-    corpus is what the questions name, since a passage is told differently to different questions.
+    is left: `survived`, None where there was none to lose. `survival` says what that makes of a question. The
+    corpus is what the questions name, since a passage may have other styles for other questions.
 
     Args:
         benchmark: Questions with candidates.
@@ -251,7 +251,7 @@ def styled(
     counts = {key: work.counts[key] for key in NOTES if work.counts[key]}
     notes = (
         *benchmark.extra.get("notes", ()),
-        f"{_percent(wanted)} of {benchmark.reference}, {draw} draw of seed {seed}, told by {rewriter}",
+        f"{_percent(wanted)} of {benchmark.reference}, {draw} draw of seed {seed}, rewritten by {rewriter}",
         *(NOTES[key].format(n=number) for key, number in counts.items()),
     )
     extra |= {"counts": {**benchmark.extra.get("counts", {}), **counts}, "notes": notes}
@@ -306,7 +306,7 @@ class _Mixing:
         self.counts: Counter[str] = Counter()
 
     def formal(self, identifiers: Sequence[str]) -> list[Passage]:
-        """Passages as first told."""
+        """Passages in their original style."""
         new = [identifier for identifier in identifiers if identifier not in self._formal]
         self._formal.update(zip(new, _held(self._benchmark, new), strict=True))
         return [self._formal[identifier] for identifier in identifiers]
@@ -386,7 +386,7 @@ def _held(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
 
 
 def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]) -> Question:
-    """The question over retold passages: every id that names one of them follows it."""
+    """The question over rewritten passages: every id that names one of them follows it."""
     new = {old.id: renderings for old, renderings in zip(formal, now, strict=True)}
     ids = {old: renderings.id for old, renderings in new.items()}
     kept = {old.id for old, renderings in zip(formal, now, strict=True) if len(old.sentences) == len(renderings.sentences)}
@@ -412,7 +412,7 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
         candidates=None if question.candidates is None else tuple(passage.id for passage in now),
         evidence=tuple(ids.get(item, item) for item in question.evidence),
         supporting_facts=tuple(facts),
-        # A passage is told differently to different questions, so there is no longer one document.
+        # A passage may have other styles for other questions, so there is no longer one document.
         document_id=None,
         metadata=metadata,
     )

@@ -1,9 +1,9 @@
-"""Passages told in another style, by question, passage and style: in memory, and as a file.
+"""Passages rewritten in another style, by question, passage and style: in memory, and as a file.
 
-A file is JSON Lines. Its first line says what it holds: `{"ragmeter": "style pairs", "format": 1, "rewriter", "made
+A file is JSON Lines. Its first line says what it holds: `{"ragmeter": "style pairs", "format": 2, "rewriter", "made
 from"}`. Every other line is one passage of one question in one style, with both texts, so that the file is of use
-without the corpus: `{"question", "passage", "style", "title", "formal", "told", "by", "tries"}`, or `failed` (a list of
-reasons) in the place of `told`. `sentences` and `document` follow where a passage has them. Pairs are found by these
+without the corpus: `{"question", "passage", "style", "title", "formal", "styled", "by", "tries"}`, or `failed` (a list of
+reasons) in the place of `styled`. `sentences` and `document` follow where a passage has them. Pairs are found by these
 ids, never by their place. A pair whose question is "" belongs to no question and serves any.
 """
 
@@ -26,7 +26,7 @@ from benchmarks.styles.rules import FORMAL
 
 ANY = ""
 """The question of pairs that belong to no question."""
-FORMAT = 1
+FORMAT = 2
 HEADER = "style pairs"
 
 Key = tuple[str, str, str]
@@ -38,10 +38,10 @@ class StylePair:
     """One candidate of one question in two styles.
 
     Attributes:
-        formal: The passage as first told.
+        formal: The passage in its original style.
         style: The other style.
-        told: The same passage in it.
-        used: Whether the question's candidates hold `told`; else they hold another style of the same passage.
+        styled: The same passage in it.
+        used: Whether the question's candidates hold `styled`; else they hold another style of the same passage.
     """
 
     formal: Passage
@@ -52,13 +52,13 @@ class StylePair:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """One passage of one question told in a style, or why it could not be.
+    """One passage of one question rewritten in a style, or why it could not be.
 
     Attributes:
         question: Id of the question, or `ANY`.
-        formal: The passage as first told.
+        formal: The passage in its original style.
         style: The other style.
-        told: The same passage in it, None where nothing usable came back.
+        styled: The same passage in it, None where nothing usable came back.
         by: What wrote it.
         failed: Why each try that failed did.
     """
@@ -86,11 +86,11 @@ class Rewriting:
             "formal": formal.text,
         }
         if styled is not None:
-            row["told"] = styled.text
+            row["styled"] = styled.text
             row["by"] = self.by
             row["tries"] = len(self.failed) + 1
             if formal.sentences or styled.sentences:
-                row["sentences"] = {"formal": formal.sentences, "told": styled.sentences}
+                row["sentences"] = {"formal": formal.sentences, "styled": styled.sentences}
         if self.failed or styled is None:
             row["failed"] = self.failed
         if formal.document_id is not None:
@@ -113,37 +113,37 @@ class StylePairs:
     """
 
     def __init__(self, rewritings: Iterable[Rewriting]) -> None:
-        self._told: dict[Key, Rewriting] = {}
+        self._rewritten: dict[Key, Rewriting] = {}
         failed: dict[Key, Rewriting] = {}
         for item in rewritings:
             if item.styled is None:
                 failed[item.key] = item
                 continue
-            known = self._told.setdefault(item.key, item)
+            known = self._rewritten.setdefault(item.key, item)
             if known.styled is None or known.styled.id != item.styled.id:
                 raise UserError(
                     f"question {item.question!r} has two {item.style} texts of the passage {item.formal.id}",
                     where="style pairs",
                     try_this="keep one of the two: which one is used must not depend on their order",
                 )
-        self.by = Counter(item.by for item in self._told.values())
-        self.failed = Counter(item.style for key, item in failed.items() if key not in self._told)
+        self.by = Counter(item.by for item in self._rewritten.values())
+        self.failed = Counter(item.style for key, item in failed.items() if key not in self._rewritten)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._rewritten)
 
     def __iter__(self) -> Iterator[Rewriting]:
-        return iter(self._told.values())
+        return iter(self._rewritten.values())
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """The styles that passages are told in, in the order of their first appearance."""
-        return tuple(dict.fromkeys(style for _, _, style in self._told))
+        """The styles of the rewritten passages, in the order of their first appearance."""
+        return tuple(dict.fromkeys(style for _, _, style in self._rewritten))
 
     @property
     def fingerprint(self) -> str:
         """A hash of keys and texts, whatever their order."""
-        rows = sorted((*key, item.styled.id, item.styled.text) for key, item in self._told.items() if item.styled is not None)
+        rows = sorted((*key, item.styled.id, item.styled.text) for key, item in self._rewritten.items() if item.styled is not None)
         return content_hash(part for row in rows for part in row)
 
     def get(self, question: str, passage: str, style: str) -> Passage | None:
@@ -157,7 +157,7 @@ class StylePairs:
         return "" if item is None else item.by
 
     def _find(self, question: str, passage: str, style: str) -> Rewriting | None:
-        return self._told.get((question, passage, style)) or self._told.get((ANY, passage, style))
+        return self._rewritten.get((question, passage, style)) or self._rewritten.get((ANY, passage, style))
 
 
 def restyled(formal: Passage, text: str, sentences: tuple[str, ...] = ()) -> Passage:
@@ -250,10 +250,10 @@ def _rewriting(row: Record) -> Rewriting:
     if formal.id != passage_id(title, text, document):
         raise row.problem(f"the formal text is not that of the passage {formal.id}", "formal")
     styled = None
-    if "told" in row.fields:
-        styled = restyled(formal, row.text("told"), _sentences(row, sides, "told"))
+    if "styled" in row.fields:
+        styled = restyled(formal, row.text("styled"), _sentences(row, sides, "styled"))
         if not styled.text.strip():
-            raise row.problem("the rewritten text is empty", "told")
+            raise row.problem("the rewritten text is empty", "styled")
     failed = row.texts("failed", ())
     return Rewriting(row.text("question"), formal, row.text("style"), styled, row.text("by", ""), failed)
 

@@ -68,7 +68,7 @@ class _Job:
 
 
 def pending(benchmark: Benchmark, rewriter: Rewriter, styles: Sequence[str], path: Path, *, retry_failed: bool = False) -> Pending:
-    """What `rewrite_candidates` would ask for, without asking; a file that is not there is not begun.
+    """What `rewrite_candidates` would ask for, without asking; a file that is not there is not created.
 
     Raises:
         UserError: As there.
@@ -105,7 +105,7 @@ def rewrite_candidates(
         path: The file; when it is there, the rewriting goes on.
         retry_failed: Whether passages are asked for again whose rewriting failed for good.
         batch: Passages handed to the rewriter at a time.
-        progress: Told after each batch how many passages are done, and of how many.
+        progress: Called after each batch how many passages are done, and of how many.
 
     Raises:
         UserError: No question has candidates, or the file was made by another rewriter or from another benchmark.
@@ -202,7 +202,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
     for name in ("rewriter", "made from"):
         if result.get(name) != wanted[name]:
             raise UserError(
-                f"this file was begun otherwise: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
+                f"this file was started with other options: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
                 where=str(path),
                 try_this="another file: texts of two rewriters must not mix",
             )

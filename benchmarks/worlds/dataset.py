@@ -26,7 +26,7 @@ _WORLDS = {"multihop": 1, "long": 2, "graph": 1, "style": 1}
 _QUESTIONS = 200
 _UNSEEN = ("unseen", "all")
 _HELD_OUT = {"seen": False, "unseen": True}
-"""What `Asker` is told for each value of the option `relations`; the others ask about every relation."""
+"""What `Asker` is passed for each value of the option `relations`; the others ask about every relation."""
 
 CARD = DatasetCard(
     title="Worlds",
@@ -34,7 +34,7 @@ CARD = DatasetCard(
     description="Questions about fictional worlds generated from a seed, so that every answer, its proof and its "
     "knowledge graph are known and no model has seen them. multihop: ten passages a question; long: documents of 60 "
     "and more chunks, several questions each; graph: a graph of a thousand and more triples a question; style: the "
-    "questions of multihop over passages partly told in another style.",
+    "questions of multihop over passages partly rewritten in another style.",
     hub_id=None,
     revision=None,
     license="Apache-2.0",
@@ -75,7 +75,7 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     styles: dict[str, float] = Field(
         default={FORMAL: 0.5, "informal": 0.5}, description="shares of the styles among a question's passages, exact per question (style)"
     )
-    content_loss: float = Field(default=0.0, ge=0, le=1, description="share of retold sentences that lose their content (style)")
+    content_loss: float = Field(default=0.0, ge=0, le=1, description="share of restyled sentences that lose their content (style)")
 
     @property
     def world_config(self) -> WorldConfig:
@@ -275,7 +275,7 @@ def _styled(
 
 
 def _moved(question: Question, new: Mapping[str, str]) -> Question:
-    """The question over retold passages: every id that names one of them follows it."""
+    """The question over restyled passages: every id that names one of them follows it."""
     facts = (fact.split(SENTENCE_MARK) for fact in question.supporting_facts)
     steps = tuple({**step, "passage": new[step["passage"]]} for step in question.metadata["steps"])
     return replace(

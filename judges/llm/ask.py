@@ -278,7 +278,7 @@ class Case:
 class Asker:
     """Asks a judge's model.
 
-    The client is made when first needed: reading kept replies again takes neither a key nor an endpoint.
+    The client is made when first needed: reading cached replies again takes neither a key nor an endpoint.
 
     Args:
         config: Options.

@@ -1,6 +1,6 @@
 """The grounding judge: ragas' Faithfulness and FactualCorrectness, asked through our own chat client.
 
-The prompts, their examples and the JSON asked for are ragas' own; the calls are ours, so that cache, tape, limits,
+The prompts, their examples and the JSON asked for are ragas' own; the calls are ours, so that cache, export, limits,
 retries and faults are those of every other call, and each reply is kept raw. A test holds the numbers against those of
 ragas' metric objects.
 """
@@ -368,7 +368,7 @@ class Grounding:
             known[FACTUAL_CORRECTNESS.name] = mean_score(scores)
         return known
 
-    # Made when first needed: reading kept replies again needs neither a key nor ragas.
+    # Made when first needed: reading cached replies again needs neither a key nor ragas.
 
     @cached_property
     def _model(self) -> ChatModel:

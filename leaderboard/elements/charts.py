@@ -89,7 +89,7 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
         if row.run.method == board.reference and not row.control:
             baseline = result.value * shown.factor
     kinds = [kind for kind in _COLORS if any(entry["kind"] == kind for entry in data)]
-    # Two runs may bear one name: lines are told apart by the run, and labeled with the method.
+    # Two runs may bear one name: lines are distinguished by the run, and labeled with the method.
     names = {entry["run"]: entry["method"] for entry in data}
     for entry in data:
         entry["line"] = f"{entry['run']}\x1f{names[entry['run']]}"
@@ -151,7 +151,7 @@ def _kind(row: Row, metric: str) -> str:
 
 
 # -- Charts of several methods over one quantity: curves with intervals, and dots that a front runs through --
-# Methods are told apart by color (Okabe–Ito) and by shape; the numbers are always in a table beside the chart.
+# Methods are distinguished by color (Okabe–Ito) and by shape; the numbers are always in a table beside the chart.
 
 
 COLORS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98")

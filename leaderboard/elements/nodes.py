@@ -1,6 +1,6 @@
 """Trees of page elements: the one way in which stored text reaches a page.
 
-Names, answers and passages were written by strangers. They are leaves of a tree that the browser builds with
+Names, answers and passages are untrusted text. They are leaves of a tree that the browser builds with
 `createElement` and `textContent` (`assets/view.js`); no string is ever parsed as HTML or Markdown. Tags and
 attributes come from the short lists below, which the browser checks once more.
 """

@@ -1,4 +1,4 @@
-"""The matrix as files: tidy CSV, Markdown, LaTeX, and a picture. All text is strangers' and is escaped."""
+"""The matrix as files: tidy CSV, Markdown, LaTeX, and a picture. All text is untrusted and is escaped."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
 
     Args:
         shown: The matrix.
-        apart: How what is not comparable is told from the rest.
+        apart: How values that are not comparable are marked.
     """
     board = shown.board
     results = [

@@ -143,7 +143,7 @@ ANY_DATA = "any data at all"
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a contestant must meet; empty and None ask for nothing.
+    """The conditions that a system must meet; empty and None set no condition.
 
     Attributes:
         kinds, readers: One of these, by their keys.
@@ -173,7 +173,7 @@ class Filters:
         return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
 
     def admits(self, row: System) -> bool:
-        """Whether a contestant meets all of them; controls, which do not compete, always do."""
+        """Whether a system meets all of them; controls, which are not ranked, always do."""
         if row.control:
             return True
         day = row.last.date()
@@ -211,7 +211,7 @@ def _trained(row: System, untrained: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What can be filtered by among some contestants, names by their keys."""
+    """What these systems can be filtered by, names by their keys."""
 
     kinds: dict[str, str]
     readers: dict[str, str]
@@ -221,7 +221,7 @@ class Choices:
 
 
 def choices(rows: Sequence[System]) -> Choices:
-    """What the store knows of these contestants that tells them apart."""
+    """What the store knows of these systems that differs between them."""
     able = [row for row in rows if not row.control]
     training = _named(able, lambda row: row.training)
     return Choices(

@@ -1,4 +1,4 @@
-"""The style page: what it costs methods when the same candidates are told in another style."""
+"""The style page: how methods score when the same candidates are rewritten in another style."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def render() -> None:
         show(
             message(
                 "No experiment asks in another style",
-                "Run one over the same questions with their candidates told formally and otherwise: a benchmark `styled` "
+                "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
                 "over one base, with mix {informal: 0} and {informal: 1}.",
                 ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
             ),
@@ -64,15 +64,15 @@ def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:
 def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:
     for number, table in enumerate(tables):
         seed = f" · seed {table.seed}" if table.seed else ""
-        show(el("h2", f"What style costs on {table.base} · {table.setting}{seed}", cls="section"), f"drop-title-{number}")
+        show(el("h2", f"Style gaps on {table.base} · {table.setting}{seed}", cls="section"), f"gap-title-{number}")
         show(style.average(table), f"average-{number}")
         draw(
             style.gap_chart(table),
-            key=f"drop-chart-{number}",
-            alt="Drop of each method in each style with its 95 % interval; the numbers are in the table below",
+            key=f"gap-chart-{number}",
+            alt="Style gap of each method in each style with its 95 % interval; the numbers are in the table below",
         )
-        show(style.gaps(table, higher_is_better=upwards), f"drops-{number}")
-        show(el("p", style.gaps_note(table), cls="note"), f"drop-note-{number}")
+        show(style.gaps(table, higher_is_better=upwards), f"gaps-{number}")
+        show(el("p", style.gaps_note(table), cls="note"), f"gap-note-{number}")
 
 
 def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:

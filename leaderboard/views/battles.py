@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 MATRIX_NOTE = (
     "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % "
-    "bootstrap interval of the pair alone. ▲ ▼ surely won more or fewer questions than it lost (tests of all pairs in "
+    "bootstrap interval of the pair alone. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
     "the table, Holm-corrected, 5 %)."
 )
 STRENGTHS_NOTE = (
-    "Rank: one more than the methods that are surely stronger, to the number that are not surely weaker (tests of all "
-    "pairs, Holm-corrected, 5 %). Equal ranges do not make two methods equal, and whether two intervals overlap says "
-    "little about the pair. * Won or lost everything: its distance is the prior's word, not the battles'."
+    "Rank: one more than the methods that are significantly stronger, to the number that are not significantly weaker "
+    "(tests of all pairs, Holm-corrected, 5 %). Equal ranges do not make two methods equal, and whether two intervals overlap says "
+    "little about the pair. * Won or lost everything: its distance is set by the prior, not by the battles."
 )
 CONTROLS_NOTE = (
-    "By the tests of all pairs that mark the win rates (Holm-corrected, 5 %). Not told apart: neither surely won more "
-    "questions; too few were judged, or the judge does not see the difference, or there is none, as between an empty "
+    "By the tests of all pairs that mark the win rates (Holm-corrected, 5 %). Not distinguishable: neither won significantly "
+    "more questions; too few were judged, or the judge does not see the difference, or there is none, as between an empty "
     "answer and a method that says nothing."
 )
 CONTROL_TIP = "Sees the gold; it is here to check the judge"
@@ -208,8 +208,8 @@ def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> li
     results = []
     for winner, losers in battles.misplaced(board, criterion).items():
         beaten = ", ".join(_called(loser, board) for loser in losers)
-        response = f"⚑ {criterion} ranks {_called(winner, board)} surely above {beaten}{on}"
-        results.append(el("p", el("span", response), badge("speaks against the judge", "failed")))
+        warning = f"⚑ {criterion} ranks {_called(winner, board)} significantly above {beaten}{on}"
+        results.append(el("p", el("span", warning), badge("speaks against the judge", "failed")))
     return results
 
 
@@ -221,13 +221,13 @@ def _placed(item: Placed) -> list[Cell | Node | str]:
 def _verdict(item: Placed) -> Node | str:
     if item.wrong:
         return badge("wrongly", "failed")
-    return "not told apart" if item.level else badge("where it belongs", "verified")
+    return "not distinguishable" if item.level else badge("where it belongs", "verified")
 
 
 def _found(item: Placed) -> str:
-    right, wrong = ("surely above", "surely below") if item.above else ("surely below", "surely above")
-    parts = ((wrong, item.wrong), ("not told apart from", item.level), (right, item.right))
-    return "; ".join(f"{response} {_listed(rivals)}" for response, rivals in parts if rivals)
+    right, wrong = ("significantly above", "significantly below") if item.above else ("significantly below", "significantly above")
+    parts = ((wrong, item.wrong), ("not distinguishable from", item.level), (right, item.right))
+    return "; ".join(f"{result} {_listed(rivals)}" for result, rivals in parts if rivals)
 
 
 def _listed(rivals: Sequence[str]) -> str:
@@ -255,8 +255,8 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
         Head(
             "Rank",
             "possible",
-            "One more than the methods that are surely stronger, to the number that are not "
-            "surely weaker: tests of all pairs, Holm-corrected, 5 %",
+            "One more than the methods that are significantly stronger, to the number that are not "
+            "significantly weaker: tests of all pairs, Holm-corrected, 5 %",
             number=True,
         ),
         Head("Battles", "scored", number=True),

@@ -182,7 +182,7 @@ def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
     """Points of compression curves, in the units shown; those at 0 memory tokens are of no compressor of memory.
 
-    Of more curves than can be told apart, those of a single point are one series.
+    Of more curves than can be distinguished, those of a single point are one series.
     """
     crowd = len(curves) > _CURVES
     return [

@@ -25,7 +25,7 @@ _STAGES = {
 
 
 def names(result: Comparison) -> list[str]:
-    """What each run is called; runs of one name are told apart by their fingerprint."""
+    """What each run is called; runs of one name are distinguished by their fingerprint."""
     methods = [run.method for run in result.runs]
     return [f"{run.method} ({run.run[:8]})" if methods.count(run.method) > 1 else run.method for run in result.runs]
 
@@ -349,7 +349,7 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
         el(
             "span",
             cls=f"point {point.side} hover",
-            tip=_told(point, first, second),
+            tip=_tip(point, first, second),
             numbers={"x": place(point.x), "y": place(point.y), "size": _width(point, most)},
         )
         # Those of few questions last: they would vanish behind the others.
@@ -367,7 +367,7 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
     )
 
 
-def _told(point: Point, first: str, second: str) -> str:
+def _tip(point: Point, first: str, second: str) -> str:
     text = point.example if len(point.example) <= _EXAMPLE else f"{point.example[:_EXAMPLE]}…"
     questions = "1 question" if point.questions == 1 else f"{point.questions:,} questions"
     return f"{questions}: {first} {point.x:.1f}, {second} {point.y:.1f}. For example: {text}"

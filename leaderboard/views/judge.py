@@ -220,11 +220,11 @@ def _cells(row: Row, board: Board, definitions: Mapping[str, Mapping[str, Any]])
     ]
 
 
-# -- What judges said of one question, and the kept conversation behind an answer or a verdict --
+# -- What judges said of one question, and the stored conversation behind an answer or a verdict --
 
 
 CALL = "call"
-"""In a prediction's notes and in the URL: the key of a kept conversation."""
+"""In a prediction's notes and in the URL: the key of a stored conversation."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 LONGEST = 20_000
 """Characters of a message that are shown."""
@@ -240,7 +240,7 @@ _HEADS = (
 
 
 def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
-    """By run, the key of its reader's kept conversation.
+    """By run, the key of its reader's stored conversation.
 
     Of runs made here alone: a submission's notes are its sender's text, and could name any conversation of the store.
     """
@@ -354,7 +354,7 @@ def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, 
 
 
 def conversation(result: Conversation | None, whose: str) -> Node:
-    """A kept conversation, or that it is not kept."""
+    """A stored conversation, or a note that it is not stored."""
     if result is None:
         text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
         return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))
@@ -362,7 +362,7 @@ def conversation(result: Conversation | None, whose: str) -> Node:
     return el(
         "section",
         el("h3", whose, cls="section"),
-        el("dl", *(part for role, text in responses for part in (el("dt", role), el("dd", _cut(text)))), cls="tape"),
+        el("dl", *(part for role, text in responses for part in (el("dt", role), el("dd", _cut(text)))), cls="conversation"),
         label=f"Conversation: {whose}",
         role="region",
     )

@@ -195,7 +195,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
         rows: Runs with their values.
         metrics: Ids.
         definitions: Of metrics by id.
-        contaminated: By run, which of its training data cover what it is asked (`contestants.contaminated_by`).
+        contaminated: By run, which of its training data cover what it is asked (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
     for metric in metrics:
@@ -311,7 +311,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> altair.Chart:
-    """One figure over the steps of a training, one line a checkpoint, told apart by dashes as well as by color.
+    """One figure over the steps of a training, one line a checkpoint, distinguished by dashes as well as by color.
 
     Args:
         curves: By checkpoint's label, the points.

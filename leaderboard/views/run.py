@@ -128,7 +128,7 @@ class Speed:
     """A run's progress over time.
 
     Attributes:
-        per_second: Questions a second; None where it cannot be told yet.
+        per_second: Questions a second; None where it is not known yet.
         remaining_s: Seconds until the last question at this pace; None where there is no pace.
         quiet_s: Seconds for which no new answer was seen; 0.0 at the first look.
     """

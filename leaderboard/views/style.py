@@ -1,4 +1,4 @@
-"""What style costs, as page elements: drops by method and telling, and curves over the mix and over depth."""
+"""Style robustness as page elements: style gaps by method and style, and curves over the mix and over depth."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: 
 
 
 def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
-    """What each telling costs each method: formal minus style.
+    """The style gap of each method in each style: formal minus style.
 
     Args:
-        table: The drops on one metric.
+        table: The style gaps on one metric.
         higher_is_better: The metric's direction.
     """
     scale = scale_of(table.scale)
@@ -51,28 +51,28 @@ def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
         Head("Method"),
         Head("Style"),
         Head("Formal", f"{scale.unit} [95 %]", "Value over formal candidates", number=True),
-        Head("Drop", f"{scale.difference_unit} [95 %]", f"Formal minus style on the same questions: {loss} is a loss. "
+        Head("Style gap", f"{scale.difference_unit} [95 %]", f"Formal minus style on the same questions: {loss} is a loss. "
              "▼ significantly worse, ▲ significantly better (sign flips, Holm-corrected over a method's styles, 5 %)",
              number=True),
-        *([Head("Beyond", f"{scale.difference_unit} [95 %]", f"How much larger the drop is than that of "
+        *([Head("Beyond", f"{scale.difference_unit} [95 %]", f"How much larger the style gap is than that of "
                 f"{table.reference}, question by question. ▼ significantly larger, ▲ significantly smaller "
                 "(sign flips, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
         Head("Relative", "% of formal", number=True),
-        Head("Questions", "worse · better", "How many questions the retelling moved, either way; the rest score the "
-             "same. A small drop may hide many moves", number=True),
-        Head("Answers kept", "% of passages", "Passages with a gold string that still have one after the retelling, as "
+        Head("Questions", "worse · better", "How many questions score differently in this style, either way; the rest "
+             "score the same. A small gap may hide many changes", number=True),
+        Head("Answers kept", "% of passages", "Passages with a gold string that still have one after the rewriting, as "
              "a mean over questions", number=True),
-        Head("Content lost", "% of questions", "Questions whose gold string did not survive the retelling: none of "
+        Head("Content lost", "% of questions", "Questions whose gold string did not survive the rewriting: none of "
              "their evidence has it any more; where no evidence is known, a candidate lost it",
              number=True),
-        Head("of which content", scale.difference_unit, "The part of the drop on those questions: no reranker can "
-             "bring back what is not there", number=True),
-        Head("Where it survived", f"{scale.difference_unit} [95 %]", "The drop over the other questions alone: what "
-             "style itself costs", number=True),
+        Head("of which content", scale.difference_unit, "The part of the gap on those questions: no reranker can "
+             "restore what is not there", number=True),
+        Head("Where it survived", f"{scale.difference_unit} [95 %]", "The style gap over the other questions alone: the "
+             "effect of style itself", number=True),
     ]  # fmt: skip
     held = table.reference is not None
     lines = [_gap_line(row, gap, scale, higher_is_better, held) for row in table.rows for gap in row.gaps]
-    return plain_table(f"Drops on {table.base}", heads, lines, "drops-scroll")
+    return plain_table(f"Style gaps on {table.base}", heads, lines, "gaps-scroll")
 
 
 def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, held: bool) -> Line:
@@ -99,37 +99,37 @@ def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, h
     elif held and gap.beyond is not None:
         how = _marked(gap.beyond, gap.beyond_p, higher_is_better)
         beyond = [signed(gap.beyond, scale, better=how, tip=formats.p_value(gap.beyond_p))]
-    dropped = signed(result.gap, scale, better=mark, tip=tip)
-    return Line(name, [gap.styled.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "")
+    shown = signed(result.gap, scale, better=mark, tip=tip)
+    return Line(name, [gap.styled.name, formal, shown, *beyond, relative, moved, *content], "control" if control else "")
 
 
 def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
-    """▼ for what is surely a loss, ▲ for what is surely a gain."""
+    """▼ for a significant loss, ▲ for a significant gain."""
     if math.isnan(p) or p >= ALPHA:
         return ""
     return "▼ " if (item.value > 0) == higher_is_better else "▲ "
 
 
 def gaps_note(table: GapTable) -> str:
-    """What the marks in a table of drops mean."""
+    """What the marks in a table of style gaps mean."""
     every = [gap for row in table.rows for gap in row.gaps]
     note = "Formal minus style, paired by question. Brackets: 95 % bootstrap interval."
     if any(gap.result.gap.doubt for gap in every):
         note += " † may not cover as often as it says; point at the cell for the reason."
     if not all(gap.content_known for gap in every):
-        note += " – under content: these questions were stored before ragmeter kept what a retelling lost."
+        note += " – under content: these questions were stored before ragmeter recorded what a rewriting lost."
     return note
 
 
 def average(table: GapTable) -> Node:
-    """Mean drop over what can be ranked, by telling."""
+    """Mean style gap over the methods that can be ranked, by style."""
     scale = scale_of(table.scale)
     parts = [el("span", f"{name} {scale.difference(value)}", cls="fact") for name, value in table.average.items()]
-    return el("p", el("span", "Mean drop of the methods", cls="fact"), *parts, cls="facts")
+    return el("p", el("span", "Mean style gap of the methods", cls="fact"), *parts, cls="facts")
 
 
 def gap_chart(table: GapTable) -> altair.LayerChart:
-    """Drops with intervals: a line for each method, a mark for each telling; a dashed line at no drop."""
+    """Style gaps with intervals: a line for each method, a mark for each style; a dashed line at no gap."""
     import altair as alt
 
     scale = scale_of(table.scale)
@@ -143,34 +143,34 @@ def gap_chart(table: GapTable) -> altair.LayerChart:
                     {
                         "line": f"{number}\x1f{row.method}",
                         "method": row.method,
-                        "told": gap.styled.name,
+                        "style": gap.styled.name,
                         "value": item.value * scale.factor,
                         "low": low,
                         "high": high,
                         "shown": f"{scale.difference(item.value)} {scale.differences(item.low, item.high)}",
                     }
                 )
-    styled = list(dict.fromkeys(str(entry["told"]) for entry in data))
+    styles = list(dict.fromkeys(str(entry["style"]) for entry in data))
     legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=200)
     color = alt.Color(
-        "told:N", legend=legend, scale=alt.Scale(domain=styled, range=[COLORS[number % len(COLORS)] for number in range(len(styled))])
+        "style:N", legend=legend, scale=alt.Scale(domain=styles, range=[COLORS[number % len(COLORS)] for number in range(len(styles))])
     )
     shape = alt.Shape(
-        "told:N", legend=legend, scale=alt.Scale(domain=styled, range=[SHAPES[number % len(SHAPES)] for number in range(len(styled))])
+        "style:N", legend=legend, scale=alt.Scale(domain=styles, range=[SHAPES[number % len(SHAPES)] for number in range(len(styles))])
     )
     axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
-    x_axis = alt.Axis(title=f"Drop in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6, domain=False)
+    x_axis = alt.Axis(title=f"Style gap in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6, domain=False)
     base = alt.Chart().encode(
         y=alt.Y("line:N", sort=None, axis=axis),
-        yOffset=alt.YOffset("told:N", sort=styled),
+        yOffset=alt.YOffset("style:N", sort=styles),
         color=color,
-        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Style"), alt.Tooltip("shown:N", title="Drop")],
+        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("style:N", title="Style"), alt.Tooltip("shown:N", title="Style gap")],
     )
     x_scale = alt.Scale(nice=True)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2=alt.X2("high:Q"))
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape)
     zero = alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q"))
-    height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(styled)) + _AROUND
+    height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(styles)) + _AROUND
     return alt.layer(zero, rule, dots, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
 
 

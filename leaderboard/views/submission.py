@@ -22,13 +22,13 @@ from results.submission.storing import to_json
 
 
 _METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
-"""What of a card's `method` is told in words."""
+"""The fields of a card's `method` that are shown in words."""
 _SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}
 _NOT_STATED = "not stated"
 
 
 def cards(method: str, runs: Sequence[RunRow]) -> Node:
-    """What was sent with a method's runs: one card for all runs of which the same is told, the newest first.
+    """What was sent with a method's runs: one card for all runs that state the same, the newest first.
 
     Args:
         method: Its id.

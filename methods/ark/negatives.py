@@ -51,7 +51,7 @@ class LazyEncoder:
 
     Args:
         config: Options.
-        services: Lends device and cache.
+        services: Provides device and cache.
     """
 
     def __init__(self, config: EncoderConfig, services: Services) -> None:
@@ -72,7 +72,7 @@ class GraphQueries:
     Args:
         config: Options.
         work: The folder.
-        services: Lends device and caches.
+        services: Provides device and caches.
     """
 
     def __init__(self, config: ArkTrainingConfig, work: Path, services: Services) -> None:

@@ -126,7 +126,7 @@ class StageTrainer:
         config: All options.
         folder: Where the curve and the point to go on from are kept.
         identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Told of steps.
+        progress: Reports steps.
         validate: Called after each epoch.
     """
 
@@ -231,7 +231,7 @@ class Preparation:
         work: The folder.
         terms: Raw scores.
         source: Augmented queries; None where none are wanted.
-        progress: Told of documents.
+        progress: Reports documents.
     """
 
     config: ArkTrainingConfig

@@ -27,7 +27,7 @@ from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 CHUNK = 256
 """Passages encoded at a time."""
 SCORED = 512
-"""Passages scored at a time; bounds what the vectors of their tokens take in memory."""
+"""Passages scored at a time; bounds the memory for the vectors of their tokens."""
 ARRAYS = ("dense", "tokens", "weights", "lexical_starts", "multi", "multi_starts")
 
 
@@ -56,7 +56,7 @@ class BgeM3:
 
     Args:
         config: Options.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: BgeM3Config, services: Services) -> None:

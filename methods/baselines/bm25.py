@@ -200,7 +200,7 @@ class BM25Reranker(PointwiseReranker):
 
     Args:
         config: Options.
-        services: Lends the folder of indexes, which BM25 as a retriever shares.
+        services: Provides the folder of indexes, which BM25 as a retriever shares.
     """
 
     def __init__(self, config: BM25RerankerConfig, services: Services) -> None:

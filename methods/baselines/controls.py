@@ -281,7 +281,7 @@ class Random:
 
     Args:
         config: No options.
-        services: Lends the seed.
+        services: Provides the seed.
     """
 
     def __init__(self, config: MethodConfig, services: Services) -> None:

@@ -45,7 +45,7 @@ class BiEncoderReranker(PointwiseReranker):
 
     Args:
         config: Options.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: BiEncoderConfig, services: Services) -> None:
@@ -93,7 +93,7 @@ class LateInteractionReranker(PointwiseReranker):
 
     Args:
         config: Options.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: LateInteractionRerankerConfig, services: Services) -> None:

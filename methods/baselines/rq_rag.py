@@ -167,7 +167,7 @@ def queries_of(reply: str) -> list[str]:
 # -- The tree that RQ-RAG's model writes: at each node it rewrites, decomposes or disambiguates, searches, or answers --
 # A node is a text that ends where the model decides next. From each, all three kinds of query are tried and searched
 # with, and an answer is written; at the last depth there is only the answer. With depth 2 a question has 1 + 3 + 9
-# answers. Which of them counts is told by the model's own likelihoods, never by gold.
+# answers. Which of them counts is decided by the model's own likelihoods, never by gold.
 #
 # Source: Chan et al. 2024, RQ-RAG (arXiv:2404.00610); control tokens and turns as its released model was trained.
 
@@ -180,7 +180,7 @@ SYSTEM = (
     "Given a question that requires multi-hop reasoning, you need to decompose the question and answer based on the "
     "given context. Please provide a short and concise response."
 )
-"""What the released model was trained to be told about multi-hop questions; one of several."""
+"""The system message for multi-hop questions that the released model was trained with; one of several."""
 
 
 class TreeConfig(CausalConfig):
@@ -188,7 +188,7 @@ class TreeConfig(CausalConfig):
 
     model: str = Field("zorowin123/rq_rag_llama2_7B", description="a causal language model with RQ-RAG's control tokens")
     max_new_tokens: int = Field(100, ge=1, description="longest query or answer")
-    system: str = Field(SYSTEM, description="what the model is told; the released one knows several such sentences")
+    system: str = Field(SYSTEM, description="the system message; the released model was trained with several")
     depth: int = Field(2, ge=0, description="searches one after another (HotpotQA: 2; 2WikiMultihopQA: up to 4)")
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
     temperature: float = Field(1.0, gt=0, description="at which queries are drawn; answers are greedy")
@@ -385,7 +385,7 @@ class RqRag:
 
     Args:
         config: Options.
-        services: Lends device and seed; handed to the retriever underneath, whose index it shares.
+        services: Provides device and seed; handed to the retriever underneath, whose index it shares.
     """
 
     def __init__(self, config: RqRagConfig, services: Services) -> None:

@@ -436,7 +436,7 @@ def worlds(
     is not the paper's, each with its key: memory tokens stand all over the text, and have the length of embeddings
     (`model.positions`, `memory_init`, `memory_length`); they are first taught to name what they stand for (`naming`);
     a document's questions are asked one by one (`scp.questions`), and several of one reading (`instruction.together`);
-    a fifth of the names are unheard, as they are in worlds to be asked about (`data.out_of_vocabulary`); simple questions alone,
+    a fifth of the names are out of vocabulary, as in the worlds of evaluation (`data.out_of_vocabulary`); simple questions alone,
     no paraphrases, no alignment loss (`mse`), no dropout, wider adapters, higher rates.
 
     Args:

@@ -36,7 +36,7 @@ from methods.training.candidates import retrieved
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A prompt over the memory of a lesson's documents, and the reply that is taught."""
+    """A prompt over the memory of a training example's documents, and the reply that is taught."""
 
     prompt: Prompt
     target: str
@@ -69,7 +69,7 @@ def instruction_example(row: InstructionRow, documents: int) -> TrainingExample:
 
 
 def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[TrainingExample]:
-    """Rows of pretraining as they are taught: one lesson a row, or (`asked`, ours) one a document.
+    """Rows of pretraining as they are taught: one training example a row, or (`scp.requested`, ours) one a document.
 
     Args:
         rows: Of one document, those of its types.
@@ -93,10 +93,10 @@ def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[T
 
 
 def instruction_examples(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[TrainingExample]:
-    """Rows of instruction tuning as they are taught: one a lesson, or (`together`, ours) with questions of other rows.
+    """Rows of instruction tuning as they are taught: one a training example, or (`together`, ours) with questions of other rows.
 
     A row's documents are then asked about by rows whose evidence is among them, drawn from the seed; a row may be asked
-    in several lessons, and rows without known evidence only in their own.
+    in several training examples, and rows without known evidence only in their own.
 
     Args:
         rows: In any order.
@@ -168,10 +168,10 @@ def fits(generator: Any) -> Callable[[Prompt, str], bool]:
 
 
 def fitting_examples(examples: Sequence[TrainingExample], generator: Any, skip: bool) -> list[TrainingExample]:
-    """Lessons without what is too long; a lesson with nothing left to ask is left out.
+    """Training examples without what is too long; one with nothing left to ask is left out.
 
     Args:
-        lessons: As they would be taught.
+        examples: As they would be taught.
         generator: See `fits`.
         skip: Whether what is too long is left out; otherwise it is refused.
 
@@ -209,7 +209,7 @@ def held_out_that_fit(
     """Held-out rows without what is too long: a curve must not end a training.
 
     Args:
-        lessons: As they would be taught.
+        examples: As they would be taught.
         questions: To be answered, from at most k documents (None: from all of them).
         generator: See `fits`.
         k: Documents that are chosen.
@@ -532,16 +532,16 @@ def require_no_test(reference: str, where: str) -> None:
         raise UserError(f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits")
 
 
-# -- Lessons about names that nobody has heard (ours): worlds to train on have none, worlds to be asked about do --
-# A word of the train worlds is one token, an unheard one is spelled in pieces, in documents, questions and answers alike.
+# -- Training examples with out-of-vocabulary names (ours): worlds to train on have none, worlds of evaluation do --
+# A word of the train worlds is one token, an out-of-vocabulary one is several tokens, in documents, questions and answers alike.
 # The pocket model was trained to copy such pieces (`tools.tiny_lm.tasks`); memory must keep them, too.
 
 
 def in_examples(examples: Sequence[TrainingExample], share: float, seed: int) -> list[TrainingExample]:
-    """Lessons with a share of the names replaced, in each by a draw of its own.
+    """Training examples with a share of the names replaced, in each by a draw of its own.
 
     Args:
-        lessons: Of worlds; text without words of train worlds stays as it is.
+        examples: Of worlds; text without words of train worlds stays as it is.
         share: Of the words of names.
         seed: Of the draws.
     """

@@ -23,7 +23,7 @@ from methods.clara.prompts import PARAPHRASES, paraphrase
 from methods.registry import Explanation, Table, numbers, register_explainer, shortened
 from methods.retrieval.ranking import Scope
 
-# -- What survives compression: documents told again from their memory, to be compared with the documents --
+# -- What survives compression: documents paraphrased from their memory, to be compared with the documents --
 # For a question's documents `ragmeter method explain clara --set retell=true` shows it; as a table it is the experiment
 # `clara/table17`: dataset `rephrased`, and `clara_reader` with `task: paraphrase`.
 #
@@ -35,7 +35,7 @@ MAX_NEW_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class Rephrased:
-    """A document and what was told of it.
+    """A document and its paraphrase.
 
     Attributes:
         document: The text that was compressed.
@@ -57,7 +57,7 @@ def retell(
         clara: A `Clara`.
         documents: Texts.
         seed: Decides the wording of each document's instruction; it does not depend on the documents beside it.
-        max_new_tokens: Longest reply; what is longer than that cannot be told in full.
+        max_new_tokens: Longest reply; a longer document cannot be paraphrased in full.
         batch_size: Replies written at once.
     """
     import torch
@@ -208,7 +208,7 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
 
 def _rephrased(documents: Sequence[str], clara: Any) -> Table:
     rows = tuple((rank, item.document, item.text) for rank, item in enumerate(retell(clara, documents), 1))
-    return Table("Documents told again from their memory alone", ("rank", "document", "rephrased"), rows)
+    return Table("Documents paraphrased from their memory alone", ("rank", "document", "rephrased"), rows)
 
 
 def _ranking(question: Question, shown: Sequence[Passage], scores: Sequence[float], k: int) -> Table:

@@ -214,8 +214,8 @@ class Generator:
             targets: Replies.
 
         Returns:
-            Sums over the tokens of each reading's replies [B], in nats; None where this base's attention cannot be told
-            who sees whom, or where prompts part before all memory has been given.
+            Sums over the tokens of each reading's replies [B], in nats; None where this base's attention takes no
+            mask of who sees whom, or where prompts part before all memory has been given.
 
         Raises:
             UserError: A prompt is too long with its reply.

@@ -20,7 +20,7 @@ from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Serv
 from methods.clara.checkpoint import CONFIG, ROWS, read_config, require_checkpoint
 from methods.clara.config import Adapter, ClaraConfig
 from methods.clara.prompts import Prompt, answer, answer_from_text, paraphrase
-from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Scores, StyledRun, cosines, in_memory, write
+from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Progress, Scores, cosines, in_memory, write
 from methods.models.weights import device_of, locate, weights_hash
 from methods.pipeline import DEPTH, Pipeline
 from methods.readers.prompts import longest_prefix
@@ -130,7 +130,7 @@ class Documents:
     Args:
         loaded: The model.
         options: When documents are compressed, and how they are kept.
-        services: Lends the folder of stores.
+        services: Provides the folder of stores.
     """
 
     def __init__(self, loaded: Loaded, options: DocumentOptions, services: Services) -> None:
@@ -152,21 +152,21 @@ class Documents:
         """Where the store of a corpus lies; None where nothing is kept."""
         return self._services.folder(STORES, self.identity(corpus).fingerprint)
 
-    def store(self, corpus: Corpus, folder: Path | None = None, reported: StyledRun | None = None) -> MemoryStore:
+    def store(self, corpus: Corpus, folder: Path | None = None, progress: Progress | None = None) -> MemoryStore:
         """The store of a whole corpus: opened, or finished, or made.
 
         Args:
             corpus: Whose documents.
             folder: Where to keep it in place of the usual folder.
-            told: Hears of progress.
+            progress: Called after every chunk.
         """
         if self._open is None or self._open[0] != corpus.fingerprint:
             folder = folder or self.folder(corpus)
             identity = self.identity(corpus)
             result = (
-                in_memory(corpus, identity, self._compress, reported)
+                in_memory(corpus, identity, self._compress, progress)
                 if folder is None
-                else write(folder, corpus, identity, self._compress, reported)
+                else write(folder, corpus, identity, self._compress, progress)
             )
             self._open = corpus.fingerprint, result
         return self._open[1]
@@ -232,7 +232,7 @@ class ClaraCompressor:
 
     Args:
         config: The checkpoint.
-        services: Lends the device, and the folder of stores.
+        services: Provides the device, and the folder of stores.
     """
 
     def __init__(self, config: ClaraCompressorConfig, services: Services) -> None:
@@ -291,7 +291,7 @@ class ClaraReader:
 
     Args:
         config: The checkpoint.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: ClaraReaderConfig, services: Services) -> None:
@@ -319,7 +319,7 @@ class ClaraReader:
             if fit:
                 answers.append(answered(next(written), tokens))
             else:
-                # Nothing to tell in other words is told as nothing; it is no failure.
+                # The paraphrase of an empty document is empty; it is no failure.
                 answers.append(Answer("", notes={} if prompt is None else {FAILED: TOO_LONG}))
         return answers
 
@@ -393,7 +393,7 @@ class ClaraText:
 
     Args:
         config: The base.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: ClaraTextConfig, services: Services) -> None:
@@ -492,7 +492,7 @@ class ClaraRetriever:
 
     Args:
         config: The checkpoint.
-        services: Lends the device, and the folder of stores.
+        services: Provides the device, and the folder of stores.
     """
 
     def __init__(self, config: ClaraRetrieverConfig, services: Services) -> None:
@@ -583,7 +583,7 @@ class ClaraReranker(PointwiseReranker):
 
     Args:
         config: The checkpoint.
-        services: Lends the device, and the folder of stores.
+        services: Provides the device, and the folder of stores.
     """
 
     def __init__(self, config: ClaraRerankerConfig, services: Services) -> None:
@@ -624,7 +624,7 @@ def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
 
     Args:
         config: The checkpoint, and how much is read.
-        services: Lends the device, and the folder of stores.
+        services: Provides the device, and the folder of stores.
     """
     supplied = config.model_dump()
 

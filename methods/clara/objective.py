@@ -78,7 +78,7 @@ class StageTrainer:
         config: All options.
         folder: Where the curve and the point to go on from are kept.
         identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Told of steps.
+        progress: Reports steps.
         process: Of `accelerate`; None: one process.
         validate: Called after each epoch, or more often.
     """
@@ -342,7 +342,7 @@ class FrozenDocuments:
         dtype: Of the numbers: that of the base.
         folder: Where they are kept.
         block: Documents encoded at once.
-        progress: Told of blocks.
+        progress: Reports blocks.
         process: Of `accelerate`; None: one process.
 
     Raises:
@@ -562,7 +562,7 @@ class Supervised:
         clara: The model; what it trains is set already.
         tau: Temperature.
         documents: Memory of candidates, made once by the frozen compressor.
-        k: Documents whose recall is told.
+        k: Documents whose recall is reported.
         process: Of `accelerate`; None: no mixed precision.
     """
 

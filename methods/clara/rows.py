@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScpRow:
-    """A row of salient compressor pretraining: a document, and what must be told from its memory alone.
+    """A row of salient compressor pretraining: a document, and what must be reproduced from its memory alone.
 
     Attributes:
         kind: `qa`: all questions with their answers are the target; `paraphrase`: the one answer is.

@@ -112,7 +112,7 @@ def prepare(
         clara: The model as it begins.
         rows: Its rows.
         folder: Where documents are kept that a frozen compressor encodes.
-        progress: Told of these.
+        progress: Reports these steps.
         process: Of `accelerate`; None: one process.
     """
     if stage in ("scp", "instruction"):
@@ -187,7 +187,7 @@ def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
 
 
 RECALLS = (1, 3, 5)
-"""How many of the best candidates recall is told of."""
+"""The values of k at which recall is reported."""
 
 
 def validator(
@@ -195,13 +195,13 @@ def validator(
 ) -> Validate | None:
     """The figures of held-out rows; None where there are none.
 
-    `validation_loss` and `validation_mse` of lessons; `validation_answer_loss` (per token) and `validation_cover_em` of
+    `validation_loss` and `validation_mse` of training examples; `validation_answer_loss` (per token) and `validation_cover_em` of
     questions answered from all their documents, or, where the model selects, from those that it chose, with
     `validation_recall@k` of the choice.
 
     Args:
         clara: The model.
-        lessons: Held-out rows of pretraining.
+        examples: Held-out rows of pretraining.
         questions: Held-out questions.
         options: How they are answered.
         selects: Whether the reasoner chooses among the documents.

@@ -3,7 +3,7 @@
 A store is a folder: `memory.bin` holds one row of M·h half-precision numbers for each document, in the order of its
 corpus, `norms.bin` the rows' lengths, `ids.arrow` their ids, `store.json` what it is (`write` makes them).
 
-Search compares the query with every row. Products are taken in float64, block by block; what may be among the best
+Search compares the query with every row. Products are computed in float64, block by block; what may be among the best
 given their rounding is scored again row by row, so that a score depends on nothing but its query and its document.
 """
 
@@ -315,20 +315,20 @@ class Written:
 
 
 Compress = Callable[[Sequence[str]], Compressed]
-StyledRun = Callable[[Written], None]
+Progress = Callable[[Written], None]
 
 
-def in_memory(corpus: Corpus, identity: Identity, compress: Compress, reported: StyledRun | None = None) -> MemoryStore:
+def in_memory(corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None = None) -> MemoryStore:
     """A store that is kept nowhere."""
     raws, norms = [np.empty((0, identity.width), np.int16)], [np.empty(0)]
-    for raw, lengths in _chunks(corpus, identity, compress, 0, reported):
+    for raw, lengths in _chunks(corpus, identity, compress, 0, progress):
         raws.append(raw)
         norms.append(lengths)
     index = IdIndex.of(keys_of(corpus.ids), corpus.ids.__getitem__)
     return MemoryStore(identity, np.concatenate(raws), np.concatenate(norms), corpus.ids, index)
 
 
-def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: StyledRun | None = None) -> MemoryStore:
+def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None = None) -> MemoryStore:
     """Compress a corpus into a folder, or go on with what lies there; a finished store is opened.
 
     Of several processes that ask at once one compresses, the others wait.
@@ -338,7 +338,7 @@ def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, 
         corpus: Whose documents.
         identity: What is to be in it.
         compress: From texts to their memory.
-        told: Hears how far it is after every chunk.
+        progress: Called with how far it is after every chunk.
 
     Raises:
         UserError: The folder holds another store.
@@ -348,28 +348,28 @@ def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, 
     with FileLock(str(folder) + ".lock"):
         if not (folder / CARD).exists():
             _require_same(folder / "begun.json", identity)
-            _append(folder, corpus, identity, compress, reported)
+            _append(folder, corpus, identity, compress, progress)
             _finish(folder, corpus, identity)
     if read_card(folder) != identity:
         raise _other(folder)
     return MemoryStore.open(folder)
 
 
-def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, reported: StyledRun | None) -> None:
-    """Append what is missing; how far an earlier call came is told by the lengths of both files."""
+def _append(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, progress: Progress | None) -> None:
+    """Append what is missing; the lengths of both files show how far an earlier call came."""
     with open(folder / "memory.bin", "ab") as memory, open(folder / "norms.bin", "ab") as norms:
         there = min(memory.tell() // identity.bytes_per_document, norms.tell() // 8)
         start = len(corpus) if there == len(corpus) else there // CHUNK * CHUNK
         memory.truncate(start * identity.bytes_per_document)
         norms.truncate(start * 8)
-        for raw, lengths in _chunks(corpus, identity, compress, start, reported):
+        for raw, lengths in _chunks(corpus, identity, compress, start, progress):
             for file, values in ((memory, raw), (norms, lengths)):
                 file.write(values.tobytes())
                 file.flush()
 
 
 def _chunks(
-    corpus: Corpus, identity: Identity, compress: Compress, start: int, reported: StyledRun | None
+    corpus: Corpus, identity: Identity, compress: Compress, start: int, progress: Progress | None
 ) -> Iterator[tuple[NDArray[np.int16], Scores]]:
     """Chunk after chunk: its numbers as they are kept, and the lengths of its rows."""
     import torch
@@ -383,9 +383,9 @@ def _chunks(
         tokens += made.tokens
         doubles = kept.double().numpy()
         yield kept.view(torch.int16).numpy(), np.sqrt((doubles * doubles).sum(axis=1))
-        if reported is not None:
+        if progress is not None:
             done = min(first + CHUNK, len(corpus))
-            reported(Written(done, len(corpus), done - start, tokens, time.perf_counter() - began))
+            progress(Written(done, len(corpus), done - start, tokens, time.perf_counter() - began))
 
 
 def _finish(folder: Path, corpus: Corpus, identity: Identity) -> None:

@@ -56,7 +56,7 @@ from methods.training.stages import file_id
 
 
 ROUNDS = 10
-"""Rounds of the coverage loop, and further retellings, at most."""
+"""Rounds of the coverage loop, and further paraphrases, at most."""
 MOST_QUESTIONS = 40
 """Questions of one reply that are looked at; the authors' documents have at most 34."""
 
@@ -78,7 +78,7 @@ class Loop:
 
     Attributes:
         kind: What is made.
-        round: 0 for the first questions or retelling, then 1, 2 …
+        round: 0 for the first questions or paraphrase, then 1, 2 …
         step: What comes next.
         status: Whether it has ended, and how.
         pairs: What was accepted; of a paraphrase one pair without a question.
@@ -342,7 +342,7 @@ class SynthesisConfig(ChatConfig):
 
     max_tokens: int = Field(2048, ge=1, description="longest reply")
     temperature: float = Field(0.7, ge=0, description="above 0, so that another round or try gives another reply")
-    rounds: int = Field(ROUNDS, ge=0, description="rounds of the coverage loop, and further retellings, at most; paper: 10")
+    rounds: int = Field(ROUNDS, ge=0, description="rounds of the coverage loop, and further paraphrases, at most; paper: 10")
     tries: int = Field(TRIES, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
     most_questions: int = Field(MOST_QUESTIONS, ge=1, description="questions of one reply that are looked at")
     prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
@@ -410,7 +410,7 @@ class Synthesis:
         config: The model and its limits.
         states: Where loops are kept.
         model: In place of the model that the options name.
-        cache: File of kept replies; None asks anew what no state tells.
+        cache: File of cached replies; without one, what no state holds is asked anew.
 
     Attributes:
         put_aside: Loops that stopped because a call failed for good; the next run goes on with them.
@@ -533,7 +533,7 @@ def _short(reason: str) -> str:
     return reason.partition(":")[0]
 
 
-# -- What a synthesis came to, as the paper's Table 9, and what one would take, before anything is spent --
+# -- What a synthesis came to, as the paper's Table 9, and what one would take, before any call is made --
 
 
 PAIRS: Mapping[Type, float] = {"simple": 7.80, "complex": 4.62, "paraphrase": 1.0}

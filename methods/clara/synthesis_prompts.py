@@ -4,7 +4,7 @@
     answer                      document, question           → Answer        (Figure 11)
     check_answer                document, question, answer   → Judgment      (Figure 12)
     more_simple, more_complex   document, pairs so far       → Supplement    (Figures 13 and 14)
-    paraphrase                  document                     → Retelling     (Figure 15)
+    paraphrase                  document                     → Rephrasing    (Figure 15)
     check_paraphrase            document, paraphrase         → Preserved     (Figure 16)
 
 The tasks are the paper's, the wording is ours. A template is two parts with a line `---` between them, the system
@@ -91,7 +91,7 @@ class Rephrasing(BaseModel):
 
 
 class Preserved(BaseModel):
-    """Whether a retelling says the same."""
+    """Whether a paraphrase says the same."""
 
     judgment: Literal["Yes", "No"]
 

@@ -1,4 +1,4 @@
-"""What a document of a world can be asked, and how else it can be told: the targets of pretraining, without a model."""
+"""Questions about a document of a world, and paraphrases of it: the targets of pretraining, without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from methods.clara.config import ScpDataConfig, Type
 from methods.clara.rows import Pair, ScpRow
 
 PRONOUNS = 0.6
-"""Share of later mentions in a retelling by a pronoun, where one fits."""
+"""Share of later mentions in a paraphrase by a pronoun, where one fits."""
 _INVERSE = "Who "
 
 
@@ -132,11 +132,11 @@ def _joined(answers: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(answers))
 
 
-# -- retellings --
+# -- paraphrases --
 
 
 def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
-    """The sentences of a document told otherwise: other words and another order, every fact and name kept.
+    """The sentences of a document paraphrased: other words and another order, every fact and name kept.
 
     Sentences about one entity stay together. Those that state nothing stay as they are, where they are.
 
@@ -223,7 +223,7 @@ def _tail(item: Statement, fact: Fact) -> str:
     return next((form for form in forms if form.casefold() in low), fact.tail.text)
 
 
-# -- Rows of pretraining from worlds: questions about every document and a retelling of it, without any model --
+# -- Rows of pretraining from worlds: questions about every document and a paraphrase of it, without any model --
 # They have the form and the types of what a language model synthesizes (`synthesis`), and their truth is known.
 
 
@@ -264,7 +264,7 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
     Args:
         one: The document.
         types: The types wanted.
-        seed: Of how it is asked and retold.
+        seed: Of the wordings of its questions and its paraphrase.
     """
     text, identifier = item.passage.full_text, item.passage.id
     rows = []

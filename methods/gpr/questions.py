@@ -635,7 +635,7 @@ def questions_of(
         path: File of questions, appended to as they come; those of the same generator are not asked for again. None
             keeps nothing.
         seed: Of the choice of triples, where there are more than are asked about.
-        progress: Told of every batch.
+        progress: Reports every batch.
 
     Raises:
         UserError: There is no question at all; the message says what became of the triples. Or the file cannot be

@@ -55,7 +55,7 @@ class Gpr(TripleRetriever):
 
     Args:
         config: The checkpoint, and how to search.
-        services: Lends the device, and a folder where vectors are kept.
+        services: Provides the device, and a folder where vectors are kept.
     """
 
     def __init__(self, config: GprConfig, services: Services) -> None:

@@ -185,7 +185,7 @@ class GprTrainer:
         config: All options.
         folder: Where the curve and the point to go on from are kept.
         identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Told of steps.
+        progress: Reports steps.
         validate: Called after each epoch.
     """
 
@@ -399,7 +399,7 @@ class GprTraining:
 
     def _prepared(self, graph: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
-        # The others find in its file what the main process was told.
+        # The other processes read from its file what the main process generated.
         with process.main_process_first():
             questions = self._questions(graph, context)
         material = Material(graph, questions, config)

@@ -166,7 +166,7 @@ class TemplateQueries:
         return [self._written(request) for request in requests]
 
     def _written(self, request: QueryRequest) -> AugmentedQueries:
-        facts = _told(request)
+        facts = _facts(request)
         if not facts:
             return AugmentedQueries((), "template", failed="no entity around the answer has a description")
         names = list(dict.fromkeys(name for name, _ in facts))
@@ -207,7 +207,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
 
 
 def given(request: QueryRequest) -> str:
-    """What a model is told of a question: JSON with its text, answer and entities; relations are not passed on."""
+    """What a model is shown of a question: JSON with its text, answer and entities; relations are not passed on."""
     entities = [{"name": node.name, "type": node.type, "descriptions": list(node.descriptions)} for node in request.entities]
     value = {"question": request.question.text, "answer": request.answer, "entities": entities}
     return json.dumps(value, ensure_ascii=False, indent=1)
@@ -230,7 +230,7 @@ def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
     return tuple(kept.values())
 
 
-def _told(request: QueryRequest) -> list[tuple[str, str]]:
+def _facts(request: QueryRequest) -> list[tuple[str, str]]:
     """What is said of entities, in their order, one description of each, then the second …"""
     answer, question = clean_name(request.answer), clean_name(request.question.text)
     avoided = {*request.seeds, answer}
@@ -271,7 +271,7 @@ def graph_of(
 ) -> KnowledgeGraph:
     """The graph of a document, from the folder or made and kept there.
 
-    A graph that lacks chunks, because calls failed, is kept, and made again when next asked for: kept replies make
+    A graph that lacks chunks, because calls failed, is kept, and made again when next asked for: cached replies make
     that cheap.
 
     Args:

@@ -78,7 +78,7 @@ def read_prompt(package: str, name: str, wanted: frozenset[str], path: str | Pat
 
 
 FAILED = "failed call"
-"""Count of chunks for which no reply came; a kept graph that has some is made again, with kept replies."""
+"""Count of chunks for which no reply came; a kept graph that has some is made again, with cached replies."""
 
 
 class ExtractionChat(ChatConfig):
@@ -153,7 +153,7 @@ def extractor_of(config: GraphConfig, services: Services) -> Extractor:
 
 
 def chat_model(config: ChatConfig, role: str, cache: Path | None) -> ChatModel:
-    """A model under a role of its own in the ledger."""
+    """A model under a role of its own in the usage."""
     return ChatModel(config, role=role, cache=cache)
 
 

@@ -314,9 +314,9 @@ class KnowledgeGraph:
         seen: set[tuple[str, str]] = set()
         for number, edge in enumerate(self.edges):
             here = f"{where}: edges.{number}"
-            strangers = [name for name in (edge.source, edge.target) if name not in self.positions]
-            if strangers:
-                raise UserError(f"the edge leads to {strangers[0]!r}, which is no node", where=here, try_this=_ANEW)
+            unknown = [name for name in (edge.source, edge.target) if name not in self.positions]
+            if unknown:
+                raise UserError(f"the edge leads to {unknown[0]!r}, which is no node", where=here, try_this=_ANEW)
             if edge.source == edge.target or (edge.source, edge.target) in seen:
                 what = "leads back to its node" if edge.source == edge.target else "occurs twice"
                 raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", where=here, try_this=_ANEW)
@@ -357,7 +357,7 @@ class GraphBuilder:
         self._counts[what] += number
 
     def build(self, document_id: str) -> KnowledgeGraph:
-        """The graph of everything taken in."""
+        """The graph of everything added."""
         edges = [
             Edge(
                 *ends,
@@ -368,14 +368,14 @@ class GraphBuilder:
             for ends, stated in sorted(self._relations.items())
         ]
         descriptions, chunks = defaultdict(set, self._descriptions), defaultdict(set, self._chunks)
-        strangers = {name for ends in self._relations for name in ends if name not in self._types}
+        unknown = {name for ends in self._relations for name in ends if name not in self._types}
         for edge in edges:
-            for name in strangers.intersection((edge.source, edge.target)):
+            for name in unknown.intersection((edge.source, edge.target)):
                 descriptions[name] = descriptions[name] | set(edge.descriptions)
                 chunks[name] = chunks[name] | set(edge.chunks)
         nodes = tuple(
             Node(name, self._type(name), _distinct(descriptions[name]), tuple(sorted(chunks[name])))
-            for name in sorted({*self._types, *strangers})
+            for name in sorted({*self._types, *unknown})
         )
         return KnowledgeGraph(document_id, nodes, tuple(edges), dict(sorted(self._counts.items())))
 

@@ -40,8 +40,8 @@ class _Pattern(NamedTuple):
     states: bool
 
 
-class _Interrupted(NamedTuple):
-    """A fact as a sentence tells it; head and tail as the text has them, pronouns and epithets resolved."""
+class _Stated(NamedTuple):
+    """A fact as a sentence states it; head and tail as the text has them, pronouns and epithets resolved."""
 
     chunk: int
     pattern: _Pattern
@@ -61,7 +61,7 @@ class WorldsExtractor:
         reported, lost = _read(chunks, kinds)
         names = _Names(reported, kinds)
         builder = GraphBuilder()
-        by_chunk: dict[int, list[_Interrupted]] = defaultdict(list)
+        by_chunk: dict[int, list[_Stated]] = defaultdict(list)
         for fact in reported:
             by_chunk[fact.chunk].append(fact)
         for chunk, facts in by_chunk.items():
@@ -74,7 +74,7 @@ class WorldsExtractor:
 class _Names:
     """The fullest name of each entity that a document tells of."""
 
-    def __init__(self, reported: Iterable[_Interrupted], kinds: Mapping[str, Counter[str]]) -> None:
+    def __init__(self, reported: Iterable[_Stated], kinds: Mapping[str, Counter[str]]) -> None:
         self._kinds = kinds
         mentioned = Counter(name for fact in reported for name in _entities(fact))
         self._articles = {_bare(name) for name in mentioned if name.startswith("the ")}
@@ -122,9 +122,9 @@ def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
     return results
 
 
-def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Interrupted], int]:
-    """What is told, chunk by chunk, and how much of it about somebody that no name was given for."""
-    reported: list[_Interrupted] = []
+def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Stated], int]:
+    """The facts that sentences state, chunk by chunk, and how many are about an entity without a name."""
+    reported: list[_Stated] = []
     epithets: dict[str, str] = {}
     subject: str | None = None
     lost = 0
@@ -143,7 +143,7 @@ def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[l
             if pattern.states and subject is None:
                 lost += 1
             elif pattern.states and subject is not None:
-                reported.append(_Interrupted(chunk.index, pattern, subject, tail))
+                reported.append(_Stated(chunk.index, pattern, subject, tail))
     return reported, lost
 
 
@@ -197,7 +197,7 @@ def _tail(relation: Relation) -> str:
     return "|".join(map(re.escape, VALUES[relation.tail]))
 
 
-def _records(facts: Iterable[_Interrupted], names: _Names) -> Records:
+def _records(facts: Iterable[_Stated], names: _Names) -> Records:
     entities: list[EntityRecord] = []
     stated: list[RelationRecord] = []
     for fact in facts:
@@ -214,7 +214,7 @@ def _records(facts: Iterable[_Interrupted], names: _Names) -> Records:
     return Records(tuple(entities), tuple(stated))
 
 
-def _entities(fact: _Interrupted) -> list[str]:
+def _entities(fact: _Stated) -> list[str]:
     return [fact.head, fact.tail] if fact.pattern.relation.to_entity else [fact.head]
 
 

@@ -172,7 +172,7 @@ def windowed(model: Any) -> bool:
 
 
 # -- Log-probabilities of targets under a causal language model, batched, with shared prefixes computed once --
-# Where prompts share a beginning, its keys and values are computed once and lent to every sequence of the group. A row
+# Where prompts share a beginning, its keys and values are computed once and shared by every sequence of the group. A row
 # is then laid out as `padding | prefix | rest | padding`: its tokens are neighbors, so sliding windows, which count
 # columns, see what they would see without padding; positions are passed, so padding is invisible to the others too.
 
@@ -212,7 +212,7 @@ class CausalLogprobs:
                 wanted.append([])
             wanted[row].append(number)
         rows = list(inputs)
-        # Logits are needed from the last token of the shortest prompt on; all before may be lent.
+        # Logits are needed from the last token of the shortest prompt on; all before may be shared.
         firsts = [min(len(items[number][0]) for number in numbers) - 1 for numbers in wanted]
         scores = _Scores(items, rows, wanted)
         groups = shared_prefixes(rows, firsts, self.config.smallest_prefix) if self._shares else []
@@ -244,7 +244,7 @@ class CausalLogprobs:
         ids, mask = self._tensors(prefixes, "left")
         zero = torch.zeros(1, dtype=torch.long, device=self.device)
         with logits_only_at(self.model, zero, zero):
-            lent = self.model(**self._arguments(ids, mask, _positions(mask)), use_cache=True).past_key_values
+            shared = self.model(**self._arguments(ids, mask, _positions(mask)), use_cache=True).past_key_values
         indices = [(member, number) for number, group in enumerate(groups) for member in group.members]
         rests = [scores.rows[position][groups[number].prefix :] for position, number in indices]
         most = rows_for([scores.count(position) for position, _ in indices], self.vocabulary, self.device)
@@ -253,7 +253,7 @@ class CausalLogprobs:
             own_ids, own_mask = self._tensors([rests[number] for number in batch], "right")
             whole = torch.cat([mask[owners], own_mask], dim=1)
             positions = _positions(whole)[:, ids.shape[1] :]
-            cache = rows_of(lent, owners)
+            cache = rows_of(shared, owners)
             batch_places = [indices[number][0] for number in batch]
             starts = [-groups[indices[number][1]].prefix for number in batch]
             self._forward(batch_places, starts, own_ids, whole, positions, cache, scores)
@@ -581,13 +581,13 @@ class CausalModel:
         rows = [row[:common] + [self._pad] * gap + row[common:] for row, gap in zip(batch, gaps, strict=True)]
         masks = [[1] * common + [0] * gap + [1] * (width - gap - common) for gap in gaps]
         ids = torch.tensor(rows, device=self.device)
-        lent: dict[str, Any] = {}
+        shared: dict[str, Any] = {}
         with torch.inference_mode():
             if common:
                 first = torch.zeros(len(batch), dtype=torch.long, device=self.device)
                 with logits_only_at(self.model, first[:1], first[:1]):
                     cache = self.model(input_ids=ids[:1, :common], use_cache=True).past_key_values
-                lent["past_key_values"] = rows_of(cache, first)
+                shared["past_key_values"] = rows_of(cache, first)
             written = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.tensor(masks, device=self.device),
@@ -601,7 +601,7 @@ class CausalModel:
                 pad_token_id=self._pad,
                 eos_token_id=self._ends or None,
                 logits_processor=draws,
-                **lent,
+                **shared,
             )[:, width:].tolist()
         seconds = (time.perf_counter() - started) / len(batch)
         return [self._generation(len(ids), row, seconds) for ids, row in zip(batch, written, strict=True)]

@@ -1,6 +1,6 @@
 """Language models behind an OpenAI-compatible endpoint: many conversations at once, each paid for once.
 
-A call passes, in this order: the cache, the limits, the pace, the endpoint. What fails for good becomes a `Reply`
+A call passes, in this order: the cache, the limits, the rate limiter, the endpoint. What fails for good becomes a `Reply`
 that says why; what no call can survive (wrong key, unknown model, nothing there) stops the run with `Broke`.
 """
 
@@ -218,7 +218,7 @@ class Reply:
         seconds: Wall time, pauses included.
         cost_usd: By the configured prices; also for a reply from the cache, which cost that when it was made.
         model: The model as the endpoint names it.
-        key: Of the call, in the cache and on a tape.
+        key: Of the call, in the cache and in its exports.
         cached: Whether it came from the cache, or from an equal call in flight.
     """
 
@@ -262,7 +262,7 @@ DOUBT = 4
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
 
 PREFLIGHT = "Reply with the word ok."
-"""What an endpoint is asked before anything is spent."""
+"""What an endpoint is asked before the first call of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +278,13 @@ class ChatModel:
 
     Args:
         config: Options.
-        role: Under which name the ledger enters what is spent.
-        cache: File of kept replies; None asks every time.
-        ledger: Shared with other models; None makes one.
+        role: Under which name usage is counted.
+        cache: File of cached replies; None asks every time.
+        usage_by_role: Shared with other models; None makes one.
 
     Attributes:
-        ledger: What was spent, by role.
-        pace: How many calls may be in flight now.
+        usage_by_role: The cost of calls, by role.
+        rate_limiter: Decides how many calls may be in flight.
 
     Raises:
         UserError: The key is not set, or the tokenizer cannot be read.
@@ -422,7 +422,7 @@ class ChatModel:
     # -- limits --
 
     async def _ask(self, call: Call, shape: _Shape | None, started: float) -> Reply:
-        """Ask within the limits; enters what was spent."""
+        """Ask within the limits; records the cost."""
         config = self.config
         if self._budget.unlimited and config.call_tokens is None and config.call_usd is None:
             reply = await self._try(call, shape, started)
@@ -443,8 +443,8 @@ class ChatModel:
                 finally:
                     self._budget.settle(most, used)
         failed = 0 if reply.failed is None else 1
-        spent = CallCost(reply.calls, 0, failed, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
-        self.usage_by_role.add(self.role, spent)
+        cost = CallCost(reply.calls, 0, failed, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+        self.usage_by_role.add(self.role, cost)
         return reply
 
     def _too_large(self, tokens: int, usd: float) -> str | None:

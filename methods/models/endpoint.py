@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from benchmarks.core.fingerprint import fingerprint
 
-# -- Options of a chat model: which endpoint, which model, how patient, how much may be spent --
+# -- Options of a chat model: which endpoint, which model, how patient, how much calls may cost --
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
 
 
@@ -375,7 +375,7 @@ class Endpoint:
         return not self.answered and (fault.misdirected or not (self.reached or fault.reached))
 
     async def error(self, fault: Fault) -> Broke:
-        """A hopeless fault as the user is told of it."""
+        """A permanent fault as an error message for the user."""
         where = f"model {self.config.model!r}"
         if not fault.reached:
             return Broke(
@@ -433,7 +433,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max((when - datetime.now(when.tzinfo or UTC)).total_seconds(), 0.0) if when.tzinfo else None
 
 
-# -- Estimates before anything is spent: tokens of conversations, and what asking them would cost --
+# -- Estimates before any call: tokens of conversations, and what asking them would cost --
 
 
 CHARACTERS_PER_TOKEN = 4

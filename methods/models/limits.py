@@ -42,16 +42,16 @@ class CallCost:
 
 
 class UsageByRole:
-    """What each role (reader, judge, extractor …) spent; may be shared by models and threads."""
+    """The cost of calls of each role (reader, judge, extractor …); may be shared by models and threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._roles: dict[str, CallCost] = {}
 
-    def add(self, role: str, spent: CallCost) -> None:
-        """Enter what a call spent."""
+    def add(self, role: str, cost: CallCost) -> None:
+        """Add the cost of a call."""
         with self._lock:
-            self._roles.setdefault(role, CallCost()).add(spent)
+            self._roles.setdefault(role, CallCost()).add(cost)
 
     def of(self, role: str) -> CallCost:
         """A copy of a role's totals."""
@@ -65,14 +65,14 @@ class UsageByRole:
         """All roles together."""
         with self._lock:
             total = CallCost()
-            for spent in self._roles.values():
-                total.add(spent)
+            for cost in self._roles.values():
+                total.add(cost)
             return total
 
     def to_json(self) -> dict[str, Any]:
         """By role."""
         with self._lock:
-            return {role: spent.to_json() for role, spent in sorted(self._roles.items())}
+            return {role: cost.to_json() for role, cost in sorted(self._roles.items())}
 
 
 class Budget:
@@ -80,7 +80,7 @@ class Budget:
 
     A call reserves the most that it may need before it is sent and settles what it used, so that calls in flight
     together cannot pass a limit. While others may still give back what they reserved, a call waits; once what is
-    spent leaves no room for it, it is refused.
+    used leaves no room for it, it is refused.
 
     Args:
         tokens: Most tokens, None for no limit.

@@ -116,7 +116,7 @@ def key_of(request: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kept reply with what was asked."""
+    """A cached reply with its request."""
 
     key: str
     request: str
@@ -125,7 +125,7 @@ class Entry:
 
 
 class ResponseCache:
-    """Kept replies; safe for many threads and processes. `shared` gives one object per file and process.
+    """Cached replies; safe for many threads and processes. `shared` gives one object per file and process.
 
     Args:
         path: The SQLite file; made with its folder when first used.
@@ -144,7 +144,7 @@ class ResponseCache:
     # -- what a model needs --
 
     def get(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Kept replies by key; keys that are not kept are left out."""
+        """Cached replies by key; keys that are not cached are left out."""
         wanted = list(dict.fromkeys(keys))
         results: dict[str, dict[str, Any]] = {}
         with self._open() as connection:
@@ -335,7 +335,7 @@ def storable(text: str) -> str:
     return text
 
 
-# -- Kept replies as a tape: a JSONL file that replays a run elsewhere without a single call --
+# -- Export of the cache: a JSONL file that replays a run elsewhere without a single call --
 # A line is `{"key", "request": {endpoint, model, messages, parameters, repetition}, "reply": {…}, "created"}`.
 
 
@@ -343,7 +343,7 @@ _BATCH = 1000
 
 
 def export_replies(cache: ResponseCache, path: Path, keys: Iterable[str] | None = None) -> int:
-    """Write entries, sorted by key, so that equal caches give equal tapes but for the times.
+    """Write entries, sorted by key, so that equal caches give equal files but for the times.
 
     Args:
         cache: Where from.
@@ -367,7 +367,7 @@ def export_replies(cache: ResponseCache, path: Path, keys: Iterable[str] | None 
 
 
 def import_replies(cache: ResponseCache, path: Path) -> int:
-    """Add a tape's entries to a cache; those that are kept stay as they are. Returns how many were new.
+    """Add the entries of an export to a cache; entries that are there already stay as they are. Returns how many were new.
 
     Raises:
         UserError: A line is no entry, or its key does not belong to its request.
@@ -397,9 +397,9 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(
-                f"this is no entry of a tape: {problem}",
+                f"this is no entry of a cache export: {problem}",
                 where=f"{path}, line {number}",
-                try_this="export the tape again; a changed request has another key",
+                try_this="export the cache again; a changed request has another key",
             ) from None
         text = json.dumps(reply, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         yield Entry(call.key, storable(call.request), storable(text), created)

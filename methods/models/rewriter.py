@@ -56,13 +56,13 @@ _REFUSAL = re.compile(
 
 
 class Whole(BaseModel):
-    """A retold text."""
+    """A rewritten text."""
 
     text: str = Field(description="the retold text")
 
 
 class Sentences(BaseModel):
-    """A retold text, sentence by sentence."""
+    """A rewritten text, sentence by sentence."""
 
     sentences: list[str] = Field(description="each sentence retold, in the order of the text")
 
@@ -147,7 +147,7 @@ def shown(passage: Passage) -> str:
 
 
 def word_range(text: str, shares: tuple[float, float]) -> tuple[int, int]:
-    """Fewest and most words of a retelling, for a text."""
+    """Fewest and most words of a rewriting, for a text."""
     words = len(text.split())
     return max(1, math.floor(words * shares[0])), max(1, math.ceil(words * shares[1]))
 
@@ -184,7 +184,7 @@ VERSION = 1
 
 
 class Validator(Protocol):
-    """Says of retold texts why they cannot be used (`judges.style` has some)."""
+    """Says of rewritten texts why they cannot be used (`judges.style` has some)."""
 
     @property
     def id(self) -> str:
@@ -207,7 +207,7 @@ class RewriterConfig(ChatConfig):
     tries: int = Field(3, ge=1, description="times that a passage is asked for before it is given up")
     output: Literal["text", "json"] = Field("text", description="how replies are asked to look")
     keep_sentences: bool = Field(
-        True, description="passages that come in sentences are retold sentence by sentence, as supporting facts need it"
+        True, description="passages that come in sentences are rewritten sentence by sentence, as supporting facts need it"
     )
     words: tuple[float, float] = Field(
         (0.8, 1.2),
@@ -215,7 +215,7 @@ class RewriterConfig(ChatConfig):
         "words for blocks of 100, humor and romance of about the same length",
     )
     accepted_words: tuple[float, float] = Field(
-        (0.5, 3.0), description="fewest and most words with which a retelling is accepted, as shares of the source's"
+        (0.5, 3.0), description="fewest and most words with which a rewriting is accepted, as shares of the source's"
     )
     prompts: str | None = Field(None, description="folder of prompts of one's own, <style>.txt each; null: those that ship")
 
@@ -251,8 +251,8 @@ class LLMRewriter:
     Args:
         config: Options.
         validators: Asked in order about what passed the checks before; later ones see what earlier ones let through.
-        cache: File of kept replies; None asks every time.
-        ledger: Shared with other models; None makes one.
+        cache: File of cached replies; None asks every time.
+        usage_by_role: Shared with other models; None makes one.
 
     Raises:
         UserError: The key is not set, or a prompt cannot be used.
@@ -355,7 +355,7 @@ class LLMRewriter:
         return self.config.keep_sentences and bool(passage.sentences)
 
     def _fault(self, passage: Passage, texts: Sequence[str]) -> str | None:
-        """Why texts cannot be a passage retold, as far as that can be seen without an opinion."""
+        """Why texts cannot be a rewriting of a passage, as far as formal checks can see."""
         text = " ".join(texts)
         if not text.strip():
             return "empty: the reply holds no text"
@@ -378,7 +378,7 @@ class LLMRewriter:
         return Passage(identifier, source.title, text, sentences, source.document_id)
 
     def _validate(self, waiting: Sequence[_Try], reported: list[tuple[Passage | None, str]], style: str) -> None:
-        """Let the validators object; what they object to is no longer told."""
+        """Let the validators object; what they object to is not returned."""
         for validator in self.validators:
             positions = [position for position, (passage, _) in enumerate(reported) if passage is not None]
             sources = [waiting[position].passage.text for position in positions]

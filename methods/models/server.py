@@ -64,7 +64,7 @@ class Refused(Exception):
 
     Args:
         status: HTTP status.
-        message: What the client is told.
+        message: Of the error, for the client.
         code: The protocol's error code.
     """
 

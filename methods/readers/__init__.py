@@ -1,4 +1,4 @@
-"""Who reads: chat models, local models, rules; what they are told: `prompts.py`. Here: no reading, for rankings alone."""
+"""Who reads: chat models, local models, rules; their prompts: `prompts.py`. Here: no reading, for rankings alone."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, lo
 from methods.registry import MethodConfig, register
 
 CALL = "call"
-"""Key in `notes`: the key of the call in the cache of replies, which is how a run's tape is cut."""
+"""Key in `notes`: the key of the call in the cache of replies, by which the replies of a run are exported."""
 SCRIPTED = "scripted"
 """Key in `notes`: the name of the script, where one played the model."""
 

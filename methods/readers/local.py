@@ -53,7 +53,7 @@ class CausalReader:
 
     Args:
         config: Options.
-        services: Lends the device, the seed of what is drawn, and the benchmark's instructions.
+        services: Provides the device, the seed of what is drawn, and the benchmark's instructions.
     """
 
     _instructions: Instructions | None = None
@@ -204,7 +204,7 @@ class PocketReader(CausalReader):
 
     Args:
         config: Options.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: PocketReaderConfig, services: Services) -> None:
@@ -254,7 +254,7 @@ class Seq2SeqReader(CausalReader):
 
     Args:
         config: Options.
-        services: Lends the device and the benchmark's instructions.
+        services: Provides the device and the benchmark's instructions.
     """
 
     def __init__(self, config: Seq2SeqReaderConfig, services: Services) -> None:

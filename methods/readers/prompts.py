@@ -1,4 +1,4 @@
-"""What a reader is told to do: in the words that ship, in a template file's, or in those that a benchmark brings.
+"""The instructions of readers: in the words that ship, in a template file's, or in those that a benchmark brings.
 
 A reader that follows the benchmark (`reading: benchmark`) takes its prompt, its longest answer and its way of
 shortening what is too long; passages then stand as they are, an empty line between them, and the answer is all that

@@ -39,7 +39,7 @@ class CrossEncoderReranker(PointwiseReranker):
 
     Args:
         config: Options.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:

@@ -75,7 +75,7 @@ class Dense:
 
     Args:
         config: Options.
-        services: Lends the device, and a folder where vectors are kept for other corpora with the same passages.
+        services: Provides the device, and a folder where vectors are kept for other corpora with the same passages.
     """
 
     def __init__(self, config: DenseConfig, services: Services) -> None:

@@ -1,4 +1,4 @@
-"""SARK: a reranker that learns what helps to answer, whatever the style it is told in (paper: SARK, section 4).
+"""SARK: a reranker that learns what helps to answer, whatever its style (paper: SARK, section 4).
 
 In the order of the work: `data` (candidates) → `answers` (who answers, and whether rightly) → `labels` and `lists` →
 `style_pairs` → `rows` → `train` with `loss`, which runs it all. `model` is the reranker, `reranker` puts it into a

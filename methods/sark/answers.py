@@ -198,8 +198,8 @@ class Verifier:
             else:
                 doubtful[key] = question
         if doubtful and self._judge is not None:
-            said = self._judge.verdicts(list(doubtful.values()), [answer for _, answer in doubtful])
-            for key, verdict in zip(doubtful, said, strict=True):
+            verdicts = self._judge.verdicts(list(doubtful.values()), [answer for _, answer in doubtful])
+            for key, verdict in zip(doubtful, verdicts, strict=True):
                 if verdict is not None and verdict not in VERDICTS:
                     raise ValueError(f"a judge of answers says {', '.join(VERDICTS)}, not {verdict!r}")
                 results[key] = Verdict(verdict, JUDGE)
@@ -210,11 +210,11 @@ def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
     """The verifier that options name.
 
     Raises:
-        UserError: A judge is wanted, and none is lent.
+        UserError: A judge is wanted, and none is provided.
     """
     if config.judge is not None and judge is None:
         raise UserError(
-            f"answers that match no gold exactly are to be judged by {config.judge}, and no judge is lent",
+            f"answers that match no gold exactly are to be judged by {config.judge}, and no judge is provided",
             where="labels.judge",
             try_this="labels.judge: null, which calls them wrong",
         )
@@ -238,8 +238,8 @@ def _whole_set(question: Question, answer: str) -> bool:
     for gold in question.answers:
         wordings = [tokens(item) for item in (gold, *question.aliases.get(gold, ()))]
         # The longest that stands there: of "New York" and "York", both do.
-        said = max((wording for wording in wordings if wording and f" {' '.join(wording)} " in text), key=len, default=None)
-        if said is None:
+        longest = max((wording for wording in wordings if wording and f" {' '.join(wording)} " in text), key=len, default=None)
+        if longest is None:
             return False
-        wanted.update(said)
+        wanted.update(longest)
     return {word: n for word, n in (words - wanted).items() if word != "and"} == {} and not wanted - words

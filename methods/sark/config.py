@@ -100,7 +100,7 @@ class LabelsConfig(_Part):
     judge: str | None = Field(
         None,
         description="judge that sees answers that match no gold exactly, e.g. match (paper), rule_match; the "
-        "harness lends it; null: they are a Mismatch",
+        "harness provides it; null: they are a Mismatch",
     )
     judge_options: dict[str, Any] = Field(default_factory=dict, description="of that judge")
     partial: Literal["mismatch", "drop"] = Field(
@@ -197,7 +197,7 @@ class SarkDataConfig(BaseModel):
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Name and options of the judge that the harness is asked to lend; None: none."""
+        """Name and options of the judge that the harness is asked to provide; None: none."""
         return None if self.labels.judge is None else (self.labels.judge, self.labels.judge_options)
 
     def check_data(self) -> None:
@@ -421,7 +421,7 @@ RELEASED: Mapping[str, Any] = {
 WORLDS: Mapping[str, Any] = {
     **WORLDS_DATA,
     "base": "minilm",
-    # Passages told in other styles are longer: of 128 tokens, one in six pairs of some style would lose its end.
+    # Passages in other styles are longer: of 128 tokens, one in six pairs of some style would lose its end.
     "model": {"dropout": 0.1, "backbone_dropout": None, "max_length": 192},
     # A few dozen held-out labels cannot tell epochs apart, and variants must not differ in how theirs was chosen.
     "train": {"epochs": 1, "learning_rate": 1e-4, "warm_up": 0.1, "batch_size": 4, "token_budget": 2048, "keep": "last"},

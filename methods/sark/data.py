@@ -3,7 +3,7 @@
     WORK/DATASET/labels.jsonl         answers and verdicts, question by question
     WORK/DATASET/further.jsonl        likewise for negatives from further down
     WORK/DATASET/lists.jsonl          orders of lists
-    WORK/DATASET/pairs-….jsonl        passages told in the other style
+    WORK/DATASET/pairs-….jsonl        passages rewritten in the other style
     WORK/rows.jsonl                   the rows
     WORK/data.json                    what they were made of, and counts
 
@@ -53,8 +53,8 @@ class Mining:
         questions: All that may be mined.
         services: Judge, cache of replies, device, folder of indexes.
         folder: Where answers and orders are kept.
-        progress: Told of every step.
-        counts: Told what became of questions, answers and lists.
+        progress: Reports every step.
+        counts: Counts what became of questions, answers and lists.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ def data_of(
         benchmarks: Questions with gold and passages.
         services: Judge, cache of replies, device, folder of indexes.
         work: Folder that is filled; one of its own for training data, one for validation data.
-        progress: Told of every step.
+        progress: Reports every step.
 
     Raises:
         UserError: The data or options give no row.

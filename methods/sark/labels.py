@@ -188,7 +188,7 @@ class Labeler:
 
         Args:
             requests: Questions with passages.
-            progress: Told of questions.
+            progress: Reports questions.
             direct: Answers without context that are known already, by question id.
 
         Raises:
@@ -340,10 +340,10 @@ class Labeling:
         benchmark: The formal data.
         services: Judge, cache of replies, device.
         folder: Where answers are kept.
-        counts: Told what became of questions.
+        counts: Counts what became of questions.
 
     Raises:
-        UserError: A judge is wanted and none is lent, or a model cannot be loaded.
+        UserError: A judge is wanted and none is provided, or a model cannot be loaded.
     """
 
     def __init__(self, config: SarkDataConfig, benchmark: Benchmark, services: Services, folder: Path, counts: Counter[str]) -> None:
@@ -368,7 +368,7 @@ class Labeling:
         Args:
             questions: Those that are tried.
             candidates: The passages that each is tried with.
-            progress: Told of questions.
+            progress: Reports questions.
 
         Raises:
             Broke: A model that is needed cannot be used.

@@ -47,18 +47,18 @@ class Sark(CrossEncoderReranker):
 
     Args:
         config: The checkpoint, and how to read.
-        services: Lends the device.
+        services: Provides the device.
     """
 
     def __init__(self, config: SarkConfig, services: Services) -> None:
         super().__init__(config, services)
 
 
-# -- How far a reranker's judgment moves when the same candidates are told in another style --
-# For a question with candidates i told formally and otherwise,
+# -- How far a reranker's judgment moves when the same candidates are rewritten in another style --
+# For a question with candidates i in formal style and in another one,
 #
 # τ    Kendall's rank correlation of the two orders: 1 where style moves nothing, −1 where it turns the order round
-# |Δz| mean over i of |z_i(formal) − z_i(told)|, in the reranker's own units
+# |Δz| mean over i of |z_i(formal) − z_i(styled)|, in the reranker's own units
 # |Δz| / s, the same over the standard deviation of all 2n scores of the question, so that rerankers whose scores
 # have other units can be compared: 0 where style moves nothing, at most 2 where it moves all there is
 #
@@ -75,7 +75,7 @@ BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class InBothStyles:
-    """One question with the same candidates in two styles; `formal[i]` and `told[i]` say the same."""
+    """One question with the same candidates in two styles; `formal[i]` and `styled[i]` say the same."""
 
     question: str
     query: Query
@@ -93,7 +93,7 @@ class Sensitivity:
         tau: Kendall's τ of the two orders, shape (questions,).
         shift: Mean |Δz|, shape (questions,).
         relative_shift: Mean |Δz| over the standard deviation of the question's scores; NaN where all are equal.
-        signed_shift: Mean of z(told) − z(formal): whether a style is liked or disliked as such.
+        signed_shift: Mean of z(styled) − z(formal): whether a style is liked or disliked as such.
     """
 
     questions: tuple[str, ...]
@@ -105,7 +105,7 @@ class Sensitivity:
 
 
 def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
-    """The questions of a benchmark made by `styles.mix.styled`, with those candidates that are told in a style.
+    """The questions of a benchmark made by `styles.mix.styled`, with those candidates that have a text in a style.
 
     A candidate without a text in that style is left out on both sides, a question with fewer than two left as well.
 
@@ -114,7 +114,7 @@ def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
     """
     pairs = benchmark.extra.get("styles")
     if pairs is None:
-        raise UserError(f"{benchmark.reference} is told in one style", try_this="make it with styled")
+        raise UserError(f"{benchmark.reference} has a single style", try_this="make it with styled")
     results = []
     for question in benchmark.questions:
         both = [pair for pair in pairs[question.id] if pair.style == style]
@@ -123,7 +123,7 @@ def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
             results.append(InBothStyles(question.id, question.query(), formal, styled))
     if not results:
         raise UserError(
-            f"no question of {benchmark.name} has two candidates told in the style {style!r}",
+            f"no question of {benchmark.name} has two candidates in the style {style!r}",
             try_this="another style, or pairs that hold this one",
         )
     return results
@@ -134,7 +134,7 @@ def sensitivity(reranker: Reranker, queries: Sequence[InBothStyles], progress: C
 
     Args:
         reranker: Its scores must be those that it ranks by.
-        asked: As `in_both_styles` gives them.
+        queries: As `in_both_styles` gives them.
         progress: Called with how many questions are done, and of how many.
     """
     # One corpus of each style, for rerankers that count words in the corpus.

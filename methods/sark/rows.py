@@ -23,7 +23,7 @@ LENGTH = 6
 BATCH = 8
 """Rows of a batch; with their lists 56 passages in each style."""
 
-StyledRun = tuple[str, str]
+BothStyles = tuple[str, str]
 """A passage's text, formal and informal."""
 
 
@@ -33,13 +33,13 @@ class SarkRow:
 
     Attributes:
         query: The question's text.
-        passage_id: The labeled passage, as first told; "" where the row has a list alone.
+        passage_id: The labeled passage in its original style; "" where the row has a list alone.
         formal, informal: Its text in both styles, as rerankers see it (`Passage.full_text`).
         label: 1: with this passage a wrong answer turns right; 0: a right one wrong; None: the row has a list alone.
         list: Six passages in both styles, best first; None where the question has no list. The same in all rows of a
             question.
         question_id: The dataset's id of the question.
-        list_ids: Of the list's passages as first told.
+        list_ids: Of the list's passages in their original style.
     """
 
     query: str
@@ -47,7 +47,7 @@ class SarkRow:
     formal: str
     informal: str
     label: int | None
-    list: tuple[StyledRun, ...] | None
+    list: tuple[BothStyles, ...] | None
     question_id: str = ""
     list_ids: tuple[str, ...] = ()
 
@@ -69,24 +69,24 @@ class Mined:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Every passage that must be told in the other style."""
+        """Every passage that must be rewritten in the other style."""
         return tuple(dict.fromkeys((*self.labels, *self.order)))
 
 
 Pairs = Mapping[tuple[str, str], tuple[Passage, Passage]]
-"""By question id and passage id, the passage as first told and in the other style."""
+"""By question id and passage id, the passage in its original style and in the other one."""
 
 
 def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None, most: int | None = None) -> list[SarkRow]:
     """The rows of questions: one for each labeled passage, or one for the list alone.
 
-    A passage that could not be told in the other style is left out of both styles: its label is dropped, and with it
+    A passage that could not be rewritten in the other style is left out of both styles: its label is dropped, and with it
     every list that holds it, since a list is compared as a whole.
 
     Args:
         mined: Labels and orders.
         pairs: Both styles of passages, by question and passage.
-        counts: Told how many rows, labels and lists there are, and how many were dropped.
+        counts: Counts rows, labels and lists, and those that were dropped.
         most: Most rows, the first ones; None: all.
     """
     counted = Counter[str]() if counts is None else counts
@@ -123,7 +123,7 @@ def _count(rows: Sequence[SarkRow], counts: Counter[str]) -> None:
         counts["lists_without_label"] += alone
 
 
-def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[StyledRun, ...] | None:
+def _texts(item: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[BothStyles, ...] | None:
     """Passages in both styles; None where there are none or one lacks a style."""
     results = [pairs.get((item.question_id, passage)) for passage in passages]
     styled = tuple((pair[0].full_text, pair[1].full_text) for pair in results if pair is not None)

@@ -72,17 +72,17 @@ def pairs_of(
     progress: Progress | None = None,
     counts: Counter[str] | None = None,
 ) -> Pairs:
-    """Both styles of every passage that is needed; those that cannot be told in the other are left out.
+    """Both styles of every passage that is needed; those that cannot be rewritten in the other are left out.
 
     Args:
         benchmark: The formal data.
         mined: Which passages are needed.
-        config: Who tells them.
+        config: What rewrites them.
         services: Of them the cache of replies.
         folder: Where pairs are kept.
         source: Pairs that are there already; None: they are written.
-        progress: Told of passages.
-        counts: Told of passages without a pair, and of those that read the same in both styles.
+        progress: Reports passages.
+        counts: Counts passages without a pair, and those that read the same in both styles.
 
     Raises:
         Broke: The model that rewrites cannot be used.
@@ -139,9 +139,7 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
     if config.style not in pairs.styles:
         styled = ", ".join(pairs.styles) or "no other style"
         raise UserError(
-            f"no passage is told in the style {config.style!r}, but in {styled}",
-            where="styles.style",
-            try_this="one of those, or other pairs",
+            f"no passage is in the style {config.style!r}, but in {styled}", where="styles.style", try_this="one of those, or other pairs"
         )
     return pairs
 
@@ -161,7 +159,7 @@ def _written(
     questions = [replace(question, candidates=tuple(needed[question.id])) for question in benchmark.questions if question.id in needed]
     query = replace(benchmark, questions=questions, corpus=Corpus.of(formal.values()), extra={})
     path = folder / f"pairs-{fingerprint(rewriter.id, style, query.fingerprint)}.jsonl"
-    progress.begin(f"passages told in the style {style}", len(formal))
+    progress.begin(f"passages rewritten in the style {style}", len(formal))
     done = 0
 
     def advance(finished: int, total: int) -> None:
@@ -169,7 +167,7 @@ def _written(
         progress.advance(finished - done)
         done = finished
 
-    # Kept replies make it free to ask again for what failed; what no reply came for gets another chance.
+    # Cached replies make it free to ask again for what failed; what no reply came for gets another chance.
     rewrite_candidates(query, rewriter, [style], path, retry_failed=True, progress=advance)
     return load_pairs(path)
 

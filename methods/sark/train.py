@@ -59,7 +59,7 @@ Base: `{base}`. Training data: {data}. Seed {seed}.
 
 SARK (style-adaptive reranker) learns which passages help a model to answer: from labels of passages (with this one a
 wrong answer turns right, or a right one wrong) and from lists ordered from best to worst. Every passage is learned from
-in two styles, {style}, so that its content counts and not how it is told. Both losses are weighed in every batch so
+in two styles, {style}, so that its content counts and not its style. Both losses are weighed in every batch so
 that a step lowers both.
 
 ```python
@@ -363,7 +363,7 @@ class SarkTrainer:
         config: All options.
         folder: Where the curve and the point to go on from are kept.
         identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Told of steps.
+        progress: Reports steps.
         validate: Called after each epoch.
     """
 
@@ -665,7 +665,7 @@ class SarkTraining:
 
         def begin(identity: str) -> PreparedRun:
             work = context.work
-            # The others find in its files what the main process was told.
+            # The other processes read from its files what the main process generated.
             with process.main_process_first():
                 training = self._source(config, material.training, context, work / "data")
                 held_out = None

@@ -1,7 +1,7 @@
 """How a training is declared: stages that can be stopped and taken up again, each ending in a checkpoint folder.
 
 `ragmeter train NAME` builds a training from its options and runs its stages one after another. A stage that was
-finished before is taken over; a stage that was interrupted goes on where it was. After each stage the front door writes
+finished before is taken over; a stage that was interrupted goes on where it was. After each stage the command writes
 the card (`ragmeter.json`) into its folder and enters the checkpoint into the store.
 
 `stages.py` carries stages and their files, `loop.py` the steps of one, `journal.py` its log; `adapters.py` and
@@ -49,7 +49,7 @@ class TrainingConfig(BaseModel):
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Name and options of the judge of answers that the training is to be lent (`Services.judge`); None: none."""
+        """Name and options of the judge of answers that the training is to be provided with (`Services.judge`); None: none."""
         return None
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -83,13 +83,13 @@ class Silent:
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """What a training is lent.
+    """What a training is provided with.
 
     Attributes:
         work: Folder of its artifacts (graphs, generated texts, scores, rows); what lies there is not made again.
         checkpoints: Folder in which each stage makes a folder of its own.
         services: Seed, device, cache of model replies, and judge.
-        progress: Told of every step.
+        progress: Reports every step.
     """
 
     work: Path

@@ -128,7 +128,7 @@ class Loop:
         step: One step's gradient.
         folder: Where the curve (`curve.jsonl`) and the point to go on from are kept.
         identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Told of steps.
+        progress: Reports steps.
         name: Of what is trained, for people who watch.
         accelerator: Of `accelerate` (`accelerator`); None: one process in the modules' own precision.
         validate: Called after each epoch, with the modules in evaluation mode.

@@ -15,7 +15,7 @@ from torch import Tensor
 from methods.models.likelihood import padded
 
 IMPLEMENTATIONS = ("sdpa", "eager")
-"""Kinds of attention that can be told who sees whom."""
+"""Kinds of attention that take a mask of who sees whom."""
 _PADDING = -1
 
 

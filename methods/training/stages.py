@@ -239,7 +239,7 @@ def train_stage(
         config: All options.
         base: The model that it begins from, and its revision.
         data: Fingerprints of what it is trained on.
-        workshop: Where it works.
+        context: Where it works.
         accelerator: Of `accelerate`; of several processes the main one alone yields.
         begin: From a hash of everything that decides the result to the training.
         others: Further models that it begins from.

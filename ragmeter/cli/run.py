@@ -95,7 +95,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     from ragmeter.runner.experiment import run_experiment
     from results import queries
     from results.battles import battle_boards
-    from results.board import boards, stem
+    from results.board import base_name, boards
 
     store = common.store
     outcomes = run_experiment(experiment, store, how, talk=common.talk)
@@ -106,7 +106,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
         value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}
         value |= {"battles": [battle.to_json() for battle in battles], "published": comparison_json(results)}
     else:
-        seeded = any(stem(row.method) != row.method for row in runs)
+        seeded = any(base_name(row.method) != row.method for row in runs)
         shown = boards(store, experiment.name, over_seeds=True) if seeded else results
         for board in shown:
             show_board(board, out, verbose=common.verbose)

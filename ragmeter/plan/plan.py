@@ -32,7 +32,7 @@ from ragmeter.runner.tasks import MINIMUM_FREE_BYTES, Loaded, Task, default_metr
 from ragmeter.sizes import ModelSize, files_of, models_in
 from ragmeter.trainings import TrainingPlan
 from results import queries
-from results.board import stem
+from results.board import base_name
 from results.published import IDENTITY, Figure, figures, papers
 from results.store import Store
 
@@ -338,7 +338,7 @@ def published_rows(experiment: Experiment) -> list[PublishedRow]:
     if match is None or match["paper"] not in papers() or not _STATED.search(experiment.description):
         return []
     table = match["number"] if match["what"] == "table" else f"figure {match['number']}"
-    ours = [_plain(stem(method.name)) for method in experiment.methods]
+    ours = [_plain(base_name(method.name)) for method in experiment.methods]
     results = [figure for figure in figures(match["paper"]) if figure.table == table and "over" not in figure.conditions]
     counted = Counter(name for figure in results for name in _named(figure) if not any(_plain(name) in our for our in ours))
     return [PublishedRow(name, match["paper"], table, number) for name, number in counted.items()]

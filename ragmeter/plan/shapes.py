@@ -219,7 +219,7 @@ def _clara(subset: str) -> Typical:
 
 
 def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
-    """What a dataset is made of that tells another one otherwise (styled, retold); None of others."""
+    """The base of a dataset that rewrites another one (`styled`, `rephrased`); None of others."""
     named = getattr(config, "base", None)
     if not isinstance(named, str):
         return None
@@ -443,7 +443,7 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
         result = _of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting)
         corpus = round((result.corpus or 0) / share)
         if getattr(config, "documents", 0) is None:
-            # What is retold are documents, all of them unless it is said how many.
+            # What is rephrased are documents, all of them unless a number is given.
             questions = corpus
         questions = questions if limit is None else min(limit, questions)
         return replace(result, questions=questions, origin="sampled", corpus=corpus)

@@ -60,7 +60,7 @@ def show_plan(planned: Plan, store: Store, name: str) -> None:
     Args:
         planned: What to print.
         store: For which it was made.
-        name: What `ragmeter run` was told.
+        name: The argument of `ragmeter run`.
     """
     _trainings(planned.stages)
     _tasks(planned.tasks)

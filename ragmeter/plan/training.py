@@ -204,12 +204,12 @@ def _prepared(config: ArkTrainingConfig, room: Planner, shape: Shape) -> Cost:
     questions, (number, length) = float(shape.questions or 0), chunk(config, shape)
     pairs, score = questions * number, config.score
     cost = Cost()
-    asked = [bool(score.f.weight), bool(score.b.weight)].count(True)
-    if asked:
+    passes = [bool(score.f.weight), bool(score.b.weight)].count(True)
+    if passes:
         size = room.weights.size(score.scorer, score.revision)
         scored = length + shape.question + shape.answer + INSTRUCTIONS
         dtype = score.dtype if score.dtype not in (None, "auto") else "bfloat16"
-        cost += room.read(size, asked * pairs, scored, str(dtype), causal=True)
+        cost += room.read(size, passes * pairs, scored, str(dtype), causal=True)
     if score.v.weight:
         encoder = config.vector_encoder
         size = room.weights.size(encoder.model, encoder.revision)
@@ -316,7 +316,7 @@ def _steps(config: ClaraTrainingConfig, stage: Stage) -> StepOptions:
 
 
 def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
-    """Lessons of a stage, of pretraining those of the wanted types and documents."""
+    """Training examples of a stage, of pretraining those of the wanted types and documents."""
     number = float(shape.questions or 0)
     if stage == "instruction":
         return number / config.instruction.together
@@ -328,7 +328,7 @@ def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
         # Rows are made of documents, not of questions: one of each type.
         number = float(shape.corpus or 0) * len(TYPES)
     if config.scp.questions is not None:
-        # A lesson is then all that is asked of a document.
+        # A training example is then all questions about a document.
         return min(number / len(TYPES), data.documents if data.documents is not None else number)
     return min(number * share, len(data.types) * data.documents if data.documents is not None else number * share)
 
@@ -342,8 +342,8 @@ def _pass(config: ClaraTrainingConfig, room: Planner, stage: Stage, model: Clara
     if stage == "supervised":
         return room.train(size, rows, shape.question + model.memory_tokens, dtype, causal=True)
     # Questions about one set of documents share its reading.
-    asked = {"scp": config.scp.questions or 1, "instruction": config.instruction.together}.get(stage, 1)
-    cost = room.train(size, rows * asked, prompt, dtype, causal=True)
+    questions = {"scp": config.scp.questions or 1, "instruction": config.instruction.together}.get(stage, 1)
+    cost = room.train(size, rows * questions, prompt, dtype, causal=True)
     if documents:
         return cost + room.train(size, rows * documents, document, dtype, causal=True)
     return cost + room.train(size, rows, shape.question + model.memory_tokens, dtype, causal=True)
@@ -484,14 +484,14 @@ def cross_encoder_stages(config: GraphCrossEncoderTrainingConfig, room: Planner)
     return [TrainingExample("reranker", rows, steps, cost + saved(size) + unclear(shapes, "training"), points(size))]
 
 
-# -- What SARK's training takes: answers with each passage, verdicts, orders, passages told otherwise, and one stage --
+# -- What SARK's training takes: answers with each passage, verdicts, orders, restyled passages, and one stage --
 
 
 STYLES = 2
 VERDICT = 120
 """Tokens of a judge's instructions, beside question, gold and answer."""
-RETELLING = 160
-"""Tokens of the instructions to tell a passage otherwise."""
+RESTYLING = 160
+"""Tokens of the instructions to rewrite a passage in another style."""
 STAGE = "reranker"
 
 
@@ -540,8 +540,8 @@ def _labeled(config: SarkTrainingConfig, shape: Shape) -> float:
     return every if config.rows is None else min(every, float(config.rows))
 
 
-def _told(config: SarkTrainingConfig, shape: Shape) -> float:
-    """Passages told otherwise at most: all that were tried, or those of the rows and of each question's list."""
+def _restyled(config: SarkTrainingConfig, shape: Shape) -> float:
+    """Restyled passages at most: all that were tried, or those of the rows and of each question's list."""
     questions = float(shape.questions or 0)
     every = questions * (_tried(config, shape) + _further(config))
     return every if config.rows is None else min(every, config.rows + LENGTH * questions)
@@ -559,7 +559,7 @@ def _attempts(config: SarkTrainingConfig, shape: Shape) -> float:
 
 
 def _request(config: SarkTrainingConfig, room: Planner, shape: Shape) -> dict[str, Cost]:
-    """Answers, verdicts, orders and retellings by endpoints; who wants the same finds the replies."""
+    """Answers, verdicts, orders and rewritings by endpoints; equal requests share the cached replies."""
     questions, labels, attempts = float(shape.questions or 0), config.labels, _attempts(config, shape)
     cost = Cost()
     if labels.by == "llm":
@@ -572,9 +572,9 @@ def _request(config: SarkTrainingConfig, room: Planner, shape: Shape) -> dict[st
         cost += room.ask(config.lists.chat, questions, prompt)
     llm = config.styles.llm if config.styles.by == "llm" else None
     if isinstance(llm, RewriterConfig):
-        # No retelling is much longer than what is told.
+        # No rewriting is much longer than its source.
         longest = min(llm.max_tokens, 2 * shape.passage)
-        cost += room.ask(llm, _told(config, shape), RETELLING + shape.passage, longest)
+        cost += room.ask(llm, _restyled(config, shape), RESTYLING + shape.passage, longest)
     made_of = (config.candidates, config.labels, config.lists, config.styles)
     # Fewer rows are of fewer questions.
     return {once("sark", [str(shape.reference), f"{config.rows}, {config.rows_seed}"], *made_of): cost}

@@ -90,7 +90,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         work: What to do.
         store: Where the answers are, and where judgments go.
         services: Of them the cache of replies.
-        progress: Told of every step.
+        progress: Reports every step.
         retry_unscored: Judge again where no value could be had.
 
     Raises:
@@ -160,13 +160,13 @@ LOST = "the reply is not kept any more"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A judging done again from kept replies.
+    """A judging repeated on cached replies.
 
     Attributes:
         name: Of the judging.
         questions: Judged again.
-        calls: Calls of which the kept reply was read again.
-        lost: Calls whose reply is not kept any more: unscored for that reason, but for the judge that made them, whose
+        calls: Calls of which the cached reply was read again.
+        lost: Calls whose reply is not cached any more: unscored for that reason, but for the judge that made them, whose
             reading of them is stored.
         changed: Questions of which some value (or verdict) is another one now.
     """
@@ -179,7 +179,7 @@ class Replayed:
 
 
 def replay(store: Store, old: str, judge: Judge, services: Services, runs: Sequence[RunRow], kept: Replies) -> list[Replayed]:
-    """Read the kept replies of a judge again, under another parser or policy; no call is made.
+    """Read the cached replies of a judge again, under another parser or policy; no call is made.
 
     Args:
         store: Where the judgments are.
@@ -208,7 +208,7 @@ def _judged(store: Store, old: str, judge: Judge) -> list[tuple[str, ...]]:
 
 
 Replies = Callable[[Sequence[str]], Mapping[str, str]]
-"""From keys of calls to the raw replies that are kept."""
+"""From keys of calls to the cached raw replies."""
 
 
 class _Reader:

@@ -98,7 +98,7 @@ class Chosen:
         return self.rewriter.config.tries if isinstance(self.rewriter, LLMRewriter) else 1
 
     def check(self, styles: Sequence[str]) -> None:
-        """Check that each style can be told.
+        """Check that each style is one that the rewriter knows.
 
         Raises:
             UserError: One cannot.
@@ -194,7 +194,7 @@ def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: 
 
 
 def _validated(judge: Judge, passages: Mapping[str, Sequence[Passage]]) -> list[Sequence[Passage]]:
-    """The passages whose retellings a judge is shown: a judge of style those that are to be informal."""
+    """The passages whose rewritings a judge is shown: a judge of style those that are to be informal."""
     by_style = MEASURES["style"] in {measure.name for measure in judge.entry.measures}
     return [some for style, some in passages.items() if not by_style or style == MEASURES["style"]]
 

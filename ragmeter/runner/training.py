@@ -49,7 +49,7 @@ class Job:
 
     Attributes:
         entry, config: What, and how.
-        store: Lends folders and the cache of replies; takes the checkpoints.
+        store: Provides folders and the cache of replies; the checkpoints are stored there.
         output: Folder of the checkpoints; None: the store's own.
         device: None to choose.
     """
@@ -74,7 +74,7 @@ class Job:
         """Train; what was finished before is taken over.
 
         Args:
-            progress: Told of steps.
+            progress: Reports steps.
             until: Stop after this stage.
 
         Raises:

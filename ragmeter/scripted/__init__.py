@@ -156,7 +156,7 @@ class WorldTruth:
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool:
         """Whether passages hold the proof of a question: for each of its facts one that names head and tail.
 
-        Compressed and retold passages count by what they still say, so this looks for names, not for sentences.
+        Compressed and restyled passages count by what they still say, so this looks for names, not for sentences.
         """
         texts = [_flat(passage).casefold() for passage in passages]
         for head, _, tail in question.triples:
@@ -182,7 +182,7 @@ class WorldTruth:
         if text is None:
             with self._lock:
                 self.unrecognized += 1
-            raise Refused(400, f"the world-truth LLM does not know this prompt: {request.prompt[:80]!r}")
+            raise Refused(400, f"the scripted LLM does not know this prompt: {request.prompt[:80]!r}")
         if self.is_corrupted(request):
             kind = CORRUPTIONS[int(draw(self.seed, "kind", request.prompt) * len(CORRUPTIONS))]
             with self._lock:

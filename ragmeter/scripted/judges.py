@@ -63,7 +63,7 @@ def judge_style(truth: Knows, request: ChatRequest) -> str | None:
     result = filled(_prompt("style"), request)
     if result is None:
         return None
-    return INFORMAL if _told().search(result["text"]) else FORMAL
+    return INFORMAL if _style_phrases().search(result["text"]) else FORMAL
 
 
 def judge_content(truth: Knows, request: ChatRequest) -> str | None:
@@ -96,7 +96,7 @@ def _answer(text: str) -> Prediction:
 
 
 @lru_cache
-def _told() -> re.Pattern[str]:
+def _style_phrases() -> re.Pattern[str]:
     """What rewriting rules put in, of every style."""
     phrases = {
         phrase.strip(" ,.")

@@ -115,15 +115,15 @@ REWRITING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (rewrite_passa
 
 def _reply(text: str, form: str, again: str, style: str) -> str:
     by_lines = "each sentence retold" in form
-    reported = _told(text.split("\n") if by_lines else sentences(text), again, style)
+    styled = _restyled(text.split("\n") if by_lines else sentences(text), again, style)
     if "JSON" not in form:
-        return "\n".join(reported) if by_lines else " ".join(reported)
-    value = {"sentences": reported} if by_lines else {"text": " ".join(reported)}
+        return "\n".join(styled) if by_lines else " ".join(styled)
+    value = {"sentences": styled} if by_lines else {"text": " ".join(styled)}
     return json.dumps(value, ensure_ascii=False)
 
 
-def _told(plain: list[str], again: str, style: str) -> list[str]:
-    """Sentences in a style, told otherwise at another attempt; the first one always shows the style."""
+def _restyled(plain: list[str], again: str, style: str) -> list[str]:
+    """Sentences in a style, worded differently at another attempt; the first one always shows the style."""
     draws = Draws("world-truth rewriting", style, again, *plain)
     first, rest = _rewriters()
     return [(rest if number else first).sentence(sentence.strip(), style, draws) for number, sentence in enumerate(plain)]

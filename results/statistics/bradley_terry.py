@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-# -- Which of many strengths surely differ: tests of all pairs from their resamples, and the ranks they leave open --
+# -- Which of many strengths differ significantly: tests of all pairs from their resamples, and the ranks they leave open --
 
 
 _EQUAL = 1e-9

@@ -1,4 +1,4 @@
-"""The non-inferiority gate: did a candidate lose more than a margin, surely not, or can this many questions not tell?
+"""The non-inferiority gate: did a candidate lose more than a margin, did it not, or are there too few questions?
 
 Two one-sided claims about the paired difference d = candidate minus baseline, with a margin m > 0:
 
@@ -122,11 +122,11 @@ class GateDecision:
         outcome: `pass`, `regressed` or `inconclusive`.
         difference: Candidate minus baseline, in the direction in which more is better.
         margin: The loss that is tolerated, a positive fraction.
-        strict: Whether any sure loss counts as a regression.
+        strict: Whether any significant loss counts as a regression.
         p: One-sided p-value of the claim "regressed".
         p_pass: One-sided p-value of the claim "pass".
         p_holm: `p`, Holm-corrected over the metrics decided together; `p` itself for a single one.
-        minimum_detectable: Smallest true loss that would be told from none with the stated power; NaN if unknown.
+        minimum_detectable: Smallest true loss that would be detected with the stated power; NaN if unknown.
         questions_needed: Questions that would decide, were the true difference the observed one; None where it is
             decided, where no number would, and where fewer than two independent units say nothing about it.
     """
@@ -169,7 +169,7 @@ def non_inferiority(
     Args:
         candidate, baseline: Shape (questions,), scores of the same questions; NaN is unscorable.
         margin: The loss that is tolerated, a positive fraction: 0.01 is one percentage point.
-        strict: Count any sure loss as a regression, even one within the margin.
+        strict: Count any significant loss as a regression, even one within the margin.
         higher_is_better: False for a metric of which less is better; the difference then changes sign.
         clusters, seed, level, resamples, method: As in `estimates`.
         power: For the minimum detectable loss and the questions needed.

@@ -369,7 +369,7 @@ def stage_losses(
     )
 
 
-# -- How much a system loses when documents are retold in another style --
+# -- How much a system loses when documents are rewritten in another style --
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,11 +395,11 @@ class StyleGap:
 
 @dataclass(frozen=True, slots=True)
 class StyleRobustness:
-    """Drops by style.
+    """Style gaps by style.
 
     Attributes:
-        drops: By style, in the order given.
-        worst: The style with the largest drop, None where no style could be paired.
+        gaps: By style, in the order given.
+        worst: The style with the largest gap, None where no style could be paired.
     """
 
     gaps: dict[str, StyleGap]
@@ -409,7 +409,7 @@ class StyleRobustness:
 def style_robustness(
     formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], **ways: Unpack[Ways]
 ) -> StyleRobustness:
-    """Paired drops from the formal text to each style, question by question.
+    """Paired gaps from the formal text to each style, question by question.
 
     Args:
         formal: Shape (questions,), scores on the formal text; NaN is unscorable.

@@ -2,8 +2,8 @@
 
 `validate` is a pure function from a card (`card.py`), a stream of rows (`rows.py`) and a benchmark to a `Report`;
 `leakage.py` looks for gold in prompts and in training data. `store_report` (`storing.py`) keeps what passed, and
-compares it with a run made here; `bundle.py` is the door, with templates. Everything in a submission is text from
-strangers: nothing of it is executed, unpickled, rendered or used as a path.
+compares it with a run made here; `bundle.py` reads what is sent, with templates. Everything in a submission is untrusted
+text: nothing of it is executed, unpickled, rendered or used as a path.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """The report as text, one line each; names and answers in it are strangers' text."""
+        """The report as text, one line each; names and answers in it are untrusted text."""
         verdict = "can be stored" if self.ok else "cannot be stored"
         lines = [
             f"{self.card.method.label} on {self.dataset}, setting {self.card.setting}: {verdict}",
@@ -202,7 +202,7 @@ class Report:
 
 
 def shown(value: object, length: int = SHOWN_CHARS) -> str:
-    """A stranger's value in a message: quoted, without control characters, cut."""
+    """An untrusted value in a message: quoted, without control characters, cut."""
     text = repr(value[: length + 1]) if isinstance(value, str) else ascii(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 

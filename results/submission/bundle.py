@@ -379,7 +379,7 @@ def _check_hashes(archive: zipfile.ZipFile, manifest: Manifest, where: str, limi
             while chunk := source.read(limits.chunk_bytes):
                 digest.update(chunk)
                 size += len(chunk)
-                # The directory's sizes are a stranger's claim too.
+                # The sizes in the archive's directory are untrusted input too.
                 if size > min(limits.file_bytes, stated.bytes):
                     raise _broken(f"{name} is longer than its manifest says", f"{where}/{name}")
         if digest.hexdigest() != stated.sha256:

@@ -312,7 +312,7 @@ def _check_config(card: Card, document: Located) -> None:
     except UserError as error:
         raise UserError(error.what, where=document.where(("benchmark",)), try_this=error.try_this) from None
     if "path" in card.config:
-        # A stranger's card must not say which file of this machine is opened.
+        # An untrusted card must not say which file of this machine is opened.
         raise UserError(
             "a card cannot name a file of the machine that checks it",
             where=document.where(("config", "path")),

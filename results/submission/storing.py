@@ -26,7 +26,7 @@ from results.submission.card import MIB, Card
 from results.submission.validate import Target
 from results.tables import plain
 
-# -- What a server takes from strangers: submissions for the boards that its store has, and for nothing else --
+# -- What a server accepts from anyone: submissions for the boards that its store has, and for nothing else --
 # A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine
 # should be able to ask for.
 
@@ -46,7 +46,7 @@ def require_known(store: Store, card: Card) -> None:
     """
     if card.config:
         raise UserError(
-            "options of a benchmark are not taken here, where cards come from strangers",
+            "options of a benchmark are not accepted here, where cards are untrusted input",
             where="card: config",
             try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
         )

@@ -122,7 +122,7 @@ def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
     assert "mapping" in complaint(text).what
 
 
-def test_a_misspelt_required_key_is_told_of_as_misspelt_and_a_missing_one_with_what_it_means() -> None:
+def test_a_misspelt_required_key_is_reported_as_misspelt_and_a_missing_one_with_what_it_means() -> None:
     error = complaint(GOOD.replace("name: mine", "nmae: mine"))
     assert "unknown key 'nmae'" in error.what
     assert error.try_this == "did you mean 'name'?"

@@ -171,7 +171,7 @@ def test_runs_of_another_pipeline_do_not_stand_in(made: Made, store: Store) -> N
 
 
 @pytest.mark.slow
-def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_in_full(made: Made, store: Store) -> None:
+def test_a_compressor_is_distinguished_from_the_reader_where_the_evidence_was_also_read_in_full(made: Made, store: Store) -> None:
     squeezed: dict[str, Any] = {**PIPELINE, "compressor": {"id": "c"}, "budget": 20}
     runs = made(
         store,

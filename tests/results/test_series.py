@@ -12,7 +12,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
-from results.board import boards, seeded_name, stem
+from results.board import base_name, boards, seeded_name
 from results.statistics.intervals import difference
 from results.store import FINISHED, Run, Store
 from results.tables import remarks
@@ -49,7 +49,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for position, (name, values) in enumerate(SCORES.items()):
         data = "toy:dev", benchmark.fingerprint
-        run = Run(f"run{position}", name, stem(name), "retriever", {}, *data, "distractor", 0, 4, {})
+        run = Run(f"run{position}", name, base_name(name), "retriever", {}, *data, "distractor", 0, 4, {})
         store.start(run)
         responses = [Prediction(q.id, "x", (), Usage(prompt_tokens=position)) for q in questions]
         store.append(f"run{position}", responses, {"em#v1": np.array(values)}, [passage])
@@ -103,5 +103,5 @@ def test_apart_every_seed_is_a_row(filled: Store) -> None:
 
 @pytest.mark.parametrize("name", ["ARK", "ARK #x", "a # 3", "#1"])
 def test_only_a_number_after_the_mark_is_a_seed(name: str) -> None:
-    assert stem(name) == name
-    assert stem(seeded_name(name, 12)) == name
+    assert base_name(name) == name
+    assert base_name(seeded_name(name, 12)) == name

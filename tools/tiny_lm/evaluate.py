@@ -40,7 +40,7 @@ class Item:
         task: The row of the table.
         prompt: Without the beginning-of-sequence token.
         right: Whether a reply is right.
-        unheard: Whether the answer holds a word that train worlds never use.
+        out_of_vocabulary: Whether the answer holds a word that train worlds never use.
     """
 
     task: str
@@ -72,13 +72,13 @@ def items(seed: int, count: int) -> Iterator[Item]:
     world = generate(seed)
     library, draws = articles(world), Draws("pocket evaluation", seed)
     chooser, rewriter = Distractors(world, library), RuleRewriter(world.split)
-    heard = set(training_words())
-    inventions = {word for entity in world.entities for word in entity.words} - heard
+    known = set(training_words())
+    inventions = {word for entity in world.entities for word in entity.words} - known
 
     def passages(rows: Sequence[int]) -> list[Passage]:
         return [library.texts[row].passage for row in rows]
 
-    def told(query: WorldQuestion) -> Callable[[str], bool]:
+    def is_gold(query: WorldQuestion) -> Callable[[str], bool]:
         golds = [form for answer in query.answers for form in (answer, *query.aliases.get(answer, ()))]
         return lambda reply: em(reply, golds) == 1.0
 
@@ -86,17 +86,17 @@ def items(seed: int, count: int) -> Iterator[Item]:
     for query in asker.ask(count, mix={"single": 1.0}):
         evidence = [library.where[fact.row][0] for fact in query.facts]
         out_of_vocabulary = any(word in inventions for answer in query.answers for word in answer.split())
-        yield Item("gold passage", answer_prompt(query.text, passages(evidence)), told(query), out_of_vocabulary)
+        yield Item("gold passage", answer_prompt(query.text, passages(evidence)), is_gold(query), out_of_vocabulary)
         five = chooser.choose(query, 5, draws)
-        yield Item("one of five", answer_prompt(query.text, passages(five)), told(query), out_of_vocabulary)
+        yield Item("one of five", answer_prompt(query.text, passages(five)), is_gold(query), out_of_vocabulary)
         ten = chooser.choose(query, 10, draws)
-        yield Item("one of ten", answer_prompt(query.text, passages(ten)), told(query))
-        yield Item("closed book", answer_prompt(query.text), told(query))
+        yield Item("one of ten", answer_prompt(query.text, passages(ten)), is_gold(query))
+        yield Item("closed book", answer_prompt(query.text), is_gold(query))
         without = [row for row in chooser.choose(query, 6, draws) if row not in evidence][:5]
         yield Item("no passage answers", answer_prompt(query.text, passages(without)), is_abstention)
         style = draws.pick(STYLES)
         styled = [item for item in rewriter.rewrite(passages(evidence), style) if item is not None]
-        yield Item("gold passage, unheard style", answer_prompt(query.text, styled), told(query))
+        yield Item("gold passage, unseen style", answer_prompt(query.text, styled), is_gold(query))
         fact = query.facts[0]
         asks = [template.format(h=fact.head.text) for template in fact.relation.asks]
         wanted = {template.format(h=name) for template in fact.relation.asks for name in (fact.head.text, *fact.head.aliases)}
@@ -108,9 +108,9 @@ def items(seed: int, count: int) -> Iterator[Item]:
     for kind in ("bridge", "comparison"):
         for query in Asker(world, world.facts, draws).ask(count, mix={kind: 1.0}):
             rows = list(dict.fromkeys(library.where[fact.row][0] for fact in query.facts))
-            yield Item(f"{kind}, its passages", answer_prompt(query.text, passages(rows)), told(query))
+            yield Item(f"{kind}, its passages", answer_prompt(query.text, passages(rows)), is_gold(query))
             rows = chooser.choose(query, 5, draws)
-            yield Item(f"{kind}, among five", answer_prompt(query.text, passages(rows)), told(query))
+            yield Item(f"{kind}, among five", answer_prompt(query.text, passages(rows)), is_gold(query))
 
 
 def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32) -> list[Score]:
@@ -136,7 +136,7 @@ def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32
         correct = item.right(reply.text.strip())
         right.setdefault(item.task, []).append(correct)
         if item.out_of_vocabulary:
-            right.setdefault(f"{item.task}, unheard words", []).append(correct)
+            right.setdefault(f"{item.task}, out-of-vocabulary words", []).append(correct)
     return [_score(task, result) for task, result in right.items()]
 
 

@@ -1,4 +1,4 @@
-"""Attention supervision: heads of the last layer are told where in the context an answer stands.
+"""Attention supervision: heads of the last layer are supervised with where in the context an answer stands.
 
 The loss on an answer's words says which word is right, but not where it was to be read. Heads that are shown the place
 directly learn to look questions up many times faster. Where nothing answers, the place is the context's first token.

@@ -74,7 +74,7 @@ LEVELS = (
     Level(sentences=9, passages=6, several=0.9, long=0.03, missing=0.3, row=448, rows=5, absent=0.75),
 )
 STYLED, SWAPPED = 0.2, 0.2
-"""Shares: contexts told in a style, name words replaced by unheard ones."""
+"""Shares: contexts rewritten in a style, name words replaced by out-of-vocabulary ones."""
 
 
 class Maker:
@@ -115,7 +115,7 @@ class Maker:
             yield self._swapped(Group([], [self._closed_book(), self._closed_book(), self._paraphrase()]))
 
     def _single(self) -> Group:
-        return self._told(self._library, [self._draws.pick(self._library.texts)], [])
+        return self._group(self._library, [self._draws.pick(self._library.texts)], [])
 
     def _several(self) -> Group:
         draws, level, asker = self._draws, self._level, self._asker
@@ -129,7 +129,7 @@ class Maker:
         rows = self._chooser.choose(query, size, draws)
         if draws.chance(level.missing) and len(rows) > 1:
             rows.remove(draws.pick([self._library.where[fact.row][0] for fact in query.facts]))
-        return self._told(self._library, [self._library.texts[row] for row in rows], [query])
+        return self._group(self._library, [self._library.texts[row] for row in rows], [query])
 
     def _absent(self, query: WorldQuestion, size: int) -> Group:
         """The passages nearest to a question without the one that answers it, and more questions of that kind."""
@@ -140,7 +140,7 @@ class Maker:
         reported = {row for text in texts for row in text.facts}
         further = [fact for fact in self._world.by_head[head.index] if fact.row not in reported]
         draws.shuffle(further)
-        group = self._told(self._library, texts, [])
+        group = self._group(self._library, texts, [])
         blocks = [Block(asking(query.text), UNANSWERABLE, "missing")]
         for fact in further[:3]:
             question = draws.pick(fact.relation.asks).format(h=self._mention(head))
@@ -151,9 +151,9 @@ class Maker:
     def _long(self) -> Group:
         library = document(self._world, self._draws.below(self._world.communities))
         first = self._draws.below(max(1, len(library.texts) - 2))
-        return self._told(library, list(library.texts[first : first + self._draws.between(1, 2)]), [])
+        return self._group(library, list(library.texts[first : first + self._draws.between(1, 2)]), [])
 
-    def _told(self, library: Library, texts: Sequence[Text], queries: Sequence[WorldQuestion]) -> Group:
+    def _group(self, library: Library, texts: Sequence[Text], queries: Sequence[WorldQuestion]) -> Group:
         """The group of some texts: the given questions, and others about what the texts state."""
         draws, level, world = self._draws, self._level, self._world
         style = draws.pick(STYLES) if draws.chance(STYLED) else None

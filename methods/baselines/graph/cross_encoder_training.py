@@ -334,7 +334,7 @@ class GraphCrossEncoderTrainingConfig(TrainingConfig):
     base: str = Field("minilm", description="folder or hub id of the encoder that is trained")
     revision: str | None = Field(None, description="revision of a hub id")
     max_length: int = Field(128, ge=16, description="longest pair in tokens")
-    negatives: int = Field(7, ge=1, description="other triples that each right one is told from")
+    negatives: int = Field(7, ge=1, description="other triples that each right one is contrasted with")
     hard: float = Field(0.5, ge=0, le=1, description="share of them that BM25 finds for the question; others: any")
     pool: int = Field(50, ge=1, description="triples that BM25 finds, from which the hard ones are drawn")
     epochs: int = Field(3, ge=1, description="times that each right triple is used")

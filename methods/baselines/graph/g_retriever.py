@@ -53,7 +53,7 @@ class GRetriever:
 
     Args:
         config: Options.
-        services: Lends the device, and a folder where vectors are kept for other corpora with the same names.
+        services: Provides the device, and a folder where vectors are kept for other corpora with the same names.
     """
 
     reads_all = True

@@ -160,7 +160,7 @@ class Grag:
 
     Args:
         config: Options.
-        services: Lends the device, and a folder where vectors are kept for other corpora with the same names.
+        services: Provides the device, and a folder where vectors are kept for other corpora with the same names.
     """
 
     over_triples = True

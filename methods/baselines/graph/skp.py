@@ -77,7 +77,7 @@ class Skp(TripleRetriever):
 
     Args:
         config: The checkpoint, and how to search.
-        services: Lends the device, and a folder where vectors are kept.
+        services: Provides the device, and a folder where vectors are kept.
     """
 
     def __init__(self, config: SkpConfig, services: Services) -> None:
@@ -294,7 +294,7 @@ def masked(texts: Tokenized, positions: NDArray[np.int64], hidden: NDArray[np.in
     return Masked(ids, np.where(gone, texts.mask, ids), there.astype(np.int64), np.where(gone, ids, NOT_A_TARGET))
 
 
-# -- The loss of SKP: a hidden word is predicted, and a text is told from others by its copy with the word hidden --
+# -- The loss of SKP: a hidden word is predicted, and a text is distinguished from others by its copy with the word hidden --
 # L = L_mlm + w · L_cl
 # L_mlm = mean over hidden tokens of −log p(token)
 # L_cl = mean over texts i of −log( exp(s_ii / τ) / Σ_j exp(s_ij / τ) ),   s_ij = cos(text i, copy j)
@@ -327,7 +327,7 @@ class SkpObjective:
     """Adds the gradient of a batch's loss to the parameters of a masked language model.
 
     A batch that does not fit is gone through twice in parts: first without activations, for the gradient of each
-    vector, then with them, to carry it on. So every text is told from all others of the batch, whatever fits.
+    vector, then with them, to carry it on. So every text is contrasted with all others of the batch, whatever fits.
 
     Args:
         model: A masked language model of `transformers`.
@@ -499,7 +499,7 @@ class SkpTrainingConfig(TrainingConfig):
     temperature: float = Field(0.5, gt=0, description="of the contrastive loss")
     redraw: bool = Field(False, description="hide another word of a text in each epoch; SKP draws once, before training")
     epochs: int = Field(5, ge=1, description="SKP's own run: 10")
-    batch_size: int = Field(512, ge=1, description="texts that are told from each other; SKP's own run: 8")
+    batch_size: int = Field(512, ge=1, description="texts that are contrasted with each other; SKP's own run: 8")
     part: int = Field(64, ge=1, description="texts encoded at once; bounds memory, changes nothing")
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW, constant; SKP's own run: SGD at 5e-5")
     weight_decay: float = Field(0.01, ge=0, description="of matrices")
@@ -521,7 +521,7 @@ class SkpTrainingConfig(TrainingConfig):
 
 @register_training(
     "skp",
-    summary="an encoder pretrained on a graph's text: a hidden word is predicted, a text told from others",
+    summary="an encoder pretrained on a graph's text: a hidden word is predicted, a text distinguished from others",
     stages=(STAGE,),
     config=SkpTrainingConfig,
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",

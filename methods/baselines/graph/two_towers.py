@@ -86,7 +86,7 @@ class DprTriples(TripleRetriever):
 
     Args:
         config: The encoders, and how to search.
-        services: Lends the device, and a folder where vectors are kept.
+        services: Provides the device, and a folder where vectors are kept.
     """
 
     def __init__(self, config: DprTriplesConfig, services: Services) -> None:
@@ -150,7 +150,7 @@ class TwoTower(TripleRetriever):
 
     Args:
         config: The encoder, and how to search.
-        services: Lends the device, and a folder where vectors are kept.
+        services: Provides the device, and a folder where vectors are kept.
     """
 
     def __init__(self, config: TwoTowerConfig, services: Services) -> None:

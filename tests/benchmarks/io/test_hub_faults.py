@@ -172,7 +172,7 @@ def test_offline_a_half_filled_cache_is_not_taken_for_the_whole(server, reposito
     offline()
     with pytest.raises(UserError, match=r"shards 1 of 2 of .* is not in the cache"):
         fetch(NAME, ["plain/train-*.parquet"])
-    with pytest.raises(UserError, match="cannot be told whether"):
+    with pytest.raises(UserError, match="cannot be checked whether"):
         fetch(NAME, ["other/*"])
     assert fetch(NAME, ["other/dev.jsonl"]).paths[0].read_bytes() == FILES["other/dev.jsonl"]
 

@@ -170,10 +170,10 @@ def test_questions_without_candidates_have_nothing_to_rewrite(world, tmp_path: P
     ("change", "what"),
     [
         ({"formal": "another text"}, "not that of the passage"),
-        ({"told": " "}, "is empty"),
-        ({"told": 3}, "must be a string"),
+        ({"styled": " "}, "is empty"),
+        ({"styled": 3}, "must be a string"),
         ({"question": None}, "is null"),
-        ({"sentences": {"told": "x"}}, "must be a list"),
+        ({"sentences": {"styled": "x"}}, "must be a list"),
     ],
 )
 def test_a_faulty_line_is_named(tmp_path: Path, change, what):

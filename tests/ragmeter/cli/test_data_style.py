@@ -129,7 +129,7 @@ def test_what_was_given_up_is_asked_for_again_on_request(ragmeter: Command, url:
     assert ragmeter(*command, "--json").code == 0
     lines = file.read_text("utf-8").splitlines()
     row = json.loads(lines[1])
-    for key in ("told", "by", "tries", "sentences"):
+    for key in ("styled", "by", "tries", "sentences"):
         row.pop(key, None)
     lines[1] = json.dumps(row | {"failed": ["refusal: the reply declines"]})
     file.write_text("\n".join(lines) + "\n", "utf-8")

@@ -278,7 +278,7 @@ def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_an
 
 
 @pytest.mark.slow
-def test_the_mean_drop_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_the_mean_gap_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"])
     by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
     assert table.average["humor"] == pytest.approx(by_hand)
@@ -293,7 +293,7 @@ def test_a_store_that_was_never_told_what_survived_says_so(
     for method in json.loads(done.out)["tables"][0]["methods"]:
         for style in method["styles"]:
             assert style["content_lost"] is style["answers_kept"] is None
-            assert style["drop"]["n"]
+            assert style["gap"]["n"]
     assert "before ragmeter kept what restyling lost" in ragmeter("results", "style", "gap", "e").out
 
 
@@ -365,13 +365,13 @@ def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command)
     line = next(line for line in done.out.splitlines() if line.startswith("base") and "50 %" not in line)
     assert f"{100 * base['formal']['value']:.1f} ±" in line
     assert f"{100 * gap['gap']['value']:+.1f} ±" in line
-    assert f"{100 * gap['relative_drop']:+.1f} %" in line
+    assert f"{100 * gap['relative_gap']:+.1f} %" in line
     assert f"{100 * gap['content_lost']['value']:.1f}" in columns(line)[-3].strip()
     assert columns(line)[-4].strip() == f"{100 * gap['answers_kept']['value']:.1f}"
     assert "control (control)" in done.out
     assert "humor" not in done.out
     mean = next(line for line in done.out.splitlines() if line.startswith("(mean gap)") and "50 %" not in line)
-    assert f"{100 * response['mean_drop']['informal']:+.1f}" in mean
+    assert f"{100 * response['mean_gap']['informal']:+.1f}" in mean
 
     curve = ragmeter("results", "style", "curve", "e", "--over", "mix", "--metric", "em")
     assert curve.code == 0, curve.err

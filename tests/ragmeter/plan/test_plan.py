@@ -83,7 +83,7 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
         json.dumps([row.to_json() for row in rows])
 
 
-def test_a_published_table_has_everything_that_can_be_told_of_it(tmp_path: Path) -> None:
+def test_a_published_table_is_planned_with_everything_known_of_it(tmp_path: Path) -> None:
     result = planned("ark/table2", tmp_path)
     kinds = [item.kind for item in result.missing]
     # Ten benchmarks, two training sets; three models behind keys; five models' weights.
@@ -129,7 +129,7 @@ def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> N
     assert {(row.rows, row.steps) for row in trained} == {(16_094, 2_012 * 30)}
     first = next(row for row in result.stages if row.stage == "data")
     # Of 17,882 questions at most: each without context, with 50 candidates and with 100 passages from further down,
-    # each answer judged; one order; and as many retellings as rows and lists have passages.
+    # each answer judged; one order; and as many rewritings as rows and lists have passages.
     rows = 16_094 + 1_788
     assert first.cost.calls == rows * (2 * (1 + 50 + 100) + 1 + 1 + 6)
 

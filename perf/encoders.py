@@ -23,9 +23,10 @@ import numpy as np
 
 from benchmarks.registry import load
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.embeddings import ExactSearch, best
+from methods.models.embeddings import ExactSearch, exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import device_of, locate
+from methods.retrieval.ranking import best_rows
 
 PARITY = 0.9
 """The encoder adds prompts, lengths and a check to the library's own path, which may cost at most this share."""
@@ -153,7 +154,10 @@ def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
 
     def ours(engine: ExactSearch) -> list[set[int]]:
         near = engine.near(queries, 100)
-        return [set(best(rows, query, near_by, 100)[0].tolist()) for query, near_by in zip(queries, near, strict=True)]
+        return [
+            set(near_by[best_rows(exact_scores(rows, query, near_by), 100, near_by)].tolist())
+            for query, near_by in zip(queries, near, strict=True)
+        ]
 
     fine, rough = ExactSearch(rows, device, "float32"), ExactSearch(rows, device, "bfloat16")
     sides = {"torch matmul + topk": plain, "exact, float32": lambda: ours(fine), "exact, bfloat16": lambda: ours(rough)}

@@ -35,7 +35,6 @@ from methods.api import Ranking, Services
 from methods.models.weights import device_of
 from methods.registry import METHODS, Component
 from perf.reranker_models import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in
-from ragmeter.cli.commands.list import options_given
 from ragmeter.experiment import in_setting
 
 PARITY = 0.9
@@ -126,6 +125,21 @@ class Variant:
     component: Component
 
 
+def json_object(text: str, what: str, where: str) -> dict[str, Any]:
+    """Options written as JSON.
+
+    Raises:
+        UserError: The text is no JSON object.
+    """
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{what} are not JSON: {error}", where=where) from None
+    if not isinstance(options, dict):
+        raise UserError(f"{what} are no JSON object", where=where)
+    return options
+
+
 def named(text: str) -> tuple[str, str, dict[str, Any]]:
     """What `ID[=JSON]` names: a label for the row, the id and the options.
 
@@ -133,12 +147,7 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
         UserError: The options are no JSON object, or there is no such reranker.
     """
     identifier, _, value = text.partition("=")
-    try:
-        options = json.loads(value or "{}")
-    except ValueError as error:
-        raise UserError(f"the options of {identifier} are not JSON: {error}", where="--reranker") from None
-    if not isinstance(options, dict):
-        raise UserError(f"the options of {identifier} are no JSON object", where="--reranker")
+    options = json_object(value or "{}", f"the options of {identifier}", "--reranker")
     entry = METHODS.get(identifier, where="--reranker")
     if entry.kind != "reranker":
         raise UserError(
@@ -181,7 +190,7 @@ def questions_of(reference: str, config: str | None, setting: str | None, querie
     Raises:
         UserError: A question has fewer.
     """
-    options = options_given(config)
+    options = json_object(config or "{}", "the benchmark's options", "--config")
     if reference == WORLDS:
         options = {"questions": queries, "candidates": candidates, **options}
     benchmark = load(reference, options).limited(queries)

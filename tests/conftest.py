@@ -42,7 +42,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 SLOW_S = 1.5
 """CPU seconds from which on a test is reported as slow."""
 LONG = {
-    "tests/leaderboard/test_security.py::test_text_from_strangers": "walks all pages once",
+    "tests/leaderboard/test_security.py::test_untrusted_text": "walks all pages once",
     "tests/methods/ark/test_ark_training.py::test_from_documents_to_a_checkpoint": "the one short training of ARK, whole",
     "tests/methods/baselines/test_graph_hybrid.py": "the one short training of a cross-encoder over triples",
     "tests/results/test_records.py::test_any_question_comes_back": "one store an example",
@@ -161,7 +161,7 @@ def _worlds_made_once() -> Iterator[None]:
     """Equal options give the world that was made of them before; the tests of how worlds are loaded override this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "generate", _generated)
-        patch.setattr(dataset, "articles", lambda world, rendering: _told(world.seed, world.config, rendering))
+        patch.setattr(dataset, "articles", lambda world, rendering: _articles(world.seed, world.config, rendering))
         yield
 
 
@@ -171,7 +171,7 @@ def _generated(seed: int, config: WorldConfig) -> World:
 
 
 @lru_cache(maxsize=32)
-def _told(seed: int, config: WorldConfig, rendering: Rendering) -> Library:
+def _articles(seed: int, config: WorldConfig, rendering: Rendering) -> Library:
     return articles(_generated(seed, config), rendering)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ragmeter.cli import main
-from ragmeter.cli.commands import doctor
+from benchmarks.core import errors
+from ragmeter.cli import doctor, main
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas", "openai", "bm25s", "duckdb", "pyarrow")
@@ -37,7 +37,7 @@ def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_rooms_import_only_what_the_architecture_allows() -> None:
+def test_packages_import_only_what_the_architecture_allows() -> None:
     done = subprocess.run([str(Path(sys.executable).parent / "lint-imports")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "0 broken" in done.stdout
@@ -100,7 +100,7 @@ def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp
 
 
 def test_wrong_usage_ends_with_two_and_no_traceback(tmp_path: Path) -> None:
-    for line in ("runs", "table", "show x", "resume", "run nowhere.yaml", "methods nothing"):
+    for line in ("list runs", "results show x", "run --resume", "run nowhere.yaml", "list methods nothing", "show x"):
         done = ragmeter(*line.split(), "--store", str(tmp_path / "s"))
         assert done.returncode == 2, done.stderr
         assert done.stderr.startswith("error: ")
@@ -113,22 +113,22 @@ def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_pat
         "name: small\nbenchmarks: [{id: worlds/multihop, split: test, limit: 3}]\n"
         "methods: [{id: bm25}, {id: gold_answer}]\nmetrics: [em, recall@5]\n"
     )
-    planned = json.loads(ragmeter("plan", str(file), "--json", "--store", store).stdout)
+    planned = json.loads(ragmeter("run", str(file), "--dry-run", "--json", "--store", store).stdout)
     assert [(task["method"], task["done"]) for task in planned["tasks"]] == [("bm25", 0), ("gold_answer", 0)]
     assert not Path(store).exists()
     done = ragmeter("run", str(file), "--store", store)
     assert done.returncode == 0, done.stderr
     assert "bm25 (reference)" in done.stdout
     assert "gold_answer (control)" in done.stdout
-    again = ragmeter("resume", "small", "--store", store)
+    again = ragmeter("run", "small", "--resume", "--store", store)
     assert again.returncode == 0
     assert "0 questions to answer" in again.stderr
-    (board,) = json.loads(ragmeter("table", "--json", "--store", store).stdout)["boards"]
+    (board,) = json.loads(ragmeter("results", "--json", "--store", store).stdout)["boards"]
     gold = next(row for row in board["rows"] if row["method"] == "gold_answer")
     assert gold["metrics"]["em(rules=squad)#v1"]["value"] == 1.0
-    listed = json.loads(ragmeter("runs", "--json", "--store", store).stdout)
+    listed = json.loads(ragmeter("list", "runs", "--json", "--store", store).stdout)
     assert {row["status"] for row in listed} == {"finished"}
-    shown = json.loads(ragmeter("show", listed[0]["run"][:8], "--json", "--store", store).stdout)
+    shown = json.loads(ragmeter("results", "show", listed[0]["run"][:8], "--json", "--store", store).stdout)
     assert shown["environment"]["packages"]["numpy"]
     assert shown["provenance"]["data"]["reference"] == "worlds/multihop:test"
     assert "6 questions to answer" in ragmeter("run", str(file), "--fresh", "--store", store).stderr
@@ -150,8 +150,8 @@ def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: P
         (position / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (position / f"{name}-1.dist-info" / "top_level.txt").write_text("results\n")
         monkeypatch.syspath_prepend(position)
-    monkeypatch.setattr(doctor, "HOME", tmp_path / "ours")
-    (result,) = doctor._rooms()
+    monkeypatch.setattr(errors, "HOME", tmp_path / "ours")
+    (result,) = doctor._packages()
     assert (result.what, result.state) == ("package results", "problem")
     assert result.detail == f"also installed by clash, in {tmp_path / 'ours' / 'results'}"
     assert "harmless" not in result.remedy
@@ -172,8 +172,8 @@ def users_folder(tmp_path: Path) -> Path:
         "import ragmeter\n"
         "import benchmarks.core.errors, judges, leaderboard, methods, results\n"
         "if __name__ == '__main__':\n"
-        "    for room in benchmarks, judges, leaderboard, methods, results:\n"
-        "        print(pathlib.Path(room.__file__).parent.parent)\n"
+        "    for package in benchmarks, judges, leaderboard, methods, results:\n"
+        "        print(pathlib.Path(package.__file__).parent.parent)\n"
         "    with ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:\n"
         "        print(pool.submit(benchmarks.core.errors.counted, 2, 'run').result())\n"
     )
@@ -229,11 +229,11 @@ def test_another_package_that_was_imported_before_ours_is_named_with_a_remedy(us
 
 
 def test_check_commands_report_and_set_the_exit_code() -> None:
-    good = ragmeter("check", "method", "bm25", "--json")
+    good = ragmeter("method", "check", "bm25", "--json")
     assert good.returncode == 0, good.stdout
     assert json.loads(good.stdout)["passed"] is True
-    assert ragmeter("check", "method", "nothing").returncode == 2
-    assert ragmeter("check", "method", "bm25", "--config", "{k1").returncode == 2
+    assert ragmeter("method", "check", "nothing").returncode == 2
+    assert ragmeter("method", "check", "bm25", "--set", "k1").returncode == 2
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
+PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of a new environment with the wheel in it.
 
-    Its dependencies are those of this environment, lent by a path file: a path file's folders are searched, but their
+    Its dependencies are those of this environment, made available by a path file: a path file's folders are searched, but their
     own path files (such as that of an editable installation of this tree) are not read.
     """
     home = tmp_path_factory.mktemp("environment")
@@ -44,7 +44,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "bin"
 
 
@@ -55,23 +55,23 @@ def start(installed: Path, command: Sequence[str], folder: Path) -> subprocess.C
     return subprocess.run([installed / command[0], *command[1:]], cwd=folder, env=env, capture_output=True, text=True)
 
 
-def test_every_file_of_the_rooms_is_in_the_wheel(wheel: Path) -> None:
+def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     here = {
         str(path.relative_to(ROOT))
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     shipped = set(zipfile.ZipFile(wheel).namelist())
     assert {name.rpartition(".")[2] for name in here} > {"py", "yaml", "txt", "csv", "sql", "css", "js", "safetensors"}
     assert here - shipped == set()
-    assert {name.partition("/")[0] for name in shipped} == {*ROOMS, "ragmeter-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in shipped} == {*PACKAGES, "ragmeter-0.1.0.dist-info"}
     assert wheel.stat().st_size < 16 * 2**20
 
 
 def test_the_environment_sees_the_wheel_and_not_the_tree(installed: Path, tmp_path: Path) -> None:
-    code = "import sys, json; " + "; ".join(f"import {room}" for room in ROOMS)
-    code += f"; print(json.dumps([sys.path, [m.__file__ for m in ({', '.join(ROOMS)})]]))"
+    code = "import sys, json; " + "; ".join(f"import {package}" for package in PACKAGES)
+    code += f"; print(json.dumps([sys.path, [m.__file__ for m in ({', '.join(PACKAGES)})]]))"
     done = start(installed, ["python", "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
     path, files = json.loads(done.stdout)
@@ -85,7 +85,7 @@ def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed
     for part in ("What informal passages cost", "What is read, and what is made of it", "What ships, untrained here", "leaderboard: "):
         assert part in done.stdout
     assert "minutes of training" not in done.stdout
-    listed = start(installed, ["ragmeter", "runs", "--json"], tmp_path)
+    listed = start(installed, ["ragmeter", "list", "runs", "--json"], tmp_path)
     runs = json.loads(listed.stdout)
     # The pocket model's weights, the real encoder, the worlds' texts: all of them came out of packages.
     methods = {run["method"] for run in runs}
@@ -94,12 +94,12 @@ def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed
     assert {run["status"] for run in runs} == {"finished"}
     assert (tmp_path / "ragmeter-store" / "store.duckdb").exists()
     assert not (tmp_path / "ragmeter-store" / "checkpoints").exists()
-    report = start(installed, ["ragmeter", "report", "--output", "board.html"], tmp_path)
+    report = start(installed, ["ragmeter", "results", "report", "-o", "board.html"], tmp_path)
     assert report.returncode == 0, report.stderr
     assert "function view(component)" in (tmp_path / "board.html").read_text("utf-8")
 
 
-LISTS = {"published ark": "value", "experiments": "demo", "judge list": "pairwise", "datasets": "hotpotqa", "train": "gpr"}
+LISTS = {"results paper ark": "value", "list experiments": "demo", "list judges": "pairwise", "list datasets": "hotpotqa", "train": "gpr"}
 """Commands, and what occurs in what they list."""
 
 
@@ -123,7 +123,7 @@ def test_lists_hold_what_comes_from_files(installed: Path, tmp_path: Path) -> No
 def test_every_prompt_can_be_read(installed: Path, tmp_path: Path) -> None:
     code = (
         "import importlib.resources as r\n"
-        "roots = [r.files(room) for room in ('methods', 'judges')]\n"
+        "roots = [r.files(package) for package in ('methods', 'judges')]\n"
         "def walk(f):\n"
         "    for i in f.iterdir():\n"
         "        if i.is_dir(): yield from walk(i)\n"
@@ -133,6 +133,6 @@ def test_every_prompt_can_be_read(installed: Path, tmp_path: Path) -> None:
     )
     done = start(installed, ["python", "-c", code], tmp_path)
     count, shortest = map(int, done.stdout.split())
-    here = [path for room in ("methods", "judges") for path in (ROOT / room).rglob("*.txt")]
+    here = [path for package in ("methods", "judges") for path in (ROOT / package).rglob("*.txt")]
     assert count == len(here)
     assert shortest > 0

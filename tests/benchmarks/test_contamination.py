@@ -28,7 +28,7 @@ PASSAGE = " ".join(reversed(WORDS))
 
 
 @pytest.fixture
-def asked():
+def benchmark_of():
     """A benchmark made of questions: of text, answers and one passage."""
     benchmark = load("worlds/multihop:test", {"questions": 1})
 
@@ -143,8 +143,8 @@ def test_batches_change_nothing(stream, wanted, batch):
         assert first[position] == min((at for at in results.values() if at is not None), default=NOWHERE)
 
 
-def test_a_question_of_sixteen_words_has_four_grams_and_its_share_says_how_many_were_met(asked, tmp_path):
-    benchmark = asked((QUESTION_TEXT, ("yes",), PASSAGE))
+def test_a_question_of_sixteen_words_has_four_grams_and_its_share_says_how_many_were_met(benchmark_of, tmp_path):
+    benchmark = benchmark_of((QUESTION_TEXT, ("yes",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": "nothing of it"}, {"a": {"deep": ["x", " ".join(WORDS[:14])]}})
     (item,) = contamination([benchmark], [train]).overlaps
     assert item.words == 16
@@ -154,16 +154,16 @@ def test_a_question_of_sixteen_words_has_four_grams_and_its_share_says_how_many_
     assert item.first == f"{train}:2"
 
 
-def test_case_punctuation_and_articles_do_not_count(asked, tmp_path):
-    benchmark = asked((QUESTION_TEXT, ("yes",), PASSAGE))
+def test_case_punctuation_and_articles_do_not_count(benchmark_of, tmp_path):
+    benchmark = benchmark_of((QUESTION_TEXT, ("yes",), PASSAGE))
     response = f"The {', '.join(WORDS).upper()}!"
     assert normalize(response) == QUESTION_TEXT
     (item,) = contamination([benchmark], [lines(tmp_path / "t.jsonl", {"a": response})]).overlaps
     assert item.share == 1
 
 
-def test_a_short_question_is_looked_for_whole_and_a_short_answer_not_at_all(asked, tmp_path):
-    benchmark = asked(("Who wrote Emma", ("yes",), PASSAGE))
+def test_a_short_question_is_looked_for_whole_and_a_short_answer_not_at_all(benchmark_of, tmp_path):
+    benchmark = benchmark_of(("Who wrote Emma", ("yes",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": "yes, who wrote it?"})
     (item,) = contamination([benchmark], [train]).overlaps
     assert item.whole
@@ -173,8 +173,8 @@ def test_a_short_question_is_looked_for_whole_and_a_short_answer_not_at_all(aske
     assert item.share == 1
 
 
-def test_long_answers_count_and_passages_on_request(asked, tmp_path):
-    benchmark = asked(("Who wrote Emma", (QUESTION_TEXT,), PASSAGE), ("Who wrote Persuasion", ("x",), PASSAGE))
+def test_long_answers_count_and_passages_on_request(benchmark_of, tmp_path):
+    benchmark = benchmark_of(("Who wrote Emma", (QUESTION_TEXT,), PASSAGE), ("Who wrote Persuasion", ("x",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": QUESTION_TEXT, "b": PASSAGE})
     first, second = contamination([benchmark], [train]).overlaps
     assert (first.share_of(ANSWERS), first.share_of(QUESTION), first.share_of(CONTEXTS)) == (1, 0, None)
@@ -185,14 +185,14 @@ def test_long_answers_count_and_passages_on_request(asked, tmp_path):
     assert second.share == 4 / 5
 
 
-def test_a_question_without_words_has_nothing_to_find(asked, tmp_path):
-    benchmark = asked(("?!", ("x",), PASSAGE))
+def test_a_question_without_words_has_nothing_to_find(benchmark_of, tmp_path):
+    benchmark = benchmark_of(("?!", ("x",), PASSAGE))
     (item,) = contamination([benchmark], [lines(tmp_path / "t.jsonl", {"a": "?!"})]).overlaps
     assert (item.share, item.share_of(QUESTION), item.first) == (0, None, None)
 
 
-def test_the_first_place_is_of_the_first_file(asked, tmp_path):
-    benchmark = asked((QUESTION_TEXT, ("x",), PASSAGE))
+def test_the_first_place_is_of_the_first_file(benchmark_of, tmp_path):
+    benchmark = benchmark_of((QUESTION_TEXT, ("x",), PASSAGE))
     files = [lines(tmp_path / "1.jsonl", {"a": "none"}), lines(tmp_path / "2.jsonl", {"a": QUESTION_TEXT})]
     report = contamination([benchmark], [*files, lines(tmp_path / "3.jsonl", {"a": QUESTION_TEXT})])
     assert report.overlaps[0].first == f"{files[1]}:1"
@@ -233,11 +233,11 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_is_read_and_places_are_of_the_file(name, asked, tmp_path):
+def test_every_format_is_read_and_places_are_of_the_file(name, benchmark_of, tmp_path):
     write, position = FORMATS[name]
     path = tmp_path / name
     write(path)
-    (item,) = contamination([asked((QUESTION_TEXT, ("x",), PASSAGE))], training_files(path)).overlaps
+    (item,) = contamination([benchmark_of((QUESTION_TEXT, ("x",), PASSAGE))], training_files(path)).overlaps
     assert item.share == 1
     assert item.first == f"{path}{position}"
 
@@ -247,10 +247,10 @@ def test_sentences_in_a_list_are_one_text_and_fields_are_not(tmp_path):
     assert [(text.text, text.joined) for text in texts(path)] == [("x", False), ("y", True), ("z", False), ("u", False), ("v", False)]
 
 
-def test_a_bad_record_is_named_or_left_out_and_counted(asked, tmp_path):
+def test_a_bad_record_is_named_or_left_out_and_counted(benchmark_of, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(f'{{"a": \n{{"a": "{QUESTION_TEXT}"}}\n')
-    benchmark = asked((QUESTION_TEXT, ("x",), PASSAGE))
+    benchmark = benchmark_of((QUESTION_TEXT, ("x",), PASSAGE))
     with pytest.raises(UserError, match="not JSON") as caught:
         contamination([benchmark], [path])
     assert f"{path}, line 1" in caught.value.where

@@ -21,7 +21,7 @@ def test_an_index_finds_what_a_dict_finds(held, query):
 
 
 @given(st.lists(ids, unique=True, max_size=20))
-def test_equal_keys_of_different_ids_are_told_apart(held):
+def test_equal_keys_of_different_ids_are_distinguished(held):
     # Every id gets one of three keys, so that nearly all collide.
     keys = np.array([len(identifier) % 3 for identifier in held], dtype=np.uint64)
     index = IdIndex.of(keys, held.__getitem__)

@@ -39,7 +39,7 @@ def test_the_same_question_is_found_whatever_its_case_and_punctuation():
 
 
 def test_a_template_with_another_name_is_another_question():
-    names = ["Quibble Hall", "Zanzibar Star", "Oak Manor", "Elm Lodge", "Pine Court", "Ash House"]
+    names = ["Quibble Hall", "Zanzibar Star", "Oak Manor", "Elm Lodge", "Pine Court", "Ash Villa"]
     first = [f"Where was the director of the film {name} born?" for name in names[:3]]
     second = [f"Where was the director of the film {name} born?" for name in names[3:]]
     assert near_duplicates(first, second) == []

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from benchmarks.schema import PassageIds, Query, passage_id, triple_id
 
 ids = st.lists(st.text(max_size=5).map(lambda text: passage_id("", text)), max_size=30)
-places = st.one_of(st.none(), st.integers(-40, 40))
+bounds = st.one_of(st.none(), st.integers(-40, 40))
 
 
-@given(ids, places, places, st.sampled_from([None, 1, 2, -1, -3]))
+@given(ids, bounds, bounds, st.sampled_from([None, 1, 2, -1, -3]))
 def test_a_view_is_what_its_tuple_is(listed, start, stop, step):
     view, plain = PassageIds(listed), tuple(listed)
     assert len(view) == len(plain)

@@ -1,4 +1,4 @@
-"""A store in which every text that a stranger may have written tries to be markup, a formula, a link or a command, and
+"""A store in which every untrusted text tries to be markup, a formula, a link or a command, and
 in which keys lie wherever somebody may have left one. For the tests of what pages and exports make of that."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def spoil(store: Store, synthetic: ModuleType) -> None:
             connection.execute("UPDATE runs SET method = ? WHERE run = ?", [name, run])
             connection.execute("UPDATE experiment_runs SET method = ? WHERE run = ?", [name, run])
         _spoil(connection)
-    store.put_experiment("told", TEXT, None, None, None, reported)
+    store.put_experiment("restyled", TEXT, None, None, None, reported)
     store.put_experiment(EXPERIMENT, TEXT, TEXT, TEXT, names[0], [run for run in runs if run not in reported])
 
 
@@ -129,13 +129,13 @@ def _judge(store: Store, synthetic: ModuleType) -> None:
 
 
 def _tell(store: Store) -> list[str]:
-    """Runs over one base told in two ways, for the page about styles."""
+    """Runs over one base in two styles, for the page about styles."""
     base, metric, runs = load("worlds/multihop:test").limited(4), parse("em"), []
     store.put_cards([], [metric])
     for position, share in enumerate((0.0, 1.0)):
         benchmark = styled(base, mix={"informal": share})
         store.put_benchmark(benchmark, benchmark.fingerprint)
-        run = Run(f"{position}" * 16, "told", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0, 4, {})
+        run = Run(f"{position}" * 16, "restyled", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0, 4, {})
         store.start(run)
         responses = [Prediction(question.id, TEXT) for question in benchmark.questions]
         store.append(run.run, responses, {str(metric): np.array([1.0, 0, 1, 0])})

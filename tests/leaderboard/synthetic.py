@@ -73,7 +73,7 @@ def benchmark(count: int, seed: int = 7) -> Benchmark:
         first = (
             f"{person} was a clockmaker of the {number + 1}th guild. ",
             f"In {year}, {person} moved to {town}. ",
-            "The workshop burned down twice.",
+            "The factory burned down twice.",
         )
         second = (f"{town} is a harbour town. ", f"Its mayor in {year} was {other} Ashgrove.")
         title = HOSTILE_TITLE if number == 1 else f"{person} (clockmaker {number})"

@@ -114,7 +114,7 @@ def test_a_board_with_one_run_says_what_to_do(app: Start, copied: Callable[[], P
     assert "two runs at least" in words(page.part("message"))
 
 
-def test_strangers_text_is_plain(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_untrusted_text_is_plain(app: Start, filled: Path, synthetic: ModuleType) -> None:
     hostile = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.method in (synthetic.HOSTILE_NAME, "bm25")]
     page = app(filled).open("compare", runs=",".join(hostile))
     assert synthetic.HOSTILE_NAME in "".join(page.part("values").texts())

@@ -1,4 +1,4 @@
-"""The datasets page: cards, counts and samples are what the store holds; strangers' text stays text."""
+"""The datasets page: cards, counts and samples are what the store holds; untrusted text stays text."""
 
 from __future__ import annotations
 

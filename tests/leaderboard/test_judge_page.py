@@ -113,8 +113,8 @@ def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 @pytest.fixture(scope="module")
 def battles(judged: Path) -> BattleBoard:
     store = Store(judged)
-    (found,) = battle_boards(store, queries.runs(store))
-    return found
+    (board,) = battle_boards(store, queries.runs(store))
+    return board
 
 
 @pytest.mark.slow
@@ -238,28 +238,28 @@ def test_the_chart_has_a_dot_for_each_method(battles: BattleBoard) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(judged: Path) -> JudgeCard:
+def judged_card(judged: Path) -> JudgeCard:
     return judge_card(Store(judged), str(MATCH))
 
 
-def test_failures_and_agreement_are_those_of_the_card(found: JudgeCard) -> None:
-    shown = words(judge_view.card(found))
-    failed = sum(found.work.unscored.values())
+def test_failures_and_agreement_are_those_of_the_card(judged_card: JudgeCard) -> None:
+    shown = words(judge_view.card(judged_card))
+    failed = sum(judged_card.work.unscored.values())
     assert failed > 0
-    assert f"{failed:,} ({100 * failed / found.work.calls:.1f} %)" in shown
-    table = judge_view.agreement(found)
-    item = found.with_judges["accuracy"][str(OTHER)]
+    assert f"{failed:,} ({100 * failed / judged_card.work.calls:.1f} %)" in shown
+    table = judge_view.agreement(judged_card)
+    item = judged_card.with_judges["accuracy"][str(OTHER)]
     row = next(row for row in table.find(tag="tr") if str(OTHER) in words(row) and "accuracy" in words(row))
     assert f"{100 * item.raw.value:.1f}" in words(row)
     assert f"{item.corrected.value:.2f}".replace("-", "−") in words(row)
     assert "Ann <b>" in words(table)
-    corrected = judge_view.corrected(found.corrected, {})
+    corrected = judge_view.corrected(judged_card.corrected, {})
     assert corrected is not None
-    assert f"{100 * found.corrected[0].mean.corrected.value:.1f}" in words(corrected)
+    assert f"{100 * judged_card.corrected[0].mean.corrected.value:.1f}" in words(corrected)
 
 
-def test_without_labels_the_page_says_how_to_get_some(found: JudgeCard) -> None:
-    card = replace(found, with_judges={}, with_people={}, between_people={})
+def test_without_labels_the_page_says_how_to_get_some(judged_card: JudgeCard) -> None:
+    card = replace(judged_card, with_judges={}, with_people={}, between_people={})
     assert "ragmeter judge labels export" in words(judge_view.agreement(card))
 
 
@@ -304,8 +304,8 @@ def controlled(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 @pytest.fixture(scope="module")
 def with_controls(controlled: Path) -> BattleBoard:
-    (found,) = battle_boards(Store(controlled), queries.runs(Store(controlled)))
-    return found
+    (board,) = battle_boards(Store(controlled), queries.runs(Store(controlled)))
+    return board
 
 
 @pytest.mark.slow
@@ -341,25 +341,25 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
 
 
 @pytest.mark.parametrize(
-    ("opponent", "verdict", "found"),
+    ("opponent", "verdict", "reason"),
     [
         ("bm25", "wrongly", "significantly below bm25"),
         ("hybrid", "not distinguishable", "not distinguishable from hybrid"),
         ("dense", "where it belongs", "significantly above dense"),
     ],
 )
-def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: BattleBoard, opponent: str, verdict: str, found: str) -> None:
+def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: BattleBoard, opponent: str, verdict: str, reason: str) -> None:
     alone = replace(
         with_controls,
         pairings=tuple(pairing for pairing in with_controls.pairings if {pairing.method, pairing.opponent} == {"gold answer", opponent}),
     )
     tree = battle_view.controls(alone, "overall")
     assert tree is not None
-    assert cells(tree, "gold answer")[1:] == [[verdict], [found, "judged by this rival alone, it met no other"]]
+    assert cells(tree, "gold answer")[1:] == [[verdict], [reason, "judged by this rival alone, it met no other"]]
     assert ("speaks against the judge" in words(tree)) == (verdict == "wrongly")
 
 
-def test_a_wrong_answer_that_beats_a_method_is_told_of(with_controls: BattleBoard) -> None:
+def test_a_wrong_answer_that_beats_a_method_is_reported(with_controls: BattleBoard) -> None:
     wrong = replace(with_controls, controls={"gold answer": "shuffled_answer"})
     tree = battle_view.controls(wrong, "overall")
     assert tree is not None
@@ -381,8 +381,8 @@ def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_c
     assert words(next(tree.find(tag="summary"))) == "Controls on 2 other boards 1 of 2 placed wrongly"
     (warning,) = tree.find(tag="p")
     assert words(warning).startswith("⚑ overall ranks bm25 significantly above gold answer (the gold answer), on yonder")
-    verdict, found = cells(tree, "there")[2:]
-    assert (verdict, found[0]) == (["where it belongs"], "significantly above dense")
+    verdict, reason = cells(tree, "there")[2:]
+    assert (verdict, reason[0]) == (["where it belongs"], "significantly above dense")
     assert battle_view.elsewhere([("there", replace(right, controls={}))], "overall") is None
 
 

@@ -235,17 +235,17 @@ def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     return store.folder
 
 
-def told(card: Node) -> dict[str, str]:
+def facts_of(card: Node) -> dict[str, str]:
     """The card's table, without what is folded away."""
     table = next(node for node in card.children if isinstance(node, Node) and node.attributes.get("label") == "Facts")
     return {words(next(row.find(tag="th"))): words(next(row.find(tag="td"))) for row in table.find(tag="tr")}
 
 
-def test_a_card_that_was_sent_is_told_in_words(app: Start, sent: Path) -> None:
+def test_a_submitted_card_is_shown_in_words(app: Start, sent: Path) -> None:
     page = app(sent).open("methods", method="submitted:sent")
     assert not page.test.exception
     newest, older = list(page.part("card").find(tag="section"))
-    assert told(older) == {
+    assert facts_of(older) == {
         "Name": "Sent, version 1",
         "Sent in by": "Ann, Bob",
         "Contact": "ann@example.org",
@@ -260,11 +260,11 @@ def test_a_card_that_was_sent_is_told_in_words(app: Start, sent: Path) -> None:
     links = [a.attributes["href"] for a in older.find(tag="a")]
     assert links == ["https://example.org/x", "https://arxiv.org/abs/2004.04906"]
     # What is no address of the web is text.
-    assert told(newest)["URL"] == "javascript:alert(1)"
+    assert facts_of(newest)["URL"] == "javascript:alert(1)"
     assert [a.attributes["href"] for a in newest.find(tag="a")] == ["https://arxiv.org/abs/2004.04906"]
 
 
-def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_told_twice(sent: Path) -> None:
+def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_shown_twice(sent: Path) -> None:
     runs = provenance.runs_of(Store(sent), "submitted:sent")
     newest, older = list(submission.cards("submitted:sent", runs).find(tag="section"))
     (fold,) = newest.find(tag="details")
@@ -284,7 +284,7 @@ def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
     run = provenance.runs_of(Store(sent), "submitted:sent")[0]
     bare = replace(run, card={"method": {"name": "Sent"}, "training_data": []})
     (item,) = submission.cards("submitted:sent", [bare]).find(tag="section")
-    assert told(item) == {
+    assert facts_of(item) == {
         "Name": "Sent",
         "Sent in by": "not stated",
         "Paper": "none given",

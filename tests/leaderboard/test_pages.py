@@ -75,7 +75,7 @@ def test_choosing_an_experiment_changes_the_board(app: Start, filled: Path) -> N
     assert "no reference chosen" in words(page.choose("Experiment", "*").part("summary"))
 
 
-def test_names_from_strangers_are_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_untrusted_names_are_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
     for page in (app(filled).open(), app(filled).open("questions")):
         assert not page.test.markdown
         assert {item.proto.body for item in page.test.get("html")} == {f"<style>{STYLE}</style>"}

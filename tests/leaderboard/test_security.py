@@ -79,11 +79,11 @@ def opened(
 def views(page: str) -> list[dict[str, str]]:
     """Parameters with which a page shows what it has."""
     both = [{"view": "matrix"}, {"view": "benchmark"}]
-    return {"board": both, "runs": [{"with": "1" * 16}], "styles": [{"experiment": "told"}]}.get(page, [{}])
+    return {"board": both, "runs": [{"with": "1" * 16}], "styles": [{"experiment": "restyled"}]}.get(page, [{}])
 
 
 @pytest.mark.slow
-def test_text_from_strangers_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
+def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
     opened: Any, hostile: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one walk over all pages of the fast ring, too."""
@@ -260,7 +260,7 @@ def no_markup(text: str) -> None:
 def no_command(text: str) -> None:
     assert "\\input" not in text
     assert "\\write" not in text
-    # Every special character of strangers' text is escaped: the braces that are left are balanced.
+    # Every special character of untrusted text is escaped: the braces that are left are balanced.
     bare = re.sub(r"\\[\\{}$%&#_]", "", text)
     assert bare.count("{") == bare.count("}")
 

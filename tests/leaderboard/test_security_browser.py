@@ -16,7 +16,7 @@ from leaderboard import pages
 
 pytestmark = pytest.mark.slow
 PAGES = sorted(address or "board" for _, _, _, address in pages.PAGES)
-VIEWS = {"board": ["view=matrix", "view=benchmark"], "runs": ["with=1111111111111111"], "styles": ["experiment=told", ""]}
+VIEWS = {"board": ["view=matrix", "view=benchmark"], "runs": ["with=1111111111111111"], "styles": ["experiment=restyled", ""]}
 PARAMETERS = ("experiment", "board", "metric", "run", "search", "method", "judge", "from")
 ADDRESS = {"board": ""}
 SERVE = """import sys; from pathlib import Path; from leaderboard.server import serve

@@ -35,9 +35,9 @@ def words(node: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods and a control over one base told in three ways; the second method at two depths."""
-    folder = tmp_path_factory.mktemp("told") / "store"
+def styles_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods and a control over one base in three styles; the second method at two depths."""
+    folder = tmp_path_factory.mktemp("styles") / "store"
     store, base = Store(folder), load("worlds/multihop:test").limited(N)
     metric = parse(METRIC)
     store.put_cards([], [metric])
@@ -59,13 +59,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.end(run.run, FINISHED)
             runs.append(run.run)
             names.append(name)
-    store.put_experiment("told", "name: told", None, None, None, runs, names=names)
+    store.put_experiment("restyled", "name: restyled", None, None, None, runs, names=names)
     return folder
 
 
 @pytest.fixture(scope="module")
-def table(told: Path) -> GapTable:
-    (result,) = style_gaps(Store(told), "told")
+def table(styles_store: Path) -> GapTable:
+    (result,) = style_gaps(Store(styles_store), "restyled")
     return result
 
 
@@ -80,8 +80,8 @@ def test_the_table_says_what_the_statistics_say(table: GapTable) -> None:
     for row in table.rows:
         for gap in row.gaps:
             result = gap.result.gap
-            told, formal, shown, _, moved, *_ = row_of(node, row.method, gap.styled.name)
-            assert told == gap.styled.name
+            name, formal, shown, _, moved, *_ = row_of(node, row.method, gap.styled.name)
+            assert name == gap.styled.name
             assert formal.startswith(f"{100 * row.formal.value:.1f}")
             assert f"{100 * result.value:+.1f}".replace("-", "−").replace("+0.0", "0.0") in shown
             assert moved == f"{result.wins} · {result.losses}"
@@ -124,8 +124,8 @@ def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
     assert [entry["value"] for entry in data] == pytest.approx(values)
 
 
-def test_curves_go_through_the_values(told: Path) -> None:
-    (curves,) = style_curves(Store(told), "told", "formal")
+def test_curves_go_through_the_values(styles_store: Path) -> None:
+    (curves,) = style_curves(Store(styles_store), "restyled", "formal")
     points = style.curve_points(curves)
     hostile = [point for point in points if point.series == HOSTILE]
     assert [point.x for point in hostile] == [0, 50, 100]
@@ -141,22 +141,22 @@ def test_points_without_a_value_are_not_drawn() -> None:
     assert (row["x"], row["low"], row["high"]) == (1, None, None)
 
 
-def test_curves_are_told_apart_by_shape_and_color() -> None:
+def test_curves_are_distinguished_by_shape_and_color() -> None:
     points = [Point(f"m{number}", 1.0, 2.0, 1.0, 3.0, "", "") for number in range(14)]
     encoding = charts.curves(points, "x", "y").to_dict()["layer"][-1]["encoding"]
     pairs = list(zip(encoding["color"]["scale"]["range"], encoding["shape"]["scale"]["range"], strict=True))
     assert len(set(pairs)) == 14
 
 
-def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, told: Path) -> None:
-    page = app(told).open("styles")
+def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store: Path) -> None:
+    page = app(styles_store).open("styles")
     assert not page.test.exception
     assert HOSTILE in words(page.part("gaps-0"))
     assert page.has("curve-formal-0")
     assert page.has("curve-k-0")
     assert {node.tag for node in page.part("gaps-0").find()} <= TAGS
     assert page.part("sensitivity").find(cls="command")
-    assert "worlds/multihop:test --experiment told" in words(page.part("sensitivity"))
+    assert "worlds/multihop:test --experiment restyled" in words(page.part("sensitivity"))
 
 
 def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> None:
@@ -166,15 +166,15 @@ def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_report_says_what_style_costs(told: Path, table: GapTable) -> None:
-    store = Store(told)
-    (node,) = behind(store, "told", [], queries.definitions(store), {})
+def test_a_report_says_what_style_costs(styles_store: Path, table: GapTable) -> None:
+    store = Store(styles_store)
+    (node,) = behind(store, "restyled", [], queries.definitions(store), {})
     assert "What style costs" in words(node)
     drawn = next(node.find(tag="table"))
     assert words(drawn) == words(next(style.gaps(table).find(tag="table")))
 
 
-def test_one_telling_in_two_settings_is_no_style(app: Start, several: Path) -> None:
+def test_one_style_in_two_settings_is_no_style_gap(app: Start, several: Path) -> None:
     page = app(several).open("styles")
     assert not page.test.exception
     assert "No experiment asks in another style" in words(page.part("message"))

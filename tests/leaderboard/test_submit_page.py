@@ -44,7 +44,7 @@ def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
 # -- read-only by default ------------------------------------------------------------------------------------------
 
 
-def test_a_server_takes_nothing_unless_it_is_told_to(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(server.VARIABLE, raising=False)
     with pytest.raises(ValueError, match="Could not find a navigation page"):
         app(sent.folder).open("submit")
@@ -83,7 +83,7 @@ def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypa
     assert responses[1][-1] == "submit"
 
 
-def test_the_server_is_told_by_its_environment_and_inherits_no_permission_and_no_key(
+def test_the_server_is_configured_by_its_environment_and_inherits_no_permission_and_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(server.VARIABLE, '["rm"]')
@@ -194,7 +194,7 @@ def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: 
         ((b"config: {}", b"config: {worlds: 1000000}"), "options of a benchmark are not accepted here"),
     ],
 )
-def test_a_stranger_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], response: str) -> None:
+def test_a_sender_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], response: str) -> None:
     card = b"\n".join(line for line in sent.card.splitlines() if not line.startswith(b"dataset_fingerprint"))
     if b"config" in change[0] and change[0] not in card:
         card += b"\nconfig: {}\n"

@@ -1,4 +1,4 @@
-"""What a judge gave no value is told where the value stands: in tables, exports and pictures."""
+"""An answer without a judge's value is marked where the value stands: in tables, exports and pictures."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_the_server_that_takes_files_is_started_with_what_is_mended(
         put(kind("/upload"), "a", "1", 1)
 
 
-def test_a_streamlit_that_keeps_files_or_messages_elsewhere_is_told_of_and_still_starts(
+def test_a_streamlit_that_keeps_files_or_messages_elsewhere_is_reported_and_still_starts(
     monkeypatch: pytest.MonkeyPatch, queue_kind: type[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[str] = []

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(900)
 PAGES = ("board", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs", "submit")
 LARGE = ("large", "million")
 EMPTY = ("styles", "judges")
-"""Where nothing has been told in styles or judged: such a page says what to do next."""
+"""Where nothing is restyled or judged: such a page says what to do next."""
 
 WHOLE = "(dispatchEvent(new Event('beforeprint')), document.querySelector('[data-testid=stMain]')?.innerText)"
 """All that stands on a page; before it is printed, long tables are drawn to their end."""
@@ -59,7 +59,7 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
 
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
-        reported = "?experiment=told" if (store[0], name) == ("spoilt", "styles") else ""
+        reported = "?experiment=restyled" if (store[0], name) == ("spoilt", "styles") else ""
         # What the page before asks of a server that has ended is no complaint of this one.
         window.goto("about:blank")
         window.complaints.clear()

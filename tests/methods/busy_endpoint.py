@@ -12,7 +12,7 @@ from methods.models.server import ChatRequest, OpenAIServer, Written
 
 
 class Endpoint:
-    """A server that can be told to be busy; counts what is in flight."""
+    """A server that can be set to be busy; counts what is in flight."""
 
     def __init__(self) -> None:
         self.refuse: Any = lambda request: None

@@ -257,7 +257,7 @@ def busy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture
 def endpoint(busy: ModuleType) -> Iterator[Any]:
-    """An endpoint that can be told to be busy; counts what is in flight."""
+    """An endpoint that can be set to be busy; counts what is in flight."""
     endpoint = busy.Endpoint()
     with endpoint.server.running():
         yield endpoint

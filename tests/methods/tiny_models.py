@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 WORDS = """a the in of is was where who which town river moss grows on north side stone bridge painter lived born year
-long cold old new house built by not query passage : represent this sentence for searching relevant passages instruct
+long cold old new cabin built by not query passage : represent this sentence for searching relevant passages instruct
 given web search retrieve that answer evidence documents document retrieval . , ? ! - [ ] un ##used ##0"""
 TEXTS = [
     "the old stone bridge",
     "moss grows on the north side of the stone",
     "a painter",
-    "the painter lived in a cold house by the river , built in the year of the long bridge",
+    "the painter lived in a cold cabin by the river , built in the year of the long bridge",
     "where was the painter born ?",
     "old",
 ]

@@ -109,10 +109,10 @@ def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: P
     file = tmp_path / "x.yaml"
     small = SMALL | {"reference": "random", "methods": [{"id": "random"}]}
     file.write_text(yaml.safe_dump(small))
-    found = [run(value, store=tmp_path, limit=2) for value in (small, experiment.load(str(file)), file)]
-    assert [[item.done for item in again.runs] for again in found] == [[2]] * 3
-    assert len({item.run for again in found for item in again.runs}) == 1
-    assert queries.experiment(found[0].store).path == str(file)
+    outcomes = [run(value, store=tmp_path, limit=2) for value in (small, experiment.load(str(file)), file)]
+    assert [[item.done for item in again.runs] for again in outcomes] == [[2]] * 3
+    assert len({item.run for again in outcomes for item in again.runs}) == 1
+    assert queries.experiment(outcomes[0].store).path == str(file)
 
 
 @pytest.mark.slow
@@ -157,12 +157,12 @@ def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: No
 
     methods = [{"id": "test_api_broken"}, {"id": "random"}]
     with pytest.warns(UserWarning, match="test_api_broken on worlds/multihop:test failed: <b>out of luck") as reported:
-        found = run(SMALL | {"reference": "random", "methods": methods}, store=tmp_path, limit=2)
+        outcome = run(SMALL | {"reference": "random", "methods": methods}, store=tmp_path, limit=2)
     assert {item.filename for item in reported} == {__file__}, "a warning names the caller's line"
-    assert [item.method for item in found.failed] == ["test_api_broken"]
-    assert {item.method: item.status for item in found.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
+    assert [item.method for item in outcome.failed] == ["test_api_broken"]
+    assert {item.method: item.status for item in outcome.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
     # What went wrong is shown, and cannot become a tag.
-    assert "&lt;b&gt;out of luck&lt;/b&gt;" in found._repr_html_()
+    assert "&lt;b&gt;out of luck&lt;/b&gt;" in outcome._repr_html_()
 
 
 @pytest.fixture
@@ -263,35 +263,35 @@ def test_the_store_of_the_environment_is_the_default(results: Results, monkeypat
 
 
 @pytest.fixture(scope="module")
-def found(results: Results) -> Compared:
+def compared(results: Results) -> Compared:
     return compare("random", "bm25", metric="recall@5", store=results.store.folder)
 
 
 @pytest.mark.slow
-def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results, found: Compared) -> None:
-    wide = results.scores().pivot_table(index="question", columns=["metric", "method"], values="value")[found.metric]
+def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results, compared: Compared) -> None:
+    wide = results.scores().pivot_table(index="question", columns=["metric", "method"], values="value")[compared.metric]
     direct = difference(wide["bm25"].to_numpy(), wide["random"].to_numpy())
-    assert found.difference == pytest.approx(direct.value)
-    assert (found.wins, found.ties, found.losses) == (direct.wins, direct.ties, direct.losses)
-    assert found.wins + found.ties + found.losses == found.n == 12
-    low, high = found.interval
-    assert low < found.difference < high
-    assert found.p == diff(results.store, found.a, found.b, metrics=[found.metric]).numbers[0].difference.p  # type: ignore[union-attr]
-    questions = found.questions()
-    assert questions.difference.mean() == pytest.approx(found.difference)
-    assert (questions.difference > 0).sum() == found.wins
+    assert compared.difference == pytest.approx(direct.value)
+    assert (compared.wins, compared.ties, compared.losses) == (direct.wins, direct.ties, direct.losses)
+    assert compared.wins + compared.ties + compared.losses == compared.n == 12
+    low, high = compared.interval
+    assert low < compared.difference < high
+    assert compared.p == diff(results.store, compared.a, compared.b, metrics=[compared.metric]).numbers[0].difference.p  # type: ignore[union-attr]
+    questions = compared.questions()
+    assert questions.difference.mean() == pytest.approx(compared.difference)
+    assert (questions.difference > 0).sum() == compared.wins
 
 
-def test_the_other_way_round_is_the_mirror_image(results: Results, found: Compared) -> None:
+def test_the_other_way_round_is_the_mirror_image(results: Results, compared: Compared) -> None:
     other = compare("bm25", "random", metric="recall@5", store=results.store.folder)
-    assert found.difference == pytest.approx(-other.difference)
-    assert (found.wins, found.ties, found.losses) == (other.losses, other.ties, other.wins)
+    assert compared.difference == pytest.approx(-other.difference)
+    assert (compared.wins, compared.ties, compared.losses) == (other.losses, other.ties, other.wins)
 
 
-def test_wins_are_in_the_metrics_own_direction(found: Compared) -> None:
-    assert found.wins > found.losses
-    as_cost = replace(found, higher_is_better=False)
-    assert (as_cost.wins, as_cost.losses) == (found.losses, found.wins)
+def test_wins_are_in_the_metrics_own_direction(compared: Compared) -> None:
+    assert compared.wins > compared.losses
+    as_cost = replace(compared, higher_is_better=False)
+    assert (as_cost.wins, as_cost.losses) == (compared.losses, compared.wins)
     assert "less is better" in as_cost._repr_html_()
 
 
@@ -345,13 +345,13 @@ def test_a_notebook_shows_every_method_with_value_and_difference(results: Result
     assert shown.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "br"}
 
 
-def test_text_of_strangers_stays_text() -> None:
+def test_untrusted_text_stays_text() -> None:
     bad = '<img src=x onerror="alert(1)"> & "quotes"'
     page = to_html([bad, bad], [[bad, bad]], caption=bad, notes=[bad])
     assert "<img" not in page
-    found = Cells(page)
-    assert found.rows == [[bad, bad], [bad, bad]]
-    assert "img" not in found.tags
+    cells = Cells(page)
+    assert cells.rows == [[bad, bad], [bad, bad]]
+    assert "img" not in cells.tags
 
 
 def test_a_hostile_name_of_a_method_cannot_become_a_tag(results: Results) -> None:

@@ -133,7 +133,7 @@ def test_a_run_is_another_one_under_other_instructions(data_folder: Path) -> Non
     assert own.run.run != followed.run.run
 
 
-def test_a_benchmark_without_instructions_is_told_before_anything_runs() -> None:
+def test_a_benchmark_without_instructions_is_refused_before_anything_runs() -> None:
     text = SMALL.replace("id: longbench/qasper", "id: worlds/long").replace(", config: {path: PATH}", "")
     (task,) = tasks_of_nothing(text)
     with pytest.raises(UserError, match="worlds/long:test brings none") as caught:

@@ -34,7 +34,7 @@ def failed(checks: Iterable) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(entry.id for entry in METHODS if complete(entry)))
-def test_every_method_of_the_house_keeps_the_contract(name: str) -> None:
+def test_every_method_of_the_repository_keeps_the_contract(name: str) -> None:
     component = Component.of(name)
     try:
         component.preflight()

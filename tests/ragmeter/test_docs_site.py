@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
+PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_every_relative_link_of_every_page_leads_somewhere(site: Path) -> None:
 
 
 def test_links_of_the_readme_and_of_messages_lead_to_pages() -> None:
-    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(f for room in ROOMS for f in (ROOT / room).rglob("*.py"))]
+    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(f for package in PACKAGES for f in (ROOT / package).rglob("*.py"))]
     for file in texts:
         for path in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text("utf-8")):
             assert (ROOT / path).is_file(), f"{file.name} names {path}"
@@ -164,7 +164,7 @@ def options_without_words(lines: Iterable[str]) -> list[str]:
 
 
 def test_every_variable_that_the_code_reads_is_documented() -> None:
-    code = "".join(file.read_text("utf-8") for room in ROOMS for file in (ROOT / room).rglob("*.py"))
+    code = "".join(file.read_text("utf-8") for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
     read = set(re.findall(r"\b(?:RAGMETER_[A-Z]+|HF_HUB_OFFLINE|OPENAI_(?:API_KEY|BASE_URL)|NO_COLOR)\b", code))
     page = (ROOT / "docs" / "environment.md").read_text("utf-8")
     assert len(read) >= 6

@@ -122,7 +122,7 @@ def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
     assert "mapping" in complaint(text).what
 
 
-def test_a_misspelt_required_key_is_told_of_as_misspelt_and_a_missing_one_with_what_it_means() -> None:
+def test_a_misspelt_required_key_is_reported_as_misspelt_and_a_missing_one_with_what_it_means() -> None:
     error = complaint(GOOD.replace("name: mine", "nmae: mine"))
     assert "unknown key 'nmae'" in error.what
     assert error.try_this == "did you mean 'name'?"
@@ -141,7 +141,7 @@ def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
 
 @pytest.mark.slow
 def test_experiments_are_listed_by_the_names_that_run_takes(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["experiments", "--json", "--store", str(tmp_path)])
+    done = CliRunner().invoke(app, ["list", "experiments", "--json", "--store", str(tmp_path)])
     listed = [load["name"] for load in json.loads(done.stdout)["shipped"]]
     assert listed == list(experiment.shipped())
 

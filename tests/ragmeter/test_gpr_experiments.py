@@ -189,7 +189,7 @@ def _changed(item: dict[str, Any], other: dict[str, Any], prefix: str = "") -> s
 
 
 @pytest.mark.slow
-def test_runs_over_the_two_parts_of_worlds_are_told_apart(tmp_path: Path) -> None:
+def test_runs_over_the_two_parts_of_worlds_are_distinguished(tmp_path: Path) -> None:
     parts = [load_benchmark(plan, None).benchmark for plan in load("worlds", tmp_path).benchmarks]
     assert [part.name for part in parts] == ["worlds/graph:test", "worlds/graph:test(relations=unseen)"]
     unseen = [{question.metadata["unseen_relation"] for question in part.questions} for part in parts]

@@ -49,7 +49,7 @@ def test_what_to_write_is_said(old: str, new: str, hint: str) -> None:
     assert "x.yaml" in str(error.where)
 
 
-def test_what_is_wrong_in_a_mapping_is_told_where_a_name_might_have_stood() -> None:
+def test_what_is_wrong_in_a_mapping_is_reported_where_a_name_might_have_stood() -> None:
     error = refused(GOOD.replace("k: 3", "reader: {id: extractive, config: 3}"))
     assert error.what.startswith("methods.0.reader.config: a mapping of keys is wanted, got 3")
 

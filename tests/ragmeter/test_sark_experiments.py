@@ -177,7 +177,7 @@ def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(
 
 
 @pytest.mark.slow
-def test_on_worlds_every_telling_has_the_same_questions_which_no_training_saw() -> None:
+def test_on_worlds_every_style_has_the_same_questions_which_no_training_saw() -> None:
     loaded = experiment.load("sark/worlds")
     queries = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]
     assert [style_of_name(item.name).name for item in queries] == ["formal", "50 % informal", "informal", "humor", "romance"]

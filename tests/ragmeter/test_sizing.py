@@ -42,7 +42,7 @@ def test_a_model_of_unknown_size_leaves_the_sum_unknown() -> None:
     assert {item["name"]: item["known"] for item in result["counted"]} == {"who/knows": "unknown", "pocket": "header"}
 
 
-def test_two_towers_are_two_models_and_their_folder_is_not_told(tmp_path: Path) -> None:
+def test_two_towers_are_two_models_and_their_folder_is_not_sized(tmp_path: Path) -> None:
     for tower in ("question", "triple"):
         shutil.copytree(locate("minilm"), tmp_path / "mine" / tower)
     result = models_of([Component.of("gpr", {"model": str(tmp_path / "mine")})])
@@ -55,8 +55,8 @@ def test_a_plug_in_that_names_no_model_may_have_one() -> None:
         """Of a plug-in."""
 
     known = Component.of("bm25")
-    stranger = Component(known.entry, Options())
-    result = models_of([stranger, Component.of("pocket")])
+    unsized = Component(known.entry, Options())
+    result = models_of([unsized, Component.of("pocket")])
     assert (result["parameters"], result["weights_here"]) == (None, None)
 
 

@@ -102,7 +102,7 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         questions_file.append_questions(tmp_path / "q.jsonl", [])
 
 
-def test_a_file_that_may_not_be_written_is_told_from_one_that_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_be_written_is_distinguished_from_one_that_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_writable(tmp_path / "a" / "new.jsonl")
     assert list((tmp_path / "a").iterdir()) == []
     kept = tmp_path / "kept.jsonl"
@@ -110,8 +110,8 @@ def test_a_file_that_may_not_be_written_is_told_from_one_that_may(tmp_path: Path
     require_writable(kept)
     # Whoever runs the tests may be allowed everything.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
-    with pytest.raises(UserError, match="the tape cannot be written: Permission denied") as caught:
-        require_writable(kept, what="the tape")
+    with pytest.raises(UserError, match="the export cannot be written: Permission denied") as caught:
+        require_writable(kept, what="the export")
     assert caught.value.where == str(kept)
 
 
@@ -228,7 +228,7 @@ class Sample(BaseModel):
         ({"code": "y"}, "code: must be of the form ^x"),
     ],
 )
-def test_values_that_do_not_fit_are_told_of_in_our_words(options: dict[str, object], response: str) -> None:
+def test_values_that_do_not_fit_are_refused_in_our_words(options: dict[str, object], response: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Sample.model_validate(options)
     assert ": ".join(described(caught.value)) == response
@@ -252,7 +252,7 @@ def test_a_kind_that_is_not_known_keeps_its_words() -> None:
         ),
     ],
 )
-def test_options_of_what_makes_sarks_rows_are_told_in_our_words(labels: dict[str, Any], response: str) -> None:
+def test_options_of_what_makes_sarks_rows_are_refused_in_our_words(labels: dict[str, Any], response: str) -> None:
     config = LabelsConfig.model_validate(labels)
     with pytest.raises(UserError) as caught:
         _ = (config.extra or config).component

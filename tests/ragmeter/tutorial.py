@@ -29,7 +29,7 @@ from typing import Any
 PORTS = re.compile(r"\b(?:8000|8501)\b")
 """Ports that pages name; free ones take their place."""
 _FENCE = re.compile(
-    r"(?:^<!-- (?P<told>[^\n]*?) -->\n+)?^```(?P<language>\w+)(?:[ \t]+title=\"(?P<title>[^\"]+)\")?[^\n]*\n"
+    r"(?:^<!-- (?P<directive>[^\n]*?) -->\n+)?^```(?P<language>\w+)(?:[ \t]+title=\"(?P<title>[^\"]+)\")?[^\n]*\n"
     r"(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -42,13 +42,13 @@ class Block:
     language: str
     title: str | None
     text: str
-    styled: str
+    directive: str
 
 
 def blocks(page: str) -> list[Block]:
     """The blocks of a page in order; those that are not run are left out."""
-    results = [Block(m["language"], m["title"], m["text"], m["told"] or "") for m in _FENCE.finditer(page)]
-    return [block for block in results if block.styled != "not run"]
+    results = [Block(m["language"], m["title"], m["text"], m["directive"] or "") for m in _FENCE.finditer(page)]
+    return [block for block in results if block.directive != "not run"]
 
 
 def pattern(line: str) -> str:
@@ -213,10 +213,10 @@ def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> Non
         AssertionError: A block failed, or printed something else than the page shows.
     """
     for block in blocks(page):
-        address = re.fullmatch(r"in the browser: (\S+)", block.styled)
+        address = re.fullmatch(r"in the browser: (\S+)", block.directive)
         if block.title:
             where.write(block)
-        elif block.styled == "in the background":
+        elif block.directive == "in the background":
             where.serve(block)
         elif block.language in ("bash", "python"):
             where.run(block)

@@ -195,7 +195,7 @@ def test_strengths_need_three_methods_and_are_those_of_the_arithmetic(store: Sto
 
 
 @pytest.mark.slow
-def test_who_surely_won_is_corrected_over_all_pairs_and_the_table_says_so(store: Store, fill: Any) -> None:
+def test_significant_wins_are_corrected_over_all_pairs_and_the_table_says_so(store: Store, fill: Any) -> None:
     names = ["best", "same", "other", "last"]
     runs = fill(store, {name: ["x"] * 9 for name in names}, [f"gold{n}" for n in range(9)], metrics=())
 

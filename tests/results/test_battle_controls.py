@@ -1,4 +1,4 @@
-"""Controls among pairwise verdicts: what is right, not told apart and wrong, by the tests that mark the win rates."""
+"""Controls among pairwise verdicts: what is right, not distinguishable and wrong, by the tests that mark the win rates."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_method_above_the_gold_answer_speaks_against_the_judge() -> None:
     assert misplaced(result, "overall") == {"a": ("gold",)}
 
 
-def test_a_wrong_answer_above_the_gold_answer_is_told_once() -> None:
+def test_a_wrong_answer_above_the_gold_answer_is_reported_once() -> None:
     result = board({("wrong", "gold"): (30, 2)})
     assert by_name(result)["gold"].wrong == ("wrong",)
     assert by_name(result)["wrong"].wrong == ("gold",)

@@ -98,7 +98,7 @@ def test_any_change_of_the_files_changes_the_hash(tmp_path: Path, change: str) -
     assert folder_sha256(folder) != before
 
 
-def test_a_described_folder_verifies_and_says_what_it_was_told(tmp_path: Path) -> None:
+def test_a_described_folder_verifies_and_holds_what_it_was_described_with(tmp_path: Path) -> None:
     parent = describe(model(tmp_path / "p", b"p"), method="ark", stage="warmup")
     made = describe(
         model(tmp_path / "m"), method="ark", stage="curriculum", version=2, config={"lr": 1e-5}, parents=[parent], data=["2135ff775c01f188"]
@@ -205,7 +205,7 @@ def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_pat
     run_with(store, "older", f"{weights}-prompt")
     newest = run_with(store, "newest", weights)
     run_with(store, "unfinished", weights, status=INTERRUPTED)
-    run_with(store, "stranger", "0" * 64)
+    run_with(store, "other", "0" * 64)
     checkpoint = checkpoints.find_checkpoint(store, "m")
     assert [run.method for run in checkpoints.runs_with(store, checkpoint)] == ["unfinished", "newest", "older"]
     assert found_run(store, "m").run == newest
@@ -227,7 +227,7 @@ def nested(model: Path) -> list[tuple[str, dict[str, Any]]]:
 def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tmp_path: Path) -> None:
     describe(model(tmp_path / "m"), method="ark", stage="s")
     made = register(store, tmp_path / "m")
-    stranger = describe(model(tmp_path / "other", b"other"), method="ark", stage="s")
+    unrelated = describe(model(tmp_path / "other", b"other"), method="ark", stage="s")
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD_OF_DATA, [], Corpus.of([]))
     for number, (method, options) in enumerate(nested(tmp_path / "m")):
         component = Component.of(method, options)
@@ -238,7 +238,7 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
         store.start(run)
         store.end(run.run, FINISHED)
         assert [run.run for run in checkpoints.runs_with(store, made)] == [run.run], method
-        assert checkpoints.runs_with(store, stranger) == []
+        assert checkpoints.runs_with(store, unrelated) == []
         assert found_run(store, "m").run == run.run
         store.forget(run.run)
 
@@ -268,7 +268,7 @@ def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, 
         checkpoints.run_of(store, checkpoint, found_run(store, third))
 
 
-def test_a_blessed_name_goes_first_and_moves(store: Store) -> None:
+def test_a_tag_comes_first_and_moves(store: Store) -> None:
     item, two = run_with(store, "one", None), run_with(store, "two", None)
     assert checkpoints.tag_run(store, "two", found_run(store, "one"), "the first") is None
     assert found_run(store, "two").run == item
@@ -293,7 +293,7 @@ def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_only_finished_runs_that_compete_are_blessed_under_names_that_can_be_typed(store: Store) -> None:
+def test_only_finished_runs_that_compete_are_tagged_under_names_that_can_be_typed(store: Store) -> None:
     run_with(store, "half", None, status=INTERRUPTED)
     with pytest.raises(UserError, match="not finished"):
         checkpoints.tag_run(store, "main", found_run(store, "half"))

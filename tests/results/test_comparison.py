@@ -114,7 +114,7 @@ def test_slices_by_type_and_by_gold_passages_cover_every_question_once(made: Mad
 def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(made: Made, store: Store) -> None:
     requests = [("b", 10), ("c", 2), ("a", 0), ("c", 1), ("b", 2), ("c", 10), ("a", 10)]
     values = [float(number) for number in range(len(requests))]
-    runs = made(store, {"bm25": values, "dense": values}, requested=requests, limit=len(requests))
+    runs = made(store, {"bm25": values, "dense": values}, requests=requests, limit=len(requests))
     result = compare(store, list(runs.values()), EM)
     assert [(part.name, part.estimates[0].value) for part in result.by_type] == [("c", 3.0), ("a", 4.0), ("b", 2.0)]
     assert [(part.name, round(part.estimates[0].value, 3)) for part in result.by_evidence] == [
@@ -171,7 +171,7 @@ def test_runs_of_another_pipeline_do_not_stand_in(made: Made, store: Store) -> N
 
 
 @pytest.mark.slow
-def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_in_full(made: Made, store: Store) -> None:
+def test_a_compressor_is_distinguished_from_the_reader_where_the_evidence_was_also_read_in_full(made: Made, store: Store) -> None:
     squeezed: dict[str, Any] = {**PIPELINE, "compressor": {"id": "c"}, "budget": 20}
     runs = made(
         store,

@@ -188,11 +188,11 @@ def test_pruning_takes_a_run_with_what_only_it_needed(store: Store) -> None:
 
 @pytest.mark.slow
 def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
-    for name in ("shown", "blessed", "lost"):
+    for name in ("shown", "tagged", "lost"):
         fill(store, name, [1])
     store.put_experiment("e", "name: e", None, None, None, ["shown"])
     with store.database.writing() as connection:
-        connection.execute("INSERT INTO tags VALUES ('main', 'blessed', NULL, NULL, now()::TIMESTAMP)")
+        connection.execute("INSERT INTO tags VALUES ('main', 'tagged', NULL, NULL, now()::TIMESTAMP)")
     assert [run.run for run in exchange.orphans(store, queries.runs(store))] == ["lost"]
 
 

@@ -53,14 +53,14 @@ def flagged(store: Store, fill: Any, metric: str) -> list[str]:
 
 
 def made_up(worth: dict[str, float], *, higher: bool = True, group: str = "answer") -> str:
-    """A metric that gives each method's answers what it is told to."""
+    """A metric that gives each method's answers the values it was made with."""
     by_answer = {answer: value for name, value in worth.items() for answer in {**METHODS, **CONTROLS}[name]}
 
     @register(
         "test_made_up", source="a test", group=group, needs=("answer",), low=None, high=None, higher_is_better=higher, missing="empty"
     )
     def compute(batch):  # type: ignore[no-untyped-def]
-        """What it is told."""
+        """The values."""
         return np.array([by_answer.get(answer, 0.0) for answer in batch.answers])
 
     return "test_made_up"

@@ -360,7 +360,7 @@ def test_margins_by_metric_stand_beside_one_for_the_rest() -> None:
             parse_margins(twice)
 
 
-def test_a_margin_as_wide_as_the_range_is_taken_for_a_slip(store: Store) -> None:
+def test_a_margin_as_wide_as_the_range_is_refused_as_a_mistake(store: Store) -> None:
     with pytest.raises(UserError, match="1pp, if percentage points are meant"):
         gate(store, np.ones(20), np.ones(20), 20, margin=1.0)
 

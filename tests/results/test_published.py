@@ -142,7 +142,7 @@ def test_values_are_plausible_for_their_units() -> None:
             assert figure.unit in published.SCALES, figure
 
 
-def test_slips_are_exactly_the_known_ones() -> None:
+def test_misprints_are_exactly_the_known_ones() -> None:
     assert {(figure.paper, figure.table, figure.value) for figure in figures() if figure.misprint} == MISPRINTS
 
 

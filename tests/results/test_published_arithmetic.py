@@ -1,4 +1,4 @@
-"""What the papers say of their figures follows from the figures; where it does not, the slip is a known one."""
+"""What the papers say of their figures follows from the figures; where it does not, the misprint is a known one."""
 
 from __future__ import annotations
 

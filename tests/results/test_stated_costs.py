@@ -40,7 +40,7 @@ USAGES: Mapping[str, tuple[str, tuple[Usage, ...]]] = {
 
 
 @pytest.fixture(scope="module")
-def asked() -> Benchmark:
+def benchmark() -> Benchmark:
     card = DatasetCard(
         title="Toy",
         task="QA",
@@ -59,21 +59,21 @@ def asked() -> Benchmark:
 
 
 @pytest.fixture
-def board(store: Store, asked: Benchmark, once: Callable[..., Board]) -> Board:
-    return once(store, asked, by=with_runs)
+def board(store: Store, benchmark: Benchmark, once: Callable[..., Board]) -> Board:
+    return once(store, benchmark, by=with_runs)
 
 
-def with_runs(store: Store, asked: Benchmark) -> Board:
-    store.put_benchmark(asked, asked.fingerprint)
+def with_runs(store: Store, benchmark: Benchmark) -> Board:
+    store.put_benchmark(benchmark, benchmark.fingerprint)
     store.put_cards([], [parse("em")])
     for name, (origin, usages) in USAGES.items():
-        keep(store, asked, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
+        keep(store, benchmark, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
     (result,) = boards(store)
     return result
 
 
-def keep(store: Store, asked: Benchmark, name: str, origin: str, predictions: list[Prediction]) -> None:
-    run = Run(name, name, "m", "method", {}, "toy:dev", asked.fingerprint, "distractor", 0, 3, {}, {}, origin)
+def keep(store: Store, benchmark: Benchmark, name: str, origin: str, predictions: list[Prediction]) -> None:
+    run = Run(name, name, "m", "method", {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 3, {}, {}, origin)
     store.start(run)
     store.append(name, predictions, {METRIC: np.ones(3)})
     store.end(name, FINISHED)
@@ -95,9 +95,9 @@ def test_what_a_sender_does_not_say_is_unknown_and_what_was_measured_here_is_not
     assert math.isnan(timed.cost_usd)
 
 
-def test_a_failed_question_needs_no_usage(store: Store, asked: Benchmark, board: Board) -> None:
+def test_a_failed_question_needs_no_usage(store: Store, benchmark: Benchmark, board: Board) -> None:
     responses = [Prediction("q0", "", notes={FAILED: "timeout"}), *(Prediction(f"q{n}", "a", usage=FULL) for n in (1, 2))]
-    keep(store, asked, "broke once", "submitted", responses)
+    keep(store, benchmark, "broke once", "submitted", responses)
     assert queries.costs(store, ["broke once"])["broke once"].tokens == pytest.approx(70)
 
 
@@ -113,11 +113,11 @@ def test_an_unknown_cost_is_never_on_the_front_and_stands_last(board: Board, axi
 
 
 @pytest.mark.slow
-def test_unknown_tokens_do_not_choose_the_axis(store: Store, asked: Benchmark) -> None:
-    store.put_benchmark(asked, asked.fingerprint)
+def test_unknown_tokens_do_not_choose_the_axis(store: Store, benchmark: Benchmark) -> None:
+    store.put_benchmark(benchmark, benchmark.fingerprint)
     for name in ("ours for nothing", "silent", "timed"):
         origin, usages = USAGES[name]
-        keep(store, asked, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
+        keep(store, benchmark, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
     assert informative_axis(boards(store)[0]) == "seconds"
 
 
@@ -151,9 +151,9 @@ def test_exports_leave_unknown_costs_empty(board: Board) -> None:
     assert set(responses["silent"].values()) == {None}
 
 
-def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark, board: Board) -> None:
+def test_a_column_of_costs_has_no_value_for_them(store: Store, benchmark: Benchmark, board: Board) -> None:
     runs = tuple(USAGES)
-    wanted = [Wanted(metric, asked.fingerprint, runs, metric) for metric in ("tokens", "seconds", "dollars", METRIC)]
+    wanted = [Wanted(metric, benchmark.fingerprint, runs, metric) for metric in ("tokens", "seconds", "dollars", METRIC)]
     results = {key: item.means.n.tolist() for key, item in figures(store, wanted).items()}
     assert results["tokens"] == [3, 3, 0, 0, 0, 3]
     assert results["dollars"] == [3, 3, 0, 0, 0, 3]
@@ -163,9 +163,9 @@ def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["tokens", "seconds", "dollars"])
-def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Store, asked: Benchmark, board: Board, metric: str) -> None:
+def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Store, benchmark: Benchmark, board: Board, metric: str) -> None:
     column = Column("c", tuple(queries.runs(store)), metric, higher_is_better=False, ranked=False)
-    result = figures(store, [Wanted("c", asked.fingerprint, tuple(USAGES), metric)])
+    result = figures(store, [Wanted("c", benchmark.fingerprint, tuple(USAGES), metric)])
     rows = systems({"c": column.runs}, {}, {})
     cells = ranked_cells([column], rows, result, cards={}, known={}, violations={})
     unknown = {"silent", "partly"} if metric == "seconds" else {"silent", "partly", "timed"}
@@ -175,9 +175,9 @@ def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Stor
     assert len(cells) == len(USAGES)
 
 
-def test_a_score_that_no_question_has_is_still_called_so(store: Store, asked: Benchmark, board: Board) -> None:
+def test_a_score_that_no_question_has_is_still_called_so(store: Store, benchmark: Benchmark, board: Board) -> None:
     store.put_scores("silent", ["q0", "q1", "q2"], {METRIC: np.full(3, np.nan)})
     column = Column("c", tuple(run for run in queries.runs(store) if run.method == "silent"), METRIC)
-    result = figures(store, [Wanted("c", asked.fingerprint, ("silent",), METRIC)])
+    result = figures(store, [Wanted("c", benchmark.fingerprint, ("silent",), METRIC)])
     (item,) = ranked_cells([column], systems({"c": column.runs}, {}, {}), result, cards={}, known={}, violations={}).values()
     assert (item.apart, item.unscorable) == ("no question could be scored", 3)

@@ -112,7 +112,7 @@ def _cut_connection(handler: Handler, request: ChatRequest) -> None:
     handler.end_headers()
     handler.wfile.write(b'{"choices": [')
     handler.wfile.flush()
-    # Without lingering, closing resets the connection.
+    # With a timeout of 0, closing resets the connection.
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.shutdown(socket.SHUT_RDWR)
 

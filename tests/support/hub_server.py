@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self.server.repositories[kind].get(name)
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if repository is None or (repository.private and token not in repository.granted):
-            # The hub does not tell strangers whether a repository is there.
+            # Without access, the hub does not say whether a repository exists.
             self._refuse(404 if token else 401, "RepoNotFound", "Repository not found")
             return None
         commit = repository.resolved(revision)

@@ -63,41 +63,41 @@ def small_shards(monkeypatch):
 
 
 def test_a_dpr_dump_gives_its_passages_in_order_each_content_once(tmp_path, small_shards):
-    given = rows(100)
-    (tmp_path / "psgs.tsv").write_bytes(dpr(given))
+    source = rows(100)
+    (tmp_path / "psgs.tsv").write_bytes(dpr(source))
     corpus = build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
-    assert list(corpus) == expected(given)
+    assert list(corpus) == expected(source)
     assert len(list((tmp_path / "built").glob("passages-*.arrow"))) > 1
-    assert corpus.fingerprint == Corpus.of(expected(given)).fingerprint
+    assert corpus.fingerprint == Corpus.of(expected(source)).fingerprint
     card = json.loads((tmp_path / "built" / "corpus.json").read_text())
     assert (card["records"], card["passages"], card["repeated"], card["bad"]) == (100, 90, 10, 0)
-    for position, passage in enumerate(expected(given)):
+    for position, passage in enumerate(expected(source)):
         assert corpus.row(passage.id) == position
-    assert corpus.get([p.id for p in expected(given)[::-9]]) == expected(given)[::-9]
+    assert corpus.get([p.id for p in expected(source)[::-9]]) == expected(source)[::-9]
     assert "p" + "0" * 16 not in corpus
     assert "other" not in corpus
 
 
 def test_every_native_id_leads_to_its_passage_also_those_of_repetitions(tmp_path, small_shards):
-    given = rows(100)
-    (tmp_path / "psgs.tsv").write_bytes(dpr(given))
+    source = rows(100)
+    (tmp_path / "psgs.tsv").write_bytes(dpr(source))
     corpus = build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
-    for native, text, title in given:
+    for native, text, title in source:
         assert corpus.by_native_id(native) == passage_id(title, text)
     assert corpus.by_native_id("0") is None
     assert Corpus.of(corpus).by_native_id("1") is None
 
 
-def _variants(given):
-    as_json = [{"id": native, "title": title, "text": text} for native, text, title in given]
+def _variants(source):
+    as_json = [{"id": native, "title": title, "text": text} for native, text, title in source]
     lines = lambda values: "".join(json.dumps(v, ensure_ascii=False) + "\n" for v in values).encode()  # noqa: E731
     return {
-        "psgs.tsv": dpr(given),
-        "crlf.tsv": dpr(given, newline="\r\n"),
-        "bom.tsv": b"\xef\xbb\xbf" + dpr(given),
-        "headless.tsv": dpr(given, header=None),
-        "reordered.tsv": dpr([(i, title, text) for i, text, title in given], header=("id", "title", "text")),
-        "psgs.tsv.gz": gzip.compress(dpr(given)),
+        "psgs.tsv": dpr(source),
+        "crlf.tsv": dpr(source, newline="\r\n"),
+        "bom.tsv": b"\xef\xbb\xbf" + dpr(source),
+        "headless.tsv": dpr(source, header=None),
+        "reordered.tsv": dpr([(i, title, text) for i, text, title in source], header=("id", "title", "text")),
+        "psgs.tsv.gz": gzip.compress(dpr(source)),
         "lines.jsonl": lines(as_json),
         "lines.jsonl.gz": gzip.compress(lines(as_json)),
         "numbers.jsonl": lines([{**item, "id": int(item["id"])} for item in as_json]),
@@ -107,15 +107,15 @@ def _variants(given):
 
 @pytest.mark.parametrize("name", [*_variants([]), "rows.parquet"])
 def test_equal_passages_in_any_layout_are_the_same_corpus(tmp_path, small_shards, name):
-    given = rows(50)
+    source = rows(50)
     if name == "rows.parquet":
-        columns = dict(zip(("id", "text", "title"), zip(*given, strict=True), strict=True))
+        columns = dict(zip(("id", "text", "title"), zip(*source, strict=True), strict=True))
         pq.write_table(pa.table({**columns, "embeddings": [[0.5]] * 50}), tmp_path / name, row_group_size=13)
     else:
-        (tmp_path / name).write_bytes(_variants(given)[name])
+        (tmp_path / name).write_bytes(_variants(source)[name])
     corpus = build_corpus(tmp_path / name, tmp_path / "built")
-    assert list(corpus) == expected(given)
-    assert corpus.by_native_id("30") == passage_id(given[29][2], given[29][1])
+    assert list(corpus) == expected(source)
+    assert corpus.by_native_id("30") == passage_id(source[29][2], source[29][1])
 
 
 def test_an_atlas_section_joins_its_title(tmp_path):
@@ -132,12 +132,12 @@ def test_a_generic_dump_may_lack_ids_and_titles(tmp_path):
 
 
 def test_a_folder_of_files_is_one_dump_by_name(tmp_path, small_shards):
-    given = rows(60)
+    source = rows(60)
     (tmp_path / "dump").mkdir()
-    (tmp_path / "dump" / "b.tsv.gz").write_bytes(gzip.compress(dpr(given[25:])))
-    (tmp_path / "dump" / "a.tsv").write_bytes(dpr(given[:25]))
+    (tmp_path / "dump" / "b.tsv.gz").write_bytes(gzip.compress(dpr(source[25:])))
+    (tmp_path / "dump" / "a.tsv").write_bytes(dpr(source[:25]))
     (tmp_path / "dump" / "readme.txt").write_text("not a passage")
-    assert list(build_corpus(tmp_path / "dump", tmp_path / "built")) == expected(given)
+    assert list(build_corpus(tmp_path / "dump", tmp_path / "built")) == expected(source)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="holds no dump"):
         build_corpus(tmp_path / "empty", tmp_path / "other")
@@ -150,12 +150,12 @@ class Killed(BaseException):
 @pytest.mark.parametrize("name", ["psgs.tsv", "psgs.tsv.gz", "lines.jsonl", "rows.parquet"])
 @pytest.mark.parametrize("after", [1, 3, 4, 9])
 def test_a_build_that_is_cut_off_ends_with_the_same_bytes(tmp_path, small_shards, name, after):
-    given = rows(100)
+    source = rows(100)
     if name == "rows.parquet":
-        columns = dict(zip(("id", "text", "title"), zip(*given, strict=True), strict=True))
+        columns = dict(zip(("id", "text", "title"), zip(*source, strict=True), strict=True))
         pq.write_table(pa.table(columns), tmp_path / name, row_group_size=13)
     else:
-        (tmp_path / name).write_bytes(_variants(given)[name])
+        (tmp_path / name).write_bytes(_variants(source)[name])
     whole = build_corpus(tmp_path / name, tmp_path / "whole")
     seen = []
 
@@ -179,8 +179,8 @@ def test_a_build_that_is_cut_off_ends_with_the_same_bytes(tmp_path, small_shards
 
 @pytest.mark.slow
 def test_a_process_killed_at_any_moment_ends_with_the_same_bytes(tmp_path):
-    given = [(str(i), f"passage {i % 9000} " + "w " * 40, f"T{i % 9000 % 50}") for i in range(1, 12001)]
-    (tmp_path / "psgs.tsv").write_bytes(dpr(given))
+    source = [(str(i), f"passage {i % 9000} " + "w " * 40, f"T{i % 9000 % 50}") for i in range(1, 12001)]
+    (tmp_path / "psgs.tsv").write_bytes(dpr(source))
     whole = build_corpus(tmp_path / "psgs.tsv", tmp_path / "whole")
     script = (
         "import sys; from pathlib import Path; from benchmarks import corpus_build as build\n"
@@ -201,7 +201,7 @@ def test_a_process_killed_at_any_moment_ends_with_the_same_bytes(tmp_path):
     assert cut.fingerprint == whole.fingerprint
     assert list(cut) == list(whole)
     assert not (tmp_path / "cut" / "unfinished").exists()
-    assert all(cut.by_native_id(native) == passage_id(title, text) for native, text, title in given[::501])
+    assert all(cut.by_native_id(native) == passage_id(title, text) for native, text, title in source[::501])
 
 
 def test_a_finished_corpus_is_opened_and_not_built_again(tmp_path):
@@ -395,9 +395,9 @@ cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"
 @settings(max_examples=60, deadline=None)
 def test_any_text_survives_a_dpr_dump_from_any_line_on(tmp_path_factory, pairs, skip):
     folder = tmp_path_factory.mktemp("any")
-    given = [(f"n{i}", text, title) for i, (text, title) in enumerate(pairs)]
+    source = [(f"n{i}", text, title) for i, (text, title) in enumerate(pairs)]
     # Python's csv quotes a lone \r only where it would end a line for it; a title at a line's end must not lose one.
-    text = "".join("\t".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) + "\n" for row in given)
+    text = "".join("\t".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) + "\n" for row in source)
     (folder / "psgs.tsv").write_bytes(text.encode())
-    results = [read.entry for read in corpus_build.read(folder / "psgs.tsv", "dpr", min(skip, len(given)))]
-    assert results == [corpus_build.Entry(i, title, text) for i, text, title in given[skip:]]
+    results = [read.entry for read in corpus_build.read(folder / "psgs.tsv", "dpr", min(skip, len(source)))]
+    assert results == [corpus_build.Entry(i, title, text) for i, text, title in source[skip:]]

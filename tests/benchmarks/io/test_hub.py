@@ -160,7 +160,7 @@ def test_without_the_library_the_remedy_is_named(server, monkeypatch):
 # --- access ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("token", [None, "hf_stranger"])
+@pytest.mark.parametrize("token", [None, "hf_unknown"])
 def test_a_gated_repository_says_how_to_get_access(tmp_path, monkeypatch, token):
     gated = Repository(FILES, gated=True, granted=["hf_friend"])
     server = HubServer({NAME: gated})
@@ -177,7 +177,7 @@ def test_a_gated_repository_says_how_to_get_access(tmp_path, monkeypatch, token)
         monkeypatch.delenv("HF_TOKEN")
 
 
-def test_a_private_repository_is_not_told_from_a_missing_one(tmp_path):
+def test_a_private_repository_is_not_distinguished_from_a_missing_one(tmp_path):
     with HubServer({NAME: Repository(FILES, private=True)}).as_hub(tmp_path):
         with pytest.raises(UserError, match="or it is private") as caught:
             fetch(NAME, ["big.bin"])

@@ -77,7 +77,7 @@ def test_a_listing_that_took_long_to_fail_is_not_asked_for_again(monkeypatch: py
         assert len(calls) == tries
 
 
-def test_a_terminal_is_told_once_for_each_repository_what_it_waits_for(
+def test_a_terminal_shows_once_for_each_repository_what_it_waits_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")

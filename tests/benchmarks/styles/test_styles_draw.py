@@ -1,4 +1,4 @@
-"""Which candidates are told in which style: exact numbers, the same for everyone."""
+"""Which candidates are restyled, and in which style: exact numbers, the same for everyone."""
 
 from __future__ import annotations
 

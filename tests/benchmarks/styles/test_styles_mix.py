@@ -129,7 +129,7 @@ def test_a_lost_answer_is_recorded_per_question(world):
 
 
 def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
-    """One question over four passages, of which three hold its answer; told otherwise one loses it, one gains it."""
+    """One question over four passages, of which three hold its answer; restyled, one loses it, one gains it."""
     texts = {"gold one": "gold uno", "gold two": "lost", "gold three": "the gold of three", "other": "gold other"}
     formal = [passage("t", text) for text in texts]
     ids = tuple(item.id for item in formal)

@@ -225,7 +225,7 @@ def test_the_split_selects_the_rules():
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("seed", [1, 100_001])
-def test_retelling_keeps_every_fact_and_changes_nearly_every_sentence(style, seed):
+def test_restyling_keeps_every_fact_and_changes_nearly_every_sentence(style, seed):
     world = generate(seed)
     library = articles(world)
     formal = [text.passage for text in library.texts]
@@ -269,7 +269,7 @@ def test_content_loss_is_an_option_and_measurable():
         RuleRewriter("test").rewrite(formal, "baroque")
 
 
-def test_passages_without_sentences_are_retold_too():
+def test_passages_without_sentences_are_restyled_too():
     text = "Ada was born in Rome. She died in Bern."
     passage = Passage(passage_id("", text), "", text)
     (reported,) = RuleRewriter("test", opener=1.0, closer=0.0).rewrite([passage], "informal")

@@ -18,7 +18,7 @@ HELD_OUT = frozenset(
         "person.patron",
         "work.illustrator",
         "work.manuscript_owner",
-        "organization.archivist",
+        "organisation.archivist",
         "species.namesake",
         "event.witness",
         "award.namesake",

@@ -1,4 +1,4 @@
-"""The grounding judge ranks controls and gives ragas' numbers unrounded, from kept replies and under faults too."""
+"""The grounding judge ranks controls and gives ragas' numbers unrounded, from cached replies and under faults too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from methods.baselines.controls import deal, gold_text
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.reply_cache import ResponseCache
-from ragmeter.scripted import WorldTruth
+from ragmeter.scripted import NAME, WorldTruth
 from tests.support.faults import Faults
 
 FAITHFUL, CORRECT = "faithfulness", "factual_correctness"
@@ -278,7 +278,7 @@ def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
         again = server.calls - sent
     failed = {call.key for mine in calls for call in mine if call.parsed.unscored}
     assert again <= len(failed)  # only an empty reply, which is not kept, is asked for again
-    assert all(call.model == "scripted/world-truth" for mine in calls for call in mine if call.parsed.value)
+    assert all(call.model == NAME for mine in calls for call in mine if call.parsed.value)
 
     monkeypatch.setitem(sys.modules, "ragas", None)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

@@ -171,8 +171,8 @@ def test_a_reply_without_verdicts_is_unscored_and_says_why(reply: str | dict[str
         (["Answer 1", "Answer 2"], "more than one verdict"),
     ],
 )
-def test_what_was_not_offered_leaves_that_criterion_unscored_and_no_other(given: Any, reason: str) -> None:
-    parsed = read({**GOOD, "overall": given})
+def test_what_was_not_offered_leaves_that_criterion_unscored_and_no_other(verdict: Any, reason: str) -> None:
+    parsed = read({**GOOD, "overall": verdict})
     assert parsed.unscored is None
     assert {c: parsed.value[c] for c in CRITERIA} == {**READ, "overall": None}
     assert list(parsed.value["unscored"]) == ["overall"]

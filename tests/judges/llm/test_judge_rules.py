@@ -78,8 +78,8 @@ def compare(item: str, other: str, question: Question = PARIS) -> list[dict[str,
     ("item", "other", "overall", "faithfulness", "conciseness"),
     [
         ("Paris", "Lyon", FIRST, FIRST, TIE),
-        ("It is Paris, surely.", "Paris", SECOND, TIE, SECOND),
-        ("It is Paris, surely.", "Lyon", FIRST, FIRST, SECOND),
+        ("It is Paris, indeed.", "Paris", SECOND, TIE, SECOND),
+        ("It is Paris, indeed.", "Lyon", FIRST, FIRST, SECOND),
         ("Lyon", "Marseille it is", TIE, TIE, FIRST),
         ("Paris", "paris.", TIE, TIE, TIE),
         ("unknown", "Lyon", SECOND, SECOND, SECOND),
@@ -104,7 +104,7 @@ def test_pairs_without_gold_are_unscorable() -> None:
 
 
 @pytest.mark.slow
-def test_rule_style_tells_worlds_from_their_informal_retellings() -> None:
+def test_rule_style_distinguishes_worlds_from_their_informal_versions() -> None:
     """On rules of either hand; it was not fitted to them phrase by phrase, so a few are missed."""
     for split in ("train", "test"):
         pairs = [pair for result in datasets.load(f"worlds/style:{split}").extra["styles"].values() for pair in result]

@@ -39,7 +39,7 @@ def llm(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 class Endpoint:
-    """A server that says what it is told to, and remembers what it was asked."""
+    """A server that gives the replies it is set to give, and records the requests."""
 
     def __init__(self) -> None:
         self.says: str | Callable[[str], str] = "Match"

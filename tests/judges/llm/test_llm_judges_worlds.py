@@ -45,7 +45,7 @@ def shifted(llm: ModuleType, questions: list[Question]) -> list[Item]:
     for row, question in enumerate(questions):
         gold = ", ".join(question.answers) if question.answer_set else question.answers[0]
         wrong = questions[(row + 1) % len(questions)].answers[0]
-        items.append(llm.item(question, [gold, wrong, f"As told, it is {gold}."][row % 3]))
+        items.append(llm.item(question, [gold, wrong, f"As stated, it is {gold}."][row % 3]))
     return items
 
 
@@ -88,7 +88,7 @@ def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None
         )
     verdicts = [llm.verdict_of(calls) for calls in style]
     assert verdicts[:20] == ["Formal"] * 20
-    assert verdicts[20:40].count("Informal") >= 19  # a retelling may find nothing to retell
+    assert verdicts[20:40].count("Informal") >= 19  # restyling may find nothing to change
     assert verdicts[40] is None
     kept, lost, altered = (Counter(map(llm.verdict_of, content[n : n + 20])) for n in (0, 20, 40))
     assert kept["Kept"] == 20

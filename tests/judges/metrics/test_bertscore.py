@@ -22,7 +22,7 @@ NAME = "bert-base-uncased"
 TEXTS = [
     "the old stone bridge",
     "moss grows on the north side of the stone",
-    "a painter lived in a cold house",
+    "a painter lived in a cold cabin",
     "old",
     "where was the painter born ?",
     "the painter was born by the river , in the year of the long bridge",

@@ -1,4 +1,4 @@
-"""Text from strangers stays text."""
+"""Untrusted text stays text."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def made(filled: Path, synthetic: ModuleType) -> tuple[Store, Board]:
 
 
 @pytest.mark.slow
-def test_a_place_counts_who_is_better_and_who_is_surely_better_or_worse(made: tuple[Store, Board]) -> None:
+def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_or_worse(made: tuple[Store, Board]) -> None:
     store, result = made
     able = [row for row in result.rows if not row.control and EM in row.cells and not row.cells[EM].apart]
     assert len(able) > 2
@@ -40,16 +40,16 @@ def test_a_place_counts_who_is_better_and_who_is_surely_better_or_worse(made: tu
     sure = dict(zip(pairs, holm([float(tests.p[pair]) for pair in pairs]), strict=True))
     for position, row in enumerate(able):
         band = placed[row.run.run]
-        ahead = surely_ahead = surely_behind = 0
+        ahead = significantly_ahead = significantly_behind = 0
         for other in range(len(able)):
             both = ~np.isnan(scores[position]) & ~np.isnan(scores[other])
             gap = float(scores[other][both].mean() - scores[position][both].mean()) if other != position else 0.0
             certain = other != position and sure[min(position, other), max(position, other)] <= 0.05
             ahead += gap > 1e-12
-            surely_ahead += certain and gap > 0
-            surely_behind += certain and gap < 0
-        assert (band.rank, band.low, band.high) == (1 + ahead, 1 + surely_ahead, len(able) - surely_behind)
-        assert band.best == (surely_ahead == 0)
+            significantly_ahead += certain and gap > 0
+            significantly_behind += certain and gap < 0
+        assert (band.rank, band.low, band.high) == (1 + ahead, 1 + significantly_ahead, len(able) - significantly_behind)
+        assert band.best == (significantly_ahead == 0)
         assert band.low <= band.rank <= band.high
 
 

@@ -1,4 +1,4 @@
-"""The matrix as a table and as files: what `results.matrix` computed, and nothing that a stranger wrote runs."""
+"""The matrix as a table and as files: what `results.matrix` computed, and no untrusted text runs."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_a_pager_leads_to_every_page(shown: Shown) -> None:
     assert sorted(seen) == sorted(row.name for row in shown.board.rows if not row.control)
 
 
-def test_strangers_names_are_leaves_of_the_tree(tree: Node, matrix_store: ModuleType) -> None:
+def test_untrusted_names_are_leaves_of_the_tree(tree: Node, matrix_store: ModuleType) -> None:
     assert matrix_store.EVIL in lines(tree)
     assert {node.tag for node in tree.find()} <= TAGS
     assert not list(tree.find(tag="a"))

@@ -144,7 +144,7 @@ def test_the_head_that_sorts_says_so_and_turns_round_on_the_next_click(made_up: 
     assert next(head.find(tag="button")).action == {"sort": F1, "order": "asc"}
 
 
-def test_running_failed_and_unscorable_are_told(made_up: Board) -> None:
+def test_running_failed_and_unscorable_are_shown(made_up: Board) -> None:
     tree = table(made_up, F1, Order("rank", False), DEFINITIONS)
     assert "running 13/40" in shown(tree, "full context")
     assert "failed" in shown(tree, "closed book")

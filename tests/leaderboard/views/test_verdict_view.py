@@ -1,4 +1,4 @@
-"""The question page shows what judges said, call by call, and the kept conversation behind it; names stay text."""
+"""The question page shows what judges said, call by call, and the cached request and reply behind it; names stay text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUESTED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is
 
 
 @pytest.fixture(scope="module")
-def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
+def judged_question(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
     """A store, and the question that two judges were asked about; the judge of answers kept its conversation."""
     store = Store(copied())
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
@@ -62,11 +62,13 @@ def words(node: Any) -> str:
     return " ".join(node.texts())
 
 
-def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(said: tuple[Path, str], synthetic: ModuleType) -> None:
-    store = Store(said[0])
+def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
+    judged_question: tuple[Path, str], synthetic: ModuleType
+) -> None:
+    store = Store(judged_question[0])
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     first = runs["bm25"]
-    every = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [run.run for run in runs.values()])
+    every = judged.verdicts(store, judged_question[1], first.dataset_fingerprint, first.setting, [run.run for run in runs.values()])
     alone = [item for item in every if item.other is None]
     assert [(item.judge, item.run, item.response, item.unscored) for item in alone] == [
         (str(MATCH), first.run, {"verdict": "Match"}, None),
@@ -78,13 +80,13 @@ def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
         winner = battle.run if battle.response["overall"] == "one" else battle.other
         assert winner == first.run
         assert set(battle.response) == set(PAIRWISE.entry.criteria)
-    assert judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [runs["dense"].run]) == []
-    only_one = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [first.run])
+    assert judged.verdicts(store, judged_question[1], first.dataset_fingerprint, first.setting, [runs["dense"].run]) == []
+    only_one = judged.verdicts(store, judged_question[1], first.dataset_fingerprint, first.setting, [first.run])
     assert {item.other for item in only_one} == {None}
 
 
-def test_a_conversation_is_read_without_touching_its_file_and_without_secrets(said: tuple[Path, str]) -> None:
-    store = Store(said[0])
+def test_a_conversation_is_read_without_touching_its_file_and_without_secrets(judged_question: tuple[Path, str]) -> None:
+    store = Store(judged_question[0])
     result = judged.conversations(store, [REQUESTED.key, "f" * 32])
     assert set(result) == {REQUESTED.key}
     ((role, text),) = result[REQUESTED.key].messages
@@ -102,8 +104,8 @@ def test_no_file_of_replies_and_a_foreign_one_are_as_if_nothing_were_kept(tmp_pa
     assert judged.conversations(store, ["0" * 32]) == {}
 
 
-def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: Start, said: tuple[Path, str]) -> None:
-    folder, question = said
+def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: Start, judged_question: tuple[Path, str]) -> None:
+    folder, question = judged_question
     page = app(folder).open("questions", question=question)
     assert not page.test.exception
     detail = page.part("detail")
@@ -127,15 +129,15 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
     assert "Is <b>it</b> right?" not in words(foreign.part("detail"))
 
 
-def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthetic: ModuleType) -> None:
-    store = Store(said[0])
+def test_a_reader_that_asked_a_model_can_be_read(judged_question: tuple[Path, str], synthetic: ModuleType) -> None:
+    store = Store(judged_question[0])
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
-    query = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
+    query = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == judged_question[1])
     (answer,) = queries.answers(store, query, [run.run])
-    assert verdict_view.readers([answer], verdict_view.answered_here([answer], [run]), "", said[1]) is None
+    assert verdict_view.readers([answer], verdict_view.answered_here([answer], [run]), "", judged_question[1]) is None
     reported = replace(answer, notes={"call": REQUESTED.key})
     here = verdict_view.answered_here([reported], [run])
-    shown = verdict_view.readers([reported], here, "", said[1])
+    shown = verdict_view.readers([reported], here, "", judged_question[1])
     assert shown is not None
     assert [node.action for node in shown.find(tag="button")] == [{"call": REQUESTED.key}]
     assert verdict_view.calls([reported], here, []) == {REQUESTED.key: "Reader of bm25"}
@@ -144,7 +146,7 @@ def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthet
     assert verdict_view.answered_here([replace(reported, notes={"call": "../x"})], [run]) == {}
 
 
-def test_a_very_long_message_is_cut_and_says_so(said: tuple[Path, str]) -> None:
+def test_a_very_long_message_is_cut_and_says_so(judged_question: tuple[Path, str]) -> None:
     result = judged.Conversation((("user", "x" * (verdict_view.LONGEST + 1234)),), "short")
     text = words(verdict_view.conversation(result, "Judge j"))
     assert "1,234 more characters" in text

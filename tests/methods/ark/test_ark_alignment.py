@@ -133,14 +133,14 @@ def document(chunks: Sequence[str] = CHUNKS) -> Document:
 
 
 def config(scorer: str, **changes: Any) -> ArkTrainingConfig:
-    given = {
+    likelihoods = {
         "scorer": scorer,
         "v": {"weight": 0},
         "forward_prompt": "passage : $chunk query : $question answer :",
         "backward_prompt": "passage : $chunk answer : $answer query :",
         **changes,
     }
-    return ArkTrainingConfig.model_validate({"data": ["worlds/long:train"], "base": "minilm", "score": given})
+    return ArkTrainingConfig.model_validate({"data": ["worlds/long:train"], "base": "minilm", "score": likelihoods})
 
 
 def raw(scorer: str, shelf: Path | None = None, **changes: Any) -> list[Any]:

@@ -22,7 +22,7 @@ TEXTS = {
     "c0": "the old stone bridge",
     "c1": "moss grows on the north side",
     "c2": "a painter lived by the river",
-    "c3": "the house is cold",
+    "c3": "the cabin is cold",
     "c4": "born in the year of the long bridge",
     "c5": "not a town in the world",
 }

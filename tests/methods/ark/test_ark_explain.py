@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
-def asked() -> tuple[Question, Corpus]:
+def question_and_corpus() -> tuple[Question, Corpus]:
     """A question about the first passages of a long document, and those that answer it."""
     world = registry.load("worlds/long:train", {"worlds": 1, "questions": 8})
     question = next(question for question in world.questions if question.type == "single" and question.document_id)
@@ -48,8 +48,8 @@ def training(tiny_models: ModuleType, tiny_llama: str, tmp_path_factory: pytest.
 
 
 @pytest.mark.slow
-def test_every_step_is_shown(asked: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
-    question, corpus = asked
+def test_every_step_is_shown(question_and_corpus: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
+    question, corpus = question_and_corpus
     config = ArkExplainConfig(training=training)
     config.preflight()
     result = explain(question, corpus, config, Services(artifacts=tmp_path, device="cpu"))
@@ -71,8 +71,10 @@ def test_every_step_is_shown(asked: tuple[Question, Corpus], training: dict[str,
     assert explain(question, corpus, config, Services(artifacts=tmp_path, device="cpu")) == result
 
 
-def test_what_cannot_be_explained_is_refused(asked: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
-    question, corpus = asked
+def test_what_cannot_be_explained_is_refused(
+    question_and_corpus: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path
+) -> None:
+    question, corpus = question_and_corpus
     config = ArkExplainConfig(training=training)
     with pytest.raises(UserError, match="no gold answer"):
         explain(replace(question, answers=()), corpus, config, Services(device="cpu"))

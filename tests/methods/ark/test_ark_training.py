@@ -34,7 +34,7 @@ FACTS = [
     "the old bridge was built by a painter",
     "moss grows on the stone",
     "the river is long",
-    "the house is cold",
+    "the cabin is cold",
     "a town lived by the bridge",
     "the painter was born in the year of the moss",
 ]
@@ -52,7 +52,7 @@ class Scripted:
 
     def queries(self, document: Document, questions: Sequence[Question]) -> dict[str, Augmented]:
         self.calls += 1
-        return {question.id: Augmented(question.id, ("the cold house", "the long river"), ("moss",)) for question in questions}
+        return {question.id: Augmented(question.id, ("the cold cabin", "the long river"), ("moss",)) for question in questions}
 
 
 def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
@@ -186,7 +186,7 @@ def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
         assert len(mined) == 6
         parent = hashes["stage1" if stage == "stage2" else "stage2"]
         assert {item["model"] for item in mined} == {parent}
-        assert {tuple(item["queries"]) for item in mined} == {("the cold house", "the long river") if stage == "stage2" else ("moss",)}
+        assert {tuple(item["queries"]) for item in mined} == {("the cold cabin", "the long river") if stage == "stage2" else ("moss",)}
 
 
 @pytest.mark.slow

@@ -195,8 +195,8 @@ def options(base: str, **changes: Any) -> GraphCrossEncoderTrainingConfig:
 GROUPS = [
     Group("who built the old bridge ?", ("bridge built by painter", "moss grows on stone", "river is long")),
     Group("where is moss ?", ("moss grows on stone", "town built by river")),
-    Group("old ?", ("a cold house",)),
-    Group("where was the painter born ?", ("painter born in town", "a", "painter lived in house", "moss")),
+    Group("old ?", ("a cold cabin",)),
+    Group("where was the painter born ?", ("painter born in town", "a", "painter lived in cabin", "moss")),
 ]
 
 
@@ -251,7 +251,7 @@ def train(config: GraphCrossEncoderTrainingConfig, folder: Path, progress: Any =
 
 @pytest.fixture(scope="module")
 def trained(base: str, tmp_path_factory: pytest.TempPathFactory) -> TrainedStage:
-    """A checkpoint with its card, as the front door leaves it."""
+    """A checkpoint with its card, as `ragmeter train` writes it."""
     config = options(base, validation=["worlds/graph:validation"], validation_options=OPTIONS)
     stage = train(config, tmp_path_factory.mktemp("trained"))
     checkpoints.describe(

@@ -269,7 +269,7 @@ def test_a_corpus_of_passages_is_refused() -> None:
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 
-def test_its_reader_is_handed_all_triples_unless_told_otherwise() -> None:
+def test_its_reader_reads_all_triples_by_default() -> None:
     assert Component.of("g_retriever", {}).entry.reads_all
     assert GRetriever.reads_all
     assert Component.of("g_retriever", {}).config.model == "distilbert-base-uncased"

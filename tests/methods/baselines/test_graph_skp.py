@@ -112,7 +112,7 @@ def test_the_contrastive_loss_is_that_of_a_loop(seed: int, count: int, temperatu
     assert float(scaled) == pytest.approx(float(result), rel=1e-4, abs=1e-5)
 
 
-def test_a_text_alone_has_nothing_to_be_told_from() -> None:
+def test_a_single_text_has_no_contrast() -> None:
     assert float(contrastive(torch.ones(1, 3), torch.rand(1, 3), 0.5)) == 0
 
 

@@ -24,7 +24,7 @@ from methods.training import Silent, TrainedStage, TrainingContext
 from methods.training.loop import accelerator
 
 torch = pytest.importorskip("torch")
-ENTITIES = ["old bridge", "moss", "painter", "river", "town", "stone house", "north side", "year"]
+ENTITIES = ["old bridge", "moss", "painter", "river", "town", "stone cabin", "north side", "year"]
 RELATIONS = ["place.built_by", "grows_on", "person.lived_in"]
 
 

@@ -28,7 +28,7 @@ ODD = ["", " ", "¿", "the the the", "stone " * 200, "\u202eold", "painter\x00bo
 
 
 def corpus_of(texts: list[str]) -> Corpus:
-    """Passages told apart by their documents, so that equal texts can stand beside each other."""
+    """Passages that differ by their documents, so that equal texts can stand beside each other."""
     return Corpus.of(Passage(passage_id("", text, str(n)), "", text, (), str(n)) for n, text in enumerate(texts))
 
 
@@ -70,9 +70,9 @@ def test_the_output_is_a_permutation_of_whatever_comes_in(name: str, options: di
         texts = [" ".join(rng.choices(words, k=rng.randint(1, 12))) for _ in range(size)]
         for text in (texts, (ODD * 5)[:size], ["old painter"] * size):
             corpus = corpus_of(text)
-            given = as_given(corpus)
-            result = reranker.rerank([QUERY], [given], corpus)[0]
-            assert sorted(result.ids) == sorted(given.ids)
+            first_ranking = as_given(corpus)
+            result = reranker.rerank([QUERY], [first_ranking], corpus)[0]
+            assert sorted(result.ids) == sorted(first_ranking.ids)
             assert len(result.scores) == size
             assert list(result.scores) == sorted(result.scores, reverse=True)
 
@@ -82,8 +82,8 @@ def test_candidates_that_say_the_same_keep_their_order(name: str, options: dict[
     corpus = corpus_of(["old painter"] * 9)
     listed = tuple(corpus.ids)
     for ids in (listed, listed[::-1]):
-        given = Ranking("q", ids, tuple(range(9, 0, -1)))
-        assert built(name, options).rerank([QUERY], [given], corpus)[0].ids == ids
+        first_ranking = Ranking("q", ids, tuple(range(9, 0, -1)))
+        assert built(name, options).rerank([QUERY], [first_ranking], corpus)[0].ids == ids
 
 
 @pytest.mark.parametrize("name", RERANKERS)
@@ -105,10 +105,10 @@ def test_order_and_company_of_the_candidates_change_no_score(name: str, options:
 @pytest.mark.parametrize("name", RERANKERS)
 def test_below_the_depth_the_order_stays(name: str, options: dict[str, dict[str, Any]]) -> None:
     corpus = corpus_of(["river", "moss", "old painter", "the painter born old", "stone", "old painter born where"])
-    given = as_given(corpus)
-    result = built(name, options, depth=4).rerank([QUERY], [given], corpus)[0]
-    assert set(result.ids[:4]) == set(given.ids[:4])
-    assert result.ids[4:] == given.ids[4:]
+    first_ranking = as_given(corpus)
+    result = built(name, options, depth=4).rerank([QUERY], [first_ranking], corpus)[0]
+    assert set(result.ids[:4]) == set(first_ranking.ids[:4])
+    assert result.ids[4:] == first_ranking.ids[4:]
     assert list(result.scores) == sorted(result.scores, reverse=True)
 
 
@@ -174,15 +174,15 @@ def test_bm25_counts_more_for_repeated_and_for_rare_words_and_nothing_without_an
     assert bm25(["", ""], "stone") == [0, 0]
 
 
-def test_bm25_takes_its_statistics_from_where_it_is_told() -> None:
+def test_bm25_takes_its_statistics_from_the_corpus_it_is_configured_with() -> None:
     """`stone` is rare in the corpus and common among the candidates, `bridge` the other way round."""
     texts = ["stone old", "bridge old", "stone old", *["bridge moss"] * 9]
     corpus = corpus_of(texts)
-    given = Ranking("q", corpus.ids[:3], (0.0,) * 3)
+    first_ranking = Ranking("q", corpus.ids[:3], (0.0,) * 3)
     first = {}
     for statistics in ("corpus", "candidates"):
         reranker = Component.of("bm25_reranker", {**PLAIN, "statistics": statistics}).build(Services())
-        result = reranker.rerank([Query("q", "stone bridge")], [given], corpus)[0]
+        result = reranker.rerank([Query("q", "stone bridge")], [first_ranking], corpus)[0]
         first[statistics] = corpus.get(result.ids[:1])[0].text
     assert first == {"corpus": "stone old", "candidates": "bridge old"}
 
@@ -257,12 +257,12 @@ def asked(candidates: list[Passage]) -> tuple[Question, Corpus]:
     return Question("n1", "who built the bridge ?", ("Ada Lorn",), candidates=ids), corpus
 
 
-def told(*texts: str) -> list[Passage]:
+def passages_of(*texts: str) -> list[Passage]:
     return [Passage(passage_id("", text), "", text) for text in texts]
 
 
 def test_the_candidates_own_order_is_full_context_cut_at_k() -> None:
-    question, corpus = asked(told("moss", "Ada Lorn built it", "a river", "the bridge"))
+    question, corpus = asked(passages_of("moss", "Ada Lorn built it", "a river", "the bridge"))
     method = assemble(Component.of("full_context"), Services(), reader=Component.of("retrieval_only"), k=2)
     method.index(corpus)
     evidence = next(iter(method.answer([question.query()]))).evidence
@@ -271,7 +271,7 @@ def test_the_candidates_own_order_is_full_context_cut_at_k() -> None:
 
 def test_what_holds_an_answer_comes_first_and_each_half_keeps_its_order() -> None:
     texts = ["moss", "ada LORN built it", "a river", "the bridge", "by Ada Lorn , 1850", "Ada of Lorn"]
-    question, corpus = asked(told(*texts))
+    question, corpus = asked(passages_of(*texts))
     control: Any = assemble(Component.of("has_answer_order", {"retriever": "full_context"}), Services())
     control.prepare([question])
     control.index(corpus)

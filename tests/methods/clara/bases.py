@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("Mistral", "Llama", "Phi3", "Qwen3")
-WORDS = """the old stone bridge moss grows on north side of a painter lived in cold house by river who where was born
+WORDS = """the old stone bridge moss grows on north side of a painter lived in cold cabin by river who where was born
 year 1850 1921 Ana Bor Cal Dun Question Answer Background : , . ? ! you are helpful assistant and or what"""
 SPECIAL = {
     "Mistral": ("<unk>", "<s>", "</s>", "[INST]", "[/INST]"),
@@ -23,7 +23,7 @@ TEMPLATES = {
     "{% if add_generation_prompt %}<|start|>assistant\n\n{% endif %}",
     "Phi3": "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
-    # Thinks aloud unless it is told not to.
+    # Thinks aloud unless it is disabled.
     "Qwen3": "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}<think>\n\n</think>\n\n"
     "{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}",

@@ -13,7 +13,7 @@ from benchmarks.core.errors import UserError
 from methods.clara.config import ClaraConfig
 from methods.clara.model import Encoded, alignment, similarity
 
-TEXTS = ["Ana was born in 1850 .", "moss", "Bor lived in a cold house by the river , and the old stone bridge .", "the painter", "Cal"]
+TEXTS = ["Ana was born in 1850 .", "moss", "Bor lived in a cold cabin by the river , and the old stone bridge .", "the painter", "Cal"]
 Make = Callable[..., Any]
 
 
@@ -123,10 +123,10 @@ def test_what_comes_later_in_a_text_leaves_earlier_states_alone(make_clara: Make
     clara = make_clara(kind)
     seen: list[torch.Tensor] = []
     hook = clara.base.get_decoder().register_forward_hook(lambda _, __, out: seen.append(out.last_hidden_state))
-    first = clara.encode(["Ana was born in the house"]).memory
+    first = clara.encode(["Ana was born in the cabin"]).memory
     second = clara.encode(["Ana was born in the river"]).memory
     hook.remove()
-    ids = clara.compressor.ids(["Ana was born in the house"])[0]
+    ids = clara.compressor.ids(["Ana was born in the cabin"])[0]
     same = len(ids) - 2
     assert apart(seen[0][:, :same], seen[1][:, :same]) <= 1e-6
     assert apart(seen[0][:, same], seen[1][:, same]) > 1e-3

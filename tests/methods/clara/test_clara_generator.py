@@ -241,7 +241,7 @@ def test_the_pocket_model_reads_documents_as_it_was_trained_to() -> None:
     clara = Clara.open(ClaraConfig.model_validate({"base": "pocket", "max_length": 96, "rate": 96}), ("generator",))
     passages = [
         Passage("a", "Nolm Basin", "Nolm Basin lies\nin  Tarv. Its ruler is Ana."),
-        Passage("b", "", "Told without a title."),
+        Passage("b", "", "Text without a title."),
         Passage("c", "Ana Velk", ""),
     ]
     query = answer_from_text(QUESTION, [passage.full_text for passage in passages])

@@ -20,7 +20,7 @@ from methods.api import Services
 from methods.clara import data as material
 from methods.clara.train import ClaraTraining
 from methods.clara.config import ClaraTrainingConfig
-from methods.training import Workshop
+from methods.training import TrainingContext
 spec = importlib.util.spec_from_file_location("toy", sys.argv[1])
 toy = importlib.util.module_from_spec(spec)
 sys.modules["toy"] = toy
@@ -30,7 +30,7 @@ material.training_rows = lambda config, stage, services: (list(made.get(stage, t
 material.held_out = lambda config, stage, services, rows: toy.joint_rows(3)
 config = ClaraTrainingConfig.model_validate_json(Path(sys.argv[2]).read_text())
 folder = Path(sys.argv[3])
-stages = ClaraTraining(config).run(Workshop(folder / "work", folder / "checkpoints", Services(device="cpu")))
+stages = ClaraTraining(config).run(TrainingContext(folder / "work", folder / "checkpoints", Services(device="cpu")))
 # Into a file: lines that two processes print run into each other.
 Path(f"{folder}-{os.environ['RANK']}.json").write_text(json.dumps([one.stage for one in stages]))
 """

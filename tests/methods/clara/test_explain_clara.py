@@ -1,4 +1,4 @@
-"""What CLaRa says of itself: topics by the logit lens, rankings, retold documents, states drawn."""
+"""What CLaRa says of itself: topics by the logit lens, rankings, reconstructed documents, states drawn."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_question_without_candidates_is_explained_over_the_whole_corpus(tiny_c
     assert sum(row[3] == "evidence" for row in result.tables[0].rows) == 1
 
 
-def test_documents_are_retold_from_their_own_memory(clara: Clara, ground: Any) -> None:
+def test_documents_are_reconstructed_from_their_own_memory(clara: Clara, ground: Any) -> None:
     texts = [passage.full_text for passage in ground.corpus[:6]]
     together = retell(clara, texts, seed=1, max_new_tokens=5, batch_size=4)
     assert [item.document for item in together] == texts

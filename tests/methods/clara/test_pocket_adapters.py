@@ -81,7 +81,7 @@ def test_shipping_halves_the_numbers_and_changes_memory_by_less_than_half_precis
     assert Clara.load(tmp_path / "half", "cpu").config == clara.config
 
 
-def test_what_is_no_checkpoint_is_told_of_the_one_that_ships(tmp_path: Path) -> None:
+def test_what_is_no_checkpoint_is_refused_with_the_one_that_ships(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a checkpoint of CLaRa") as caught:
         require_checkpoint(str(tmp_path), where="model")
     assert CLARA_POCKET in str(caught.value.try_this)

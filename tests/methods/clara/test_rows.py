@@ -222,7 +222,7 @@ def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> 
 
 
 @pytest.mark.slow
-def test_a_retelling_keeps_every_fact_in_other_words() -> None:
+def test_a_paraphrase_keeps_every_fact_in_other_words() -> None:
     facts = changed = 0
     for document in documents(DataReference("worlds", "long", "train"), WorldsConfig(**SMALL, worlds=1)):
         reported = rephrased(document.sentences, Draws("t", document.passage.id))

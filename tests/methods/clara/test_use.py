@@ -100,7 +100,7 @@ def test_memory_tokens_are_k_times_those_of_a_document_and_are_no_prompt_tokens(
         assert item.usage.model_calls == 1
 
 
-def test_k_is_that_of_the_checkpoint_unless_told(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_k_is_that_of_the_checkpoint_unless_configured(tiny_clara: str, ground: Any, services: Services) -> None:
     (item,) = answers(whole(tiny_clara, services), ground, queries(ground)[:1])
     assert item.usage.memory_tokens == K * M
 

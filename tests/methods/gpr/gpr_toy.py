@@ -41,7 +41,7 @@ def toy_graph() -> PretrainingGraph:
     for number, owner in enumerate(OWNERS):
         triples += [
             (owner, relation, f"{value} {number}")
-            for relation, value in (("a.b.born", "year"), ("a.b.lived_by", "side"), ("a.b.built", "house"))
+            for relation, value in (("a.b.born", "year"), ("a.b.lived_by", "side"), ("a.b.built", "cabin"))
         ]
     result = TripleCorpus.of_triples([*triples, ALONE]).triples
     heads, relations, tails = (np.ascontiguousarray(result.table[name]) for name in ("head", "relation", "tail"))

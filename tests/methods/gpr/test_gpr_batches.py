@@ -30,7 +30,7 @@ def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.Temp
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_question_is_used_once_in_an_epoch_with_a_neighbor_and_a_stranger(toy: ModuleType, base: str) -> None:
+def test_every_question_is_used_once_in_an_epoch_with_a_neighbor_and_a_negative(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, validate_on={"share": 0}))
     triples = toy.toy_graph().triples
     for epoch in range(3):

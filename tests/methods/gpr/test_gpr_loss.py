@@ -23,8 +23,8 @@ def of(anchor: float, neighbor: float, negative: float, options: LossConfig = PA
     return float(row_losses(result, options))
 
 
-def config(**given: Any) -> LossConfig:
-    return LossConfig.model_validate(given)
+def config(**options: Any) -> LossConfig:
+    return LossConfig.model_validate(options)
 
 
 def vectors(rows: int, dimension: int = 5, seed: int = 0) -> list[Any]:

@@ -138,7 +138,7 @@ def test_what_cannot_be_used_is_asked_again_twice_and_then_dropped(tmp_path: Pat
 
 
 def test_a_second_run_makes_no_call(tmp_path: Path) -> None:
-    # Kept replies alone suffice, also for what was dropped; and kept questions suffice without replies.
+    # Cached replies alone suffice, also for what was dropped; and kept questions suffice without replies.
     path = tmp_path / "questions.jsonl"
     model = Model(lambda shown, turn: "[MASK]?" if "Modafinil" in shown else f"What is it in turn {turn}?")
     with model.running() as config:
@@ -176,7 +176,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
         calls = model.calls
         for end in (0, 1, len(kept) // 2, len(kept) - 1, len(kept)):
             path.write_bytes(kept[:end])
-            # Nothing but the file to go by: no kept replies.
+            # Nothing but the file to go by: no cached replies.
             result = questions_of(graph_of(GRAPH), config, generator_of(config, services()), path)
             assert result.texts == whole.texts
             assert result.triples.tolist() == whole.triples.tolist()

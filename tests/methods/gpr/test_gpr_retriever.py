@@ -27,7 +27,7 @@ from methods.retrieval.triples import TripleRetriever, nearest
 
 torch = pytest.importorskip("torch")
 
-PLACES = ["old town", "the river", "stone bridge", "cold house", "north side", "a painter"]
+PLACES = ["old town", "the river", "stone bridge", "cold cabin", "north side", "a painter"]
 RELATIONS = ["place.town.built_by", "people.person.lived_on", "people.person.born"]
 TRIPLES: list[Triple] = [(head, relation, tail) for head in PLACES for relation in RELATIONS for tail in PLACES if head < tail]
 IDS = [triple_id(triple) for triple in TRIPLES]
@@ -149,8 +149,8 @@ def test_dot_products_are_those_of_the_vectors_as_they_are(checkpoint: Path, cor
 
     question, triple = (SentenceTransformer(str(checkpoint / name), device="cpu") for name in ("question", "triple"))
     expected = triple.encode([linearize(triple, underscores="space") for triple in TRIPLES]) @ question.encode(QUESTIONS[0])
-    given = {"model": str(checkpoint), "similarity": "dot"}
-    (ranking,) = Component.of("gpr", given).build(Services(device="cpu")).index(corpus).retrieve([query(0, IDS)], 9)
+    options = {"model": str(checkpoint), "similarity": "dot"}
+    (ranking,) = Component.of("gpr", options).build(Services(device="cpu")).index(corpus).retrieve([query(0, IDS)], 9)
     assert ranking.scores == pytest.approx(np.sort(expected)[::-1][:9].tolist(), rel=1e-4)
     assert abs(ranking.scores[0]) > 1.5
 
@@ -158,8 +158,8 @@ def test_dot_products_are_those_of_the_vectors_as_they_are(checkpoint: Path, cor
 class Counting(Encoder):
     """Remembers what it encodes."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.texts: list[str] = []
 
     def _vectors(self, tower: Any, texts: Sequence[str], titles: Any, batch_size: int) -> Any:
@@ -228,7 +228,7 @@ def test_the_nearest_are_those_of_a_stable_sort(seed: int, rows: int, k: int, sp
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_what_else_is_in_a_batch_does_not_change_a_vector(checkpoint: Path, pooling: Any) -> None:
     """Filled-up places count for nothing, least of all in a mean."""
-    texts = ["old", "the painter lived in a cold house by the river , built in the year of the long bridge", "a town"]
+    texts = ["old", "the painter lived in a cold cabin by the river , built in the year of the long bridge", "a town"]
     item, many = (
         Encoder(EncoderConfig(model=str(checkpoint / "triple"), pooling=pooling, batch_size=size), "cpu").passages(texts) for size in (1, 3)
     )
@@ -238,8 +238,8 @@ def test_what_else_is_in_a_batch_does_not_change_a_vector(checkpoint: Path, pool
 def test_a_checkpoint_says_how_triples_were_written(checkpoint: Path) -> None:
     build = Component.of("gpr", {"model": str(checkpoint)}).build(Services(device="cpu"))
     assert build.linearize == LinearizeConfig(rel="last", underscores="space")
-    given = {"model": str(checkpoint), "linearize": {"rel": "full"}}
-    assert Component.of("gpr", given).build(Services(device="cpu")).linearize.rel == "full"
+    options = {"model": str(checkpoint), "linearize": {"rel": "full"}}
+    assert Component.of("gpr", options).build(Services(device="cpu")).linearize.rel == "full"
 
 
 def test_what_is_no_checkpoint_of_gpr_is_refused(checkpoint: Path, tmp_path: Path) -> None:

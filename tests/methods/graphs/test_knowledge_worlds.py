@@ -47,13 +47,13 @@ class StyledRun:
 
 
 @pytest.fixture(scope="module")
-def told() -> StyledRun:
+def styled_run() -> StyledRun:
     return StyledRun()
 
 
 @pytest.fixture
-def endpoint(told: StyledRun) -> Iterator[str]:
-    with told.truth.server().running() as url:
+def endpoint(styled_run: StyledRun) -> Iterator[str]:
+    with styled_run.truth.server().running() as url:
         yield url
 
 
@@ -65,27 +65,27 @@ def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:
     return {(frozenset((edge.source, edge.target)), text) for edge in graph.edges for text in edge.descriptions}
 
 
-def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(told: StyledRun, endpoint: str) -> None:
-    graph = LLMExtractor(model(endpoint, ExtractionChat)).extract("d", told.chunks)
+def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(styled_run: StyledRun, endpoint: str) -> None:
+    graph = LLMExtractor(model(endpoint, ExtractionChat)).extract("d", styled_run.chunks)
     results = triples(graph)
-    assert results <= told.triples
+    assert results <= styled_run.triples
     # Only a sentence that no chunk holds whole can be missing.
-    assert len(results) / len(told.triples) >= 0.95
+    assert len(results) / len(styled_run.triples) >= 0.95
     assert graph.counts == {}
 
 
 @pytest.mark.slow
-def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_is_counted(told: StyledRun) -> None:
-    truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=0.2, seed=3)
-    pieces = chunk(told.text, WHOLE.model_copy(update={"size": 120}))
+def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_is_counted(styled_run: StyledRun) -> None:
+    truth = WorldTruth(styled_run.truth.benchmarks, config=CONFIG, corruption=0.2, seed=3)
+    pieces = chunk(styled_run.text, WHOLE.model_copy(update={"size": 120}))
     with truth.server().running() as url:
         graph = LLMExtractor(model(url, ExtractionChat)).extract("d", pieces)
     assert sum(truth.corrupted.values()) > 5
-    assert triples(graph) <= told.triples
+    assert triples(graph) <= styled_run.triples
     harmful = sum(number for kind, number in truth.corrupted.items() if kind != "wrapped")
     counted = sum(graph.counts.values())
     assert counted >= harmful
-    assert len(triples(graph)) / len(told.triples) > 0.6
+    assert len(triples(graph)) / len(styled_run.triples) > 0.6
 
 
 @pytest.mark.slow
@@ -106,12 +106,12 @@ def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alon
 
 
 @pytest.mark.slow
-def test_a_second_run_asks_nothing_and_finds_the_same(told: StyledRun, endpoint: str, tmp_path: Path) -> None:
+def test_a_second_run_asks_nothing_and_finds_the_same(styled_run: StyledRun, endpoint: str, tmp_path: Path) -> None:
     def run(url: str) -> tuple[object, ...]:
         models = [model(url, kind) for kind in (ExtractionChat, NamesChat, QueriesChat)]
-        graph = graph_of("some/doc: ument", told.chunks, LLMExtractor(models[0]), tmp_path)
-        around = neighborhoods_of(graph, told.questions, AROUND, tmp_path, LLMNamer(models[1]))
-        queries = queries_of(graph, told.questions, around, LLMQueries(models[2]), tmp_path)
+        graph = graph_of("some/doc: ument", styled_run.chunks, LLMExtractor(models[0]), tmp_path)
+        around = neighborhoods_of(graph, styled_run.questions, AROUND, tmp_path, LLMNamer(models[1]))
+        queries = queries_of(graph, styled_run.questions, around, LLMQueries(models[2]), tmp_path)
         return graph, around, queries, [item.usage_by_role.total.calls for item in models]
 
     *first, calls = run(endpoint)
@@ -128,30 +128,30 @@ def test_a_second_run_asks_nothing_and_finds_the_same(told: StyledRun, endpoint:
 
 
 @pytest.mark.slow
-def test_other_options_make_other_artifacts(told: StyledRun, tmp_path: Path) -> None:
-    graph = graph_of("d", told.chunks, WorldsExtractor(), tmp_path)
-    shorter = graph_of("d", told.chunks[:2], WorldsExtractor(), tmp_path)
+def test_other_options_make_other_artifacts(styled_run: StyledRun, tmp_path: Path) -> None:
+    graph = graph_of("d", styled_run.chunks, WorldsExtractor(), tmp_path)
+    shorter = graph_of("d", styled_run.chunks[:2], WorldsExtractor(), tmp_path)
     assert len(shorter.nodes) < len(graph.nodes)
-    around = neighborhoods_of(graph, told.questions, AROUND, tmp_path)
+    around = neighborhoods_of(graph, styled_run.questions, AROUND, tmp_path)
     narrow = AROUND.model_copy(update={"small": AROUND.small.model_copy(update={"max_k": 3})})
-    again = neighborhoods_of(graph, told.questions, narrow, tmp_path)
+    again = neighborhoods_of(graph, styled_run.questions, narrow, tmp_path)
     assert all(len(item.small.entities) <= 3 for item in again)
     assert any(len(item.small.entities) > 3 for item in around)
-    queries = queries_of(graph, told.questions, around, TemplateQueries(), tmp_path)
+    queries = queries_of(graph, styled_run.questions, around, TemplateQueries(), tmp_path)
     assert all(item["large"].queries for item, position in zip(queries, around, strict=True) if not position.skipped)
-    fewer = queries_of(graph, told.questions, around, TemplateQueries(2), tmp_path)
+    fewer = queries_of(graph, styled_run.questions, around, TemplateQueries(2), tmp_path)
     assert all(len(item["large"].queries) == 2 for item in fewer if item)
 
 
 @pytest.mark.slow
-def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(told: StyledRun, tmp_path: Path) -> None:
-    graph = WorldsExtractor().extract("d", told.chunks)
-    around = neighborhoods_of(graph, told.questions[:2], AROUND, tmp_path)
-    truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=1.0, seed=1)
+def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(styled_run: StyledRun, tmp_path: Path) -> None:
+    graph = WorldsExtractor().extract("d", styled_run.chunks)
+    around = neighborhoods_of(graph, styled_run.questions[:2], AROUND, tmp_path)
+    truth = WorldTruth(styled_run.truth.benchmarks, config=CONFIG, corruption=1.0, seed=1)
     truth.handlers.insert(0, lambda *_: "")
     with truth.server().running() as url:
         query = model(url, QueriesChat)
-        results = queries_of(graph, told.questions[:2], around, LLMQueries(query), tmp_path)
+        results = queries_of(graph, styled_run.questions[:2], around, LLMQueries(query), tmp_path)
     failed = [size for sizes in results for size in sizes.values() if size.failed]
     assert failed
     assert all(not item.queries for item in failed)
@@ -169,10 +169,10 @@ class Dead:
         return [Reply("<|COMPLETE|>", "gone" if n >= self.dies_at else None) for n in range(len(conversations))]
 
 
-def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(told: StyledRun, tmp_path: Path) -> None:
-    partial = graph_of("d", told.chunks, LLMExtractor(Dead(1)), tmp_path)  # type: ignore[arg-type]
-    assert partial.counts[FAILED] == len(told.chunks) - 1
-    whole = graph_of("d", told.chunks, LLMExtractor(Dead(10**6)), tmp_path)  # type: ignore[arg-type]
+def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(styled_run: StyledRun, tmp_path: Path) -> None:
+    partial = graph_of("d", styled_run.chunks, LLMExtractor(Dead(1)), tmp_path)  # type: ignore[arg-type]
+    assert partial.counts[FAILED] == len(styled_run.chunks) - 1
+    whole = graph_of("d", styled_run.chunks, LLMExtractor(Dead(10**6)), tmp_path)  # type: ignore[arg-type]
     assert FAILED not in whole.counts
     with pytest.raises(Broke, match="calls failed"):
-        graph_of("e", told.chunks, LLMExtractor(Dead(0)), tmp_path)  # type: ignore[arg-type]
+        graph_of("e", styled_run.chunks, LLMExtractor(Dead(0)), tmp_path)  # type: ignore[arg-type]

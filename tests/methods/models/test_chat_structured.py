@@ -126,7 +126,7 @@ def test_a_reply_that_cannot_be_read_is_a_failure_with_its_reply(endpoint: Endpo
         '{"label": "correct", "reason": "it is {so}"',
         '{"Label": "correct", "REASON": "it is {so}"}',
         '{"labell": "correct", "reason": "it is {so}"}',
-        '{"label": "correct", // surely\n "reason": "it is {so}"}',
+        '{"label": "correct", // indeed\n "reason": "it is {so}"}',
     ],
 )
 def test_what_models_put_around_and_into_json_is_forgiven(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The cache of replies: what addresses a reply, many processes, sudden death, tapes, pruning, damage."""
+"""The cache of replies: what addresses a reply, many processes, sudden death, exports, pruning, damage."""
 
 from __future__ import annotations
 
@@ -199,10 +199,10 @@ def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
     assert total >= 160
 
 
-# --- tape and pruning ---
+# --- export and pruning ---
 
 
-def test_a_tape_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
+def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
     calls = [call(f"q{number} \ud800 é\n") for number in range(7)]
     for number, item in enumerate(calls):
         cache.put(item, reply(f"{number} \udfff"))

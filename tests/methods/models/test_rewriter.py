@@ -27,7 +27,7 @@ REFERENCE = "worlds/multihop:test"
 SIZE = {"questions": 3}
 STYLES = ("informal", "humor", "romance")
 PLAIN = "The mill was built in 1871 by Ada Stone. It burned down in 1902."
-TOLD = "So get this: Ada Stone put up the mill in 1871. And it burned down in 1902!"
+STYLED = "So get this: Ada Stone put up the mill in 1871. And it burned down in 1902!"
 
 
 def passage(text: str = PLAIN, sentences: tuple[str, ...] = ()) -> Passage:
@@ -65,9 +65,9 @@ def judges(url: str, cache: Path | None = None) -> list[Any]:
 
 
 def test_a_good_reply_is_the_passage_in_the_other_style() -> None:
-    with playing(lambda request, number: TOLD) as (url, query):
+    with playing(lambda request, number: STYLED) as (url, query):
         (outcome,) = rewriter(url).outcomes([passage()], "informal")
-    assert outcome.passage == Passage(passage_id("Mill", TOLD), "Mill", TOLD)
+    assert outcome.passage == Passage(passage_id("Mill", STYLED), "Mill", STYLED)
     assert (outcome.by, outcome.failed) == ("m", ())
     assert PLAIN in query[0].prompt
     assert "attempt" not in query[0].prompt
@@ -102,21 +102,21 @@ def test_a_passage_cannot_end_its_tags_or_bring_placeholders() -> None:
         ("I'm sorry, but I can't help with that.", "refusal"),
         (PLAIN, "unchanged"),
         ("It burned.", "length"),
-        (" ".join([TOLD] * 9), "length"),
+        (" ".join([STYLED] * 9), "length"),
     ],
 )
-def test_what_is_no_retelling_is_asked_for_again_with_the_reason(reply: str, kind: str) -> None:
-    with playing(lambda request, number: reply if number == 0 else TOLD) as (url, query):
+def test_an_unusable_rewriting_is_asked_for_again_with_the_reason(reply: str, kind: str) -> None:
+    with playing(lambda request, number: reply if number == 0 else STYLED) as (url, query):
         (outcome,) = rewriter(url).outcomes([passage()], "informal")
     assert outcome.passage is not None
-    assert outcome.passage.text == TOLD
+    assert outcome.passage.text == STYLED
     assert [reason.partition(":")[0] for reason in outcome.failed] == [kind]
     assert f"attempt 2: the one before it could not be used ({outcome.failed[0]})" in query[1].prompt
 
 
 def test_after_so_many_tries_a_passage_is_given_up_and_others_are_not_asked_again() -> None:
     good, bad = passage(), passage("Another text of the mill, that stays as it is, always.")
-    with playing(lambda r, n: TOLD if PLAIN in r.prompt else "I cannot do that.") as (url, queries):
+    with playing(lambda r, n: STYLED if PLAIN in r.prompt else "I cannot do that.") as (url, queries):
         outcomes = rewriter(url, tries=4).outcomes([bad, good], "humor")
     assert [outcome.passage is None for outcome in outcomes] == [True, False]
     assert len(outcomes[0].failed) == 4
@@ -126,13 +126,13 @@ def test_after_so_many_tries_a_passage_is_given_up_and_others_are_not_asked_agai
 
 def test_the_wrapping_that_models_put_around_a_text_is_taken_off() -> None:
     for reply in (
-        TOLD,
-        f'"{TOLD}"',
-        f"Sure! Here you go:\n\n```\n{TOLD}\n```\nI hope this helps.",
-        f"Here is the rewritten paragraph:\n\n{TOLD}",
-        f"<think>\nshort, long?\n</think>\n\n**Output:** {TOLD}",
+        STYLED,
+        f'"{STYLED}"',
+        f"Sure! Here you go:\n\n```\n{STYLED}\n```\nI hope this helps.",
+        f"Here is the rewritten paragraph:\n\n{STYLED}",
+        f"<think>\nshort, long?\n</think>\n\n**Output:** {STYLED}",
     ):
-        assert said(reply) == TOLD
+        assert said(reply) == STYLED
     for kept in ('"Yes," he said. "No," she said.', "Okay, so: the mill burned.", "Output rose: 3 mills."):
         assert said(kept) == kept
     assert lines_of("1. Ada came.\n2. 1902 was bad.\n") == ["Ada came.", "1902 was bad."]
@@ -168,10 +168,10 @@ def test_sentences_are_kept_apart_where_a_passage_has_them(output: str) -> None:
 
 
 def test_json_that_cannot_be_read_is_a_failed_try() -> None:
-    with playing(lambda r, n: "nothing of the sort" if n == 0 else f'{{"text": "{TOLD}"}}') as (url, _):
+    with playing(lambda r, n: "nothing of the sort" if n == 0 else f'{{"text": "{STYLED}"}}') as (url, _):
         (outcome,) = rewriter(url, output="json").outcomes([passage()], "romance")
     assert outcome.passage is not None
-    assert outcome.passage.text == TOLD
+    assert outcome.passage.text == STYLED
     assert outcome.failed[0].startswith("unreadable: ")
 
 
@@ -186,7 +186,7 @@ def test_validators_see_what_earlier_ones_let_through_and_their_reasons_are_kept
             seen.append((self.id, len(reported)))
             return [None if self.needs in text else f"{self.id}: no {self.needs}" for text in reported]
 
-    replies = [TOLD.replace("1871", "18"), TOLD.replace("Ada", "Eda"), TOLD]
+    replies = [STYLED.replace("1871", "18"), STYLED.replace("Ada", "Eda"), STYLED]
     with playing(lambda r, n: replies[n]) as (url, _):
         (outcome,) = rewriter(url, [Fussy("year", "1871"), Fussy("name", "Ada")]).outcomes([passage()], "informal")
     assert outcome.failed == ("year: no 1871", "name: no Ada")
@@ -195,7 +195,7 @@ def test_validators_see_what_earlier_ones_let_through_and_their_reasons_are_kept
 
 
 def test_names_and_numbers_can_be_demanded_without_a_model() -> None:
-    objections = EntityValidator().objections([PLAIN, PLAIN], [TOLD, TOLD.replace("1902", "1920")], "humor")
+    objections = EntityValidator().objections([PLAIN, PLAIN], [STYLED, STYLED.replace("1902", "1920")], "humor")
     assert objections[0] is None
     assert str(objections[1]).startswith("entities: 67%")
 
@@ -216,7 +216,7 @@ def test_prompts_of_ones_own_add_styles_and_are_checked(tmp_path: Path) -> None:
     (tmp_path / "pirate.txt").write_text("Talk like a pirate.\n---\n$text\n$again\n$form", "utf-8")
     (tmp_path / "broken.txt").write_text("$text and $more $again $form", "utf-8")
     (tmp_path / "empty.txt").write_text("nothing", "utf-8")
-    with playing(lambda r, n: TOLD) as (url, query):
+    with playing(lambda r, n: STYLED) as (url, query):
         made = rewriter(url, prompts=str(tmp_path))
         assert made.rewrite([passage()], "pirate")[0] is not None
         assert query[0].messages[0]["content"] == "Talk like a pirate."
@@ -268,13 +268,13 @@ def test_with_a_fifth_of_the_replies_corrupted_nothing_crashes_and_every_failure
 
 
 @pytest.mark.slow
-def test_a_tape_rewrites_elsewhere_without_a_call(tmp_path: Path) -> None:
+def test_an_export_rewrites_elsewhere_without_a_call(tmp_path: Path) -> None:
     passages = load(REFERENCE, SIZE).corpus[:5]
     with WorldTruth.of(REFERENCE, SIZE).server().running() as url:
         first = rewriter(url, judges(url, tmp_path / "a.sqlite"), tmp_path / "a.sqlite")
         reported = first.rewrite(passages, "humor")
-    export_replies(shared(tmp_path / "a.sqlite"), tmp_path / "tape.jsonl")
-    import_replies(shared(tmp_path / "b.sqlite"), tmp_path / "tape.jsonl")
+    export_replies(shared(tmp_path / "a.sqlite"), tmp_path / "replies.jsonl")
+    import_replies(shared(tmp_path / "b.sqlite"), tmp_path / "replies.jsonl")
     again = rewriter(url, judges(url, tmp_path / "b.sqlite"), tmp_path / "b.sqlite")
     assert again.rewrite(passages, "humor") == reported
     assert None not in reported

@@ -1,4 +1,4 @@
-"""Encoder–decoder models: batches change nothing, decoders start as told, log-likelihoods equal a loop."""
+"""Encoder–decoder models: batches change nothing, decoders start as configured, log-likelihoods equal a loop."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_batches_of_any_size_write_what_a_token_by_token_loop_writes(folder: str
 
 
 @pytest.mark.slow
-def test_the_decoder_starts_as_told(folder: str) -> None:
+def test_the_decoder_starts_as_configured(folder: str) -> None:
     loaded = load(folder, batch_size=3, max_new_tokens=8)
     starts = ["Passage", "", "Passage A", "yes", "The answer is", "Passage"]
     written = loaded.generate(PROMPTS, starts=starts)

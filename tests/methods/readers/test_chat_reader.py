@@ -28,7 +28,7 @@ Fault = tuple[int, dict[str, str], str]
 
 
 class Server(ThreadingHTTPServer):
-    """An OpenAI-compatible endpoint: answers with the last line but one of the prompt, unless told to fail."""
+    """An OpenAI-compatible endpoint: answers with the last line but one of the prompt, unless set to fail."""
 
     daemon_threads = True
     block_on_close = True

@@ -21,22 +21,22 @@ from methods.training import TRAININGS, Silent
 
 torch = pytest.importorskip("torch")
 
-THINGS = ["bridge", "river", "town", "house", "moss", "stone"]
-TELLING = ["the painter built it", "it was built long ago", "a cold north side", "old stone", "it grows", "town"]
+THINGS = ["bridge", "river", "town", "cabin", "moss", "stone"]
+RANKED_TEXTS = ["the painter built it", "it was built long ago", "a cold north side", "old stone", "it grows", "town"]
 """Of a list's six passages, best first."""
 
 
 def row(number: int, label: int | None = None, listed: bool = True) -> SarkRow:
-    """A row about one thing; the better a passage, the earlier it stands in `TELLING`."""
+    """A row about one thing; the better a passage, the earlier it stands in `RANKED_TEXTS`."""
     thing = THINGS[number % len(THINGS)]
     label = number % 2 if label is None else label
 
-    def told(text: str, more: str) -> tuple[str, str]:
+    def in_both_styles(text: str, more: str) -> tuple[str, str]:
         return f"the {thing} : {text} {more}", f"{thing} ! {text} , not cold ? - {more} !"
 
-    more = "year of the long house " * (number % 4)
-    formal, informal = told(TELLING[0 if label else 5], more)
-    passages = tuple(told(text, more) for text in TELLING) if listed else None
+    more = "year of the long cabin " * (number % 4)
+    formal, informal = in_both_styles(RANKED_TEXTS[0 if label else 5], more)
+    passages = tuple(in_both_styles(text, more) for text in RANKED_TEXTS) if listed else None
     return SarkRow(f"who built the {thing} ?", f"p{number}", formal, informal, label, passages, f"q{number}")
 
 

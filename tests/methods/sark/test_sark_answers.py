@@ -1,4 +1,4 @@
-"""Who answers for SARK's labels: a chat model or a reader, what it is shown, and templates of what it is told."""
+"""Who answers for SARK's labels: a chat model or a reader, what it is shown, and its prompt templates."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
 
 
 @pytest.mark.parametrize("reply", ["Mismatch.", "**Mismatch**", "mismatch", "Mismatch, though it would match another gold"])
-def test_a_lent_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
+def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
     server = Server(lambda prompt: reply)
     with server.running() as chat:
         judge = JudgeRef.of("match", chat).build(Services(cache=tmp_path / "replies.sqlite"))

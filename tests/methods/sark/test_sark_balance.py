@@ -119,7 +119,7 @@ def test_hand_cases(passage: list[float], listwise: list[float], weight: float) 
     assert products(passage, listwise).weight == pytest.approx(weight, abs=1e-7)
 
 
-def test_nearly_equal_gradients_are_told_apart() -> None:
+def test_nearly_equal_gradients_are_distinguished() -> None:
     # From ‖g_p‖² + ‖g_l‖² − 2 g_p · g_l nothing would be left of a difference of 1e-6.
     generator = np.random.default_rng(0)
     base = generator.standard_normal(1000)

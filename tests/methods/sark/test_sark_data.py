@@ -41,7 +41,7 @@ def passage(text: str, title: str = "") -> Passage:
 
 
 def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, str], tuple[Passage, Passage]]]:
-    """Questions with labels and lists; a passage that two questions share is told otherwise to each."""
+    """Questions with labels and lists; a passage that two questions share is restyled differently for each."""
     mined, pairs = [], {}
     for q in range(questions):
         own = [passage(f"Text {n}.") for n in range(passages)]
@@ -188,8 +188,8 @@ def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
 
 def made(config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], work: Path, cache: Path | None) -> SarkData:
     judge = JudgeRef.of("match", chat)
-    lent = MatchVerdicts(judge.build(Services(cache=cache, device="cpu")), fingerprint(judge.identity))
-    return data_of(config, [benchmark], Services(cache=cache, device="cpu", judge=lent), work)
+    provided = MatchVerdicts(judge.build(Services(cache=cache, device="cpu")), fingerprint(judge.identity))
+    return data_of(config, [benchmark], Services(cache=cache, device="cpu", judge=provided), work)
 
 
 @pytest.mark.slow

@@ -195,10 +195,10 @@ def test_saved_rows_of_sarks_layout_are_read_as_they_are(tmp_path: Path) -> None
     result = data_of(offline(), value, Services(device="cpu"), tmp_path / "given")
     assert result.counts["questions_with_labels_of_their_own"] == len(kept.questions)
 
-    def told(rows: Sequence[SarkRow]) -> list[tuple[Any, ...]]:
+    def comparable(rows: Sequence[SarkRow]) -> list[tuple[Any, ...]]:
         return sorted((row.query, row.formal, row.label, [formal for formal, _ in row.list or ()]) for row in rows)
 
-    assert told(result.rows) == told([row for row in mined.rows if row.label is not None])
+    assert comparable(result.rows) == comparable([row for row in mined.rows if row.label is not None])
 
 
 def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Path, tmp_path: Path) -> None:

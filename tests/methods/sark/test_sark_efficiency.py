@@ -119,9 +119,9 @@ def counted(model: StandIn, name: str, monkeypatch: pytest.MonkeyPatch) -> list[
     calls: list[Any] = []
     original = getattr(model.model, name)
 
-    def call(*positional: Any, **given: Any) -> Any:
-        calls.append(tuple(given["input_ids"].shape))
-        return original(*positional, **given)
+    def call(*positional: Any, **inputs: Any) -> Any:
+        calls.append(tuple(inputs["input_ids"].shape))
+        return original(*positional, **inputs)
 
     monkeypatch.setattr(model.model, name, call)
     return calls
@@ -169,7 +169,7 @@ def test_a_reranker_is_timed_as_a_pipeline_calls_it() -> None:
     reranker = Component.of("bm25_reranker").build(Services())
     requests: list[int] = []
     rerank = reranker.rerank
-    reranker.rerank = lambda *given: requests.append(len(given[0])) or rerank(*given)
+    reranker.rerank = lambda *arguments: requests.append(len(arguments[0])) or rerank(*arguments)
     timing = measure_reranker(reranker, queries, rankings, benchmark.corpus, "cpu")
     # One query at a time, and one more to warm up.
     assert requests == [1] * 5
@@ -208,8 +208,8 @@ def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
         return Timing((0.1, 0.1, 0.4))
 
     monkeypatch.setattr(reranking, "measure_reranker", measured)
-    given = json.dumps({"model": cross_encoder, "max_length": 64})
-    arguments = ["--reranker", f"cross_encoder={given}", "--reranker", "bm25_reranker", "--device", "cpu"]
+    options = json.dumps({"model": cross_encoder, "max_length": 64})
+    arguments = ["--reranker", f"cross_encoder={options}", "--reranker", "bm25_reranker", "--device", "cpu"]
     sizes = ["--queries", "3", "--candidates", "12", "--dtypes", "float32,bfloat16", "--batches", "4,8"]
     assert reranking.main([*arguments, *sizes]) == 0
     response = capsys.readouterr().out
@@ -228,10 +228,10 @@ def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
 
 
 def test_what_options_set_is_not_varied(cross_encoder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    given = json.dumps({"model": cross_encoder, "dtype": "bfloat16", "token_budget": 640})
+    options = json.dumps({"model": cross_encoder, "dtype": "bfloat16", "token_budget": 640})
     setting = ["--setting", "corpus(retriever=bm25,n=3)", "--config", '{"candidates": 12}']
     few = ["--queries", "2", "--candidates", "3", "--device", "cpu"]
-    arguments = ["--reranker", f"cross_encoder={given}", "--dtypes", "float32,float16", "--batches", "1,2"]
+    arguments = ["--reranker", f"cross_encoder={options}", "--dtypes", "float32,float16", "--batches", "1,2"]
     assert reranking.main([*arguments, *few, *setting]) == 0
     (row,) = rows_of(capsys.readouterr().out)
     assert row[1:3] == ["bfloat16", "–"]

@@ -114,7 +114,7 @@ def test_a_verdict_of_the_judges_own_making_is_an_error() -> None:
         Verifier(CountingJudge(annie="Perhaps")).verdicts([question()], ["annie"])
 
 
-def test_a_judge_that_is_wanted_must_be_lent() -> None:
+def test_a_judge_that_is_wanted_must_be_provided() -> None:
     config = LabelsConfig.model_validate({"judge": "match"})
     with pytest.raises(UserError, match=r"labels\.judge"):
         verifier_of(config, None)

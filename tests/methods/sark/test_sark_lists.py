@@ -126,7 +126,7 @@ SIX = tuple(passage(f"Passage {letter} has {n} points.", f"Title {letter}") for 
 
 
 class Ranker:
-    """A model that orders by the points it reads in the turns; for some questions it says what it is told to."""
+    """A model that orders by the points it reads in the turns; for some questions it gives a fixed reply."""
 
     def __init__(self, says: Callable[[str], str | None] = lambda question: None) -> None:
         self._says = says
@@ -154,7 +154,7 @@ def lister(chat: OrderChat, folder: Path, name: str) -> Lister:
     return Lister(LLMOrderer(ChatModel(chat, cache=folder / "replies.sqlite")), folder / f"{name}.jsonl")
 
 
-def test_each_passage_has_a_turn_of_its_own_and_the_gold_is_told(tmp_path: Path) -> None:
+def test_each_passage_has_a_turn_of_its_own_and_the_gold_is_named(tmp_path: Path) -> None:
     ranker = Ranker()
     query = Question("q", "Which is best?", ("F", "the sixth"), evidence=(SIX[5].id,))
     with ranker.running() as chat:

@@ -26,7 +26,7 @@ QUERY = Query("q", "where was the painter born ?")
 
 
 def checkpoint(folder: Path, base: str, seed: int = 1, head: str = "paper") -> str:
-    """An untrained model, saved and described as the front door does."""
+    """An untrained model, saved and described as `ragmeter train` does."""
     config = SarkTrainingConfig.model_validate(
         {"data": ["worlds/style:train"], "base": base, "seed": seed, "model": {"max_length": 64, "head": head}}
     )

@@ -51,7 +51,7 @@ def test_tau_of_known_orders() -> None:
     assert np.isnan(kendall_tau([0], [0]))
 
 
-def test_the_candidates_are_those_of_the_question_told_twice(worlds: Benchmark) -> None:
+def test_the_candidates_are_those_of_the_question_in_both_styles(worlds: Benchmark) -> None:
     base = load("worlds/multihop:test").limited(5)
     queries = in_both_styles(worlds, "informal")
     assert [item.question for item in queries] == [question.id for question in base.questions]
@@ -112,7 +112,7 @@ def test_a_question_alone_says_what_it_says_among_others(worlds: Benchmark) -> N
         assert (alone.tau[0], alone.shift[0]) == (together.tau[position], together.shift[position])
 
 
-def test_progress_is_told_and_the_order_given_changes_nothing(worlds: Benchmark) -> None:
+def test_progress_is_reported_and_the_order_given_changes_nothing(worlds: Benchmark) -> None:
     queries: list[InBothStyles] = in_both_styles(worlds, "informal")
     renderings: list[tuple[int, int]] = []
     rule = ByRule(lambda text: float(len(text)))

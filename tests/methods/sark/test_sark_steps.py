@@ -160,7 +160,9 @@ def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(to
 
 
 @pytest.mark.parametrize("value", [0.3, *(pytest.param(item, marks=pytest.mark.slow) for item in (0.0, 1.0))])
-def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(toy: ModuleType, base: str, tmp_path: Path, value: float) -> None:
+def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_reported(
+    toy: ModuleType, base: str, tmp_path: Path, value: float
+) -> None:
     config = toy.calm(base, loss={"lambda_mode": "fixed", "lambda_value": value})
     item = toy.trainer(config, tmp_path)
     figures = item._step(0)

@@ -28,8 +28,8 @@ counts = st.floats(0, 1e12, allow_nan=False)
 costs = st.builds(Cost, counts, counts, gpu_seconds=counts, usd=counts, unknown=st.lists(st.text(max_size=3)).map(tuple))
 
 
-def chat_of(**given: object) -> ChatConfig:
-    return ChatConfig.model_validate(given)
+def chat_of(**options: object) -> ChatConfig:
+    return ChatConfig.model_validate(options)
 
 
 def test_a_token_read_takes_two_operations_a_parameter_and_one_learned_from_six() -> None:

@@ -83,7 +83,7 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
         json.dumps([row.to_json() for row in rows])
 
 
-def test_a_published_table_has_everything_that_can_be_told_of_it(tmp_path: Path) -> None:
+def test_a_published_table_is_planned_with_everything_known_of_it(tmp_path: Path) -> None:
     result = planned("ark/table2", tmp_path)
     kinds = [item.kind for item in result.missing]
     # Ten benchmarks, two training sets; three models behind keys; five models' weights.
@@ -129,7 +129,7 @@ def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> N
     assert {(row.rows, row.steps) for row in trained} == {(16_094, 2_012 * 30)}
     first = next(row for row in result.stages if row.stage == "data")
     # Of 17,882 questions at most: each without context, with 50 candidates and with 100 passages from further down,
-    # each answer judged; one order; and as many retellings as rows and lists have passages.
+    # each answer judged; one order; and as many rewritings as rows and lists have passages.
     rows = 16_094 + 1_788
     assert first.cost.calls == rows * (2 * (1 + 50 + 100) + 1 + 1 + 6)
 
@@ -241,7 +241,7 @@ def ragmeter(*arguments: object) -> tuple[int, str]:
 def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
     file, store = tmp_path / "x.yaml", tmp_path / "store"
     file.write_text(SMALL)
-    before = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
+    before = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])
     assert [task["left"] for task in before["tasks"]] == [6, 6]
     loaded = experiment.load(str(file), store=store)
     first = replace(loaded, methods=loaded.methods[:1])
@@ -249,43 +249,41 @@ def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
     tasks = tasks_of(limited(first, 4))
     with RunProgress(1, quiet=True) as progress:
         execute(states(tasks, kept), kept, Services(), progress)
-    after = json.loads(ragmeter("plan", file, "--limit", 4, "--store", store, "--json")[1])
+    after = json.loads(ragmeter("run", file, "--dry-run", "--limit", 4, "--store", store, "--json")[1])
     assert [(task["done"], task["left"], task["status"]) for task in after["tasks"]] == [(4, 0, "finished"), (0, 4, "new")]
     assert after["tasks"][0]["parts"] == {}
     assert after["tasks"][0]["lengths"] == "counted"
 
 
 @pytest.mark.slow
-def test_check_ends_with_two_where_something_is_missing_and_plan_with_none(tmp_path: Path) -> None:
+def test_a_dry_run_ends_with_two_where_something_is_missing(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    assert ragmeter("plan", "ark/table2", "--store", store)[0] == 0
-    code, response = ragmeter("plan", "ark/table2", "--store", store, "--check")
+    code, response = ragmeter("run", "ark/table2", "--dry-run", "--store", store)
     assert code == 2
     assert "before it can run" in response
     assert "OPENAI_API_KEY" in response
     file = tmp_path / "x.yaml"
     file.write_text(SMALL)
-    assert ragmeter("plan", file, "--store", store, "--check")[0] == 0
+    assert ragmeter("run", file, "--dry-run", "--store", store)[0] == 0
 
 
 @pytest.mark.slow
 def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
-    code, response = ragmeter("plan", "ark/table3", "--store", tmp_path, "--json", "--device-class", "a100", "--utilization", "0.2")
-    value = json.loads(response)
-    assert code == 0
+    arguments = ("run", "ark/table3", "--dry-run", "--store", tmp_path, "--json")
+    value = json.loads(ragmeter(*arguments, "--gpu", "a100", "--utilization", "0.2")[1])
     assert value["assumptions"]["device"]["name"] == "a100"
     assert value["assumptions"]["utilization"] == 0.2
     together = value["totals"]["all"]
     parts = [value["totals"][name] for name in ("trainings", "tasks", "judges")]
     assert together["gpu_hours"] == pytest.approx(sum(part["gpu_hours"] for part in parts))
     assert isinstance(together["prompt_tokens"], int)
-    faster = json.loads(ragmeter("plan", "ark/table3", "--store", tmp_path, "--json")[1])["totals"]["all"]
+    faster = json.loads(ragmeter(*arguments)[1])["totals"]["all"]
     assert together["gpu_hours"] > faster["gpu_hours"]
     assert together["prompt_tokens"] == faster["prompt_tokens"]
 
 
 def test_a_device_class_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
-    assert CliRunner().invoke(app, ["plan", "demo", "--device-class", "h1000", "--store", str(tmp_path)]).exit_code != 0
+    assert CliRunner().invoke(app, ["run", "demo", "--dry-run", "--gpu", "h1000", "--store", str(tmp_path)]).exit_code != 0
 
 
 @pytest.mark.slow

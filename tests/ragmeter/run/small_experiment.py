@@ -25,7 +25,7 @@ metrics: [em]
 
 
 class Silent:
-    """Progress that remembers what it was told."""
+    """Progress that records its calls."""
 
     def __init__(self) -> None:
         self.prepared: list[tuple[str, int, int]] = []

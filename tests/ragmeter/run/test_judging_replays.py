@@ -89,7 +89,7 @@ def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: Mo
 
 
 class Sheet:
-    """A match judging whose replies are told, kept in the store's cache."""
+    """A match judging whose replies are given, kept in the store's cache."""
 
     def __init__(self, small: ModuleType, store: Store) -> None:
         self.truth = WorldTruth.of(small.REFERENCE)

@@ -38,7 +38,7 @@ def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, an
 
 
 @pytest.mark.slow
-def test_the_same_file_is_told_of_where_runs_are_left_and_not_where_all_are_kept(
+def test_the_same_file_is_reported_where_runs_are_left_and_not_where_all_are_kept(
     call: Call, store: Store, experiment_text: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.yaml"
@@ -58,7 +58,7 @@ def test_a_run_that_another_experiment_shows_is_not_left(store: Store, experimen
     assert left_behind(store, "small", "other", None, runs[1:]) is not None
     store.put_experiment("second", "second", None, None, None, runs[:1])
     assert left_behind(store, "small", "other", None, runs[1:]) is None
-    assert left_behind(store, "unheard of", "other", None, []) is None
+    assert left_behind(store, "unknown", "other", None, []) is None
 
 
 def test_a_store_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:

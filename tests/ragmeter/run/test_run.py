@@ -232,8 +232,8 @@ def test_a_method_that_breaks_is_recorded_and_the_next_one_runs(store: Store, sc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["silent", "twice", "stranger"])
-def test_a_method_that_breaks_the_contract_is_told_so(store: Store, scratch: None, fault: str) -> None:
+@pytest.mark.parametrize("fault", ["silent", "twice", "unknown"])
+def test_a_method_that_breaks_the_contract_is_named(store: Store, scratch: None, fault: str) -> None:
     @register("test_faulty", kind="method", summary="breaks the contract")
     class Faulty:
         def __init__(self, config: MethodConfig, services: Services) -> None: ...
@@ -246,7 +246,7 @@ def test_a_method_that_breaks_the_contract_is_told_so(store: Store, scratch: Non
                 yield Prediction(query.id, "x", (Evidence("p", 1.0),))
             if fault == "twice":
                 yield Prediction(requests[0].id, "y")
-            if fault == "stranger":
+            if fault == "unknown":
                 yield Prediction("nobody", "y")
 
     (outcome,) = run(store, FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_faulty}"))

@@ -99,7 +99,7 @@ benchmarks:
 trainings:
   - {id: k1_test, name: tuned, seeds: [3, 5], config: {k1: 0.5}}
   - {id: k1_test, name: short, config: {short: true}}
-  - {id: k1_test, name: later, seeds: [3, 5], config: {begun_from: {checkpoint: tuned/first}}}
+  - {id: k1_test, name: later, seeds: [3, 5], config: {started_from: {checkpoint: tuned/first}}}
 methods:
   - {id: bm25, reader: retrieval_only, name: base}
   - {id: k1_retriever_test, name: Tuned, reader: retrieval_only, config: {model: {checkpoint: tuned}}}
@@ -206,7 +206,7 @@ def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp
         ("{checkpoint: short}", "{checkpoint: shrot}", "shrot", 11),
         ("{checkpoint: later/first}", "{checkpoint: later/third}", "third", 12),
         ("{checkpoint: tuned/first}", "{checkpoint: nobody}", "nobody", 7),
-        ("seeds: [3, 5], config: {begun", "seeds: [3, 6], config: {begun", "no seed 6", 7),
+        ("seeds: [3, 5], config: {started", "seeds: [3, 6], config: {started", "no seed 6", 7),
         ("name: short", "name: tuned", "twice", 6),
         ("config: {short: true}", "config: {shrot: true}", "shrot", 6),
         ("config: {short: true}", "config: {seed: 1}", "seed", 6),

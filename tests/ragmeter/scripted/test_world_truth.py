@@ -130,7 +130,7 @@ def ask(truth: WorldTruth, question: str, *passages: Passage) -> str:
 
 
 @pytest.mark.slow
-def test_it_answers_from_evidence_alone_unless_told_otherwise(truth: WorldTruth) -> None:
+def test_it_answers_from_evidence_alone_by_default(truth: WorldTruth) -> None:
     corpus = truth.benchmarks[0].corpus
     query = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)
     proof = corpus.get(query.evidence)

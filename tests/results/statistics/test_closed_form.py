@@ -156,7 +156,7 @@ def test_a_rank_lies_within_its_band_where_methods_were_scored_on_other_question
 
 
 @given(st.integers(0, 2**16), st.integers(2, 6), st.booleans())
-def test_whoever_is_surely_worse_than_anyone_is_told_from_the_best(seed: int, count: int, higher: bool) -> None:
+def test_a_run_significantly_worse_than_any_other_is_not_among_the_best(seed: int, count: int, higher: bool) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.normal(0, 1, (count, 30)) + rng.normal(0, 1, (count, 1))
     scores[rng.random(scores.shape) < 0.2] = np.nan

@@ -1,4 +1,4 @@
-"""Which strengths surely differ: p-values of all pairs, their correction, and the ranks that these leave open."""
+"""Which strengths differ significantly: p-values of all pairs, their correction, and the ranks that these leave open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def apart(result: BradleyTerry) -> bool:
 @pytest.mark.parametrize(
     "sets", [pytest.param(40, marks=pytest.mark.slow), pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
-def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets: int) -> None:
+def test_equal_methods_are_rarely_significantly_different(methods: int, questions: int, sets: int) -> None:
     """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
     rng = np.random.default_rng(methods)
     reported = overlapping = raw = 0
@@ -53,7 +53,7 @@ def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets:
         raw += int((result.p[np.triu_indices(methods, 1)] <= 0.05).sum())
     share = raw / sets / math.comb(methods, 2)
     print(
-        f"\n{methods} equal methods, {questions} questions: some pair told apart in {reported / sets:.1%} of the sets, "
+        f"\n{methods} equal methods, {questions} questions: some pair significant in {reported / sets:.1%} of the sets, "
         f"intervals apart in {overlapping / sets:.1%}; p <= .05 in {share:.1%} of the pairs"
     )
     assert reported / sets <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / sets)
@@ -64,7 +64,7 @@ def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets:
 @pytest.mark.parametrize(
     "sets", [pytest.param(40, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
-def test_equal_methods_on_few_questions_or_documents_are_rarely_told_apart(sets: int) -> None:
+def test_equal_methods_on_few_questions_or_documents_are_rarely_significantly_different(sets: int) -> None:
     rng = np.random.default_rng(1)
     reported = {"12 questions": 0, "8 documents": 0}
     for number in range(sets):
@@ -122,7 +122,7 @@ def test_no_p_is_less_than_coins_could_give(won: int) -> None:
     assert tied.p[0, 1] >= 2.0 ** (1 - won)
 
 
-def test_a_newcomer_with_few_battles_is_not_surely_stronger() -> None:
+def test_a_newcomer_with_few_battles_is_not_significantly_stronger() -> None:
     rng = np.random.default_rng(3)
     first, second, question, score = all_against_all(rng, np.zeros(3), 300)
     joined = (np.append(first, [3, 3, 3]), np.append(second, [0, 1, 2]), np.append(question, [0, 1, 2]))
@@ -151,7 +151,7 @@ def test_the_correction_is_holms_and_a_thousand_rounds_resolve_it() -> None:
         assert item.band.rank == 1 + sum(other.logit.value > value for other in result.strengths)
 
 
-def test_intervals_that_overlap_can_belong_to_methods_that_surely_differ() -> None:
+def test_intervals_that_overlap_can_belong_to_methods_that_differ_significantly() -> None:
     # One wins 15 questions of the other and loses none, and a third moves both together: it beats both or neither.
     questions = 120
     hard = np.random.default_rng(5).random(questions) < 0.5

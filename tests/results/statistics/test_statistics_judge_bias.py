@@ -32,11 +32,11 @@ def simulated(rng: np.random.Generator, questions: int, *, position: float, luck
 
 def test_a_judge_who_repeats_himself_has_no_repetition_variance() -> None:
     rng = np.random.default_rng(0)
-    steady = battle_repetition_variance(*simulated(rng, 50, place=0.0, luck=0.0))
+    steady = battle_repetition_variance(*simulated(rng, 50, position=0.0, luck=0.0))
     assert (steady.differing.value, steady.variance.value) == (0.0, 0.0)
     assert (steady.differing.n, steady.pairs, steady.single) == (100, 300, 0)
     assert steady.differing.units == 50
-    coin = battle_repetition_variance(*simulated(rng, 400, place=0.0, luck=1e6))
+    coin = battle_repetition_variance(*simulated(rng, 400, position=0.0, luck=1e6))
     assert coin.differing.value == pytest.approx(0.5, abs=0.05)
     assert coin.variance.value == pytest.approx(0.25, abs=0.03)
 
@@ -89,19 +89,19 @@ def test_flips_have_the_cells_that_could_flip_for_denominator() -> None:
 
 def test_only_a_judge_who_leans_to_a_place_shows_it() -> None:
     rng = np.random.default_rng(1)
-    fair = first_shown_preference(*simulated(rng, 400, place=0.0, luck=0.5))
+    fair = first_shown_preference(*simulated(rng, 400, position=0.0, luck=0.5))
     assert fair.low < 0.5 < fair.high
-    rows = simulated(rng, 400, place=0.5, luck=0.2)
+    rows = simulated(rng, 400, position=0.5, luck=0.2)
     leaning = first_shown_preference(*rows)
     assert leaning.low > 0.55
     assert leaning.units == 400
     assert order_flip_rate(*rows).value > 0.2
-    blind = simulated(rng, 100, place=1e6, luck=0.0)
+    blind = simulated(rng, 100, position=1e6, luck=0.0)
     assert first_shown_preference(*blind).value == order_flip_rate(*blind).value == 1.0
 
 
 def test_documents_are_resampled_whole() -> None:
-    rows = simulated(np.random.default_rng(2), 60, place=0.3, luck=0.3)
+    rows = simulated(np.random.default_rng(2), 60, position=0.3, luck=0.3)
     documents = [f"d{question // 6}" if question < 54 else None for question in range(60)]
     assert order_flip_rate(*rows, clusters=documents).units == 15
     assert first_shown_preference(*rows, clusters=documents).units == 15

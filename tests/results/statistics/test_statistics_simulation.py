@@ -233,7 +233,7 @@ def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
 @pytest.mark.parametrize(
     "sets", [pytest.param(150, marks=pytest.mark.slow), pytest.param(3000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 )
-def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
+def test_equal_methods_are_rarely_significantly_below_the_best(sets: int) -> None:
     rng = np.random.default_rng(9)
     all_pairs = against_best = missed = 0
     for _ in range(sets):
@@ -248,7 +248,7 @@ def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
         p = pairs.p[best]
         against_best += min(holm([value for row, value in enumerate(p) if row != best])) <= 0.05
     print(
-        f"ten equal methods: one told from the best in {all_pairs / sets:.3f} of all boards, Holm over all pairs, "
+        f"ten equal methods: one significantly below the best in {all_pairs / sets:.3f} of all boards, Holm over all pairs, "
         f"{against_best / sets:.3f} over the pairs with the best; sure ranks wrong {missed / sets:.3f}"
     )
     assert all_pairs / sets <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / sets)

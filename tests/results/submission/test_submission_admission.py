@@ -1,4 +1,4 @@
-"""What a server takes from strangers, and what a preview says of it."""
+"""Which submissions a server accepts, and what a preview says of it."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_all_problems_are_listed_at_once_in_text_and_json(world: Benchmark) -> N
 
 def test_ten_million_rows_are_read_no_further_than_the_questions_reach(world: Benchmark) -> None:
     class Endless(io.RawIOBase):
-        value = 0
+        supplied = 0
 
         def read(self, size: int = -1) -> bytes:
             block = b'{"question_id": "nobody", "answer": "a"}\n' * 1000
@@ -307,7 +307,7 @@ def test_training_data_that_cover_the_evaluation_are_flagged_and_not_refused(wor
         ("styled:train", None),
     ],
 )
-def test_training_data_of_the_base_cover_what_is_told_in_other_styles(training: str, reason: str | None) -> None:
+def test_training_data_of_the_base_cover_its_restyled_versions(training: str, reason: str | None) -> None:
     query = registry.load("styled:validation", {"base_config": {"worlds": 1, "questions": 20}}).limited(12)
     card = card_for(benchmark="styled:validation", training=f"[{{reference: '{training}'}}]")
     report = check(query, perfect(query), card)

@@ -1,4 +1,4 @@
-"""Rows as they are taught: one lesson a row in the paper, several exchanges over one reading where that is ours."""
+"""Training examples: one a row as in the paper, several turns over one reading in our variant."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def rows() -> list[ScpRow]:
     results = []
     for text, questions in PAIRS.items():
         results.append(ScpRow("qa", text, questions, tuple(f"{question} yes" for question in questions), f"{text}/simple"))
-        results.append(ScpRow("paraphrase", text, (), (f"{text} retold",), f"{text}/paraphrase"))
+        results.append(ScpRow("paraphrase", text, (), (f"{text} rephrased",), f"{text}/paraphrase"))
     results.insert(3, ScpRow("qa", "A", ("both ?",), ("both yes",), "A/complex"))
     return results
 
 
-def test_a_row_is_a_lesson_as_in_the_paper() -> None:
+def test_a_row_is_one_training_example_as_in_the_paper() -> None:
     examples = scp_examples(rows(), ScpStage(), 0)
     assert [example.documents for example in examples] == [(row.document,) for row in rows()]
     assert [[exchange.prompt.kind for exchange in example.exchanges] for example in examples] == [
@@ -48,8 +48,8 @@ def test_questions_asked_one_by_one_are_the_documents_own_over_one_reading() -> 
     assert all(answer == question.removesuffix(" ?") + " yes" or answer == f"{question} yes" for question, answer in first.items())
     assert second == {"what is b ?": "what is b ? yes"}
     assert [[exchange.target for exchange in example.exchanges if exchange.prompt.kind == "paraphrase"] for example in examples] == [
-        ["A retold"],
-        ["B retold"],
+        ["A rephrased"],
+        ["B rephrased"],
     ]
     assert all(exchange.prompt.documents == 1 for example in examples for exchange in example.exchanges)
     drawn = {tuple(exchange.target for exchange in scp_examples(rows(), ScpStage(questions=2), seed)[0].exchanges) for seed in range(20)}
@@ -92,7 +92,7 @@ def test_questions_that_the_documents_answer_join_a_reading() -> None:
     st.integers(1, 9),
     st.integers(0, 3),
 )
-def test_every_question_has_a_lesson_of_its_own_and_joins_others_that_answer_it(
+def test_every_question_has_a_training_example_of_its_own_and_joins_others_that_answer_it(
     drawn: list[tuple[list[int], int]], together: int, seed: int
 ) -> None:
     given_rows = tuning([texts for texts, _ in drawn], [position for _, position in drawn])

@@ -111,7 +111,7 @@ def test_a_question_under_way_sees_one_state_and_is_answered_before_the_file_is_
         assert f"later {opened_to_write}" in names(store)
 
 
-def test_a_thread_that_reads_cannot_begin_to_write_and_is_told_so_at_once(folder: Path) -> None:
+def test_a_thread_that_reads_cannot_begin_to_write_and_fails_at_once(folder: Path) -> None:
     store = Store(folder)
     with store.database.reading(), pytest.raises(RuntimeError, match="while it reads"):
         written(store, "never")

@@ -27,7 +27,7 @@ def examples(count: int = 200) -> list[TrainingExample]:
     return results
 
 
-def test_a_name_is_replaced_wherever_it_stands_in_a_lesson() -> None:
+def test_a_name_is_replaced_wherever_it_stands_in_a_training_example() -> None:
     before, after = examples(), in_examples(examples(), 0.5, 0)
     for old, new in zip(before, after, strict=True):
         swaps = dict(
@@ -41,14 +41,14 @@ def test_a_name_is_replaced_wherever_it_stands_in_a_lesson() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
-def test_as_many_are_unheard_as_asked_for_and_none_is_a_word_of_any_world(share: float) -> None:
+def test_the_share_of_out_of_vocabulary_names_is_as_configured_and_none_is_a_word_of_any_world(share: float) -> None:
     names = [name for example in in_examples(examples(), share, 3) for name in NAME.findall(example.exchanges[0].target)]
     strange = [name for name in names if name not in {*KNOWN}]
     assert {*strange}.isdisjoint(words())
     assert len(strange) / len(names) == pytest.approx(share, abs=0.08)
 
 
-def test_lessons_draw_on_their_own_and_the_same_every_time() -> None:
+def test_training_examples_draw_independently_and_the_same_every_time() -> None:
     same = examples(1) * 40
     assert len({example.documents for example in in_examples(same, 0.5, 0)}) > 3
     assert in_examples(same, 0.5, 0) == in_examples(same, 0.5, 0) != in_examples(same, 0.5, 1)

@@ -1,4 +1,4 @@
-"""A training that asks for a judge of answers is lent one; methods know none."""
+"""A training that asks for a judge of answers gets one; methods import none."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def test_the_judge_asked_for_says_of_answers_whether_they_are_right() -> None:
     assert judge.verdicts([query] * 2, ["Seven episodes.", "a red boat"]) == ["Match", "Mismatch"]
 
 
-def test_a_lent_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LLMJudgeConfig, "reach", lambda config, cache: None)
     prompt = tmp_path / "judge.txt"
     asks = {"model": "m", "key_variable": None, "prompt": str(prompt)}
 
-    def lent(**labels: Any) -> str:
+    def fingerprint_of(**labels: Any) -> str:
         judge = judge_for(options(**labels), None, None)
         assert judge is not None
         return judge.fingerprint
 
     prompt.write_text("$question $gold $answer", "utf-8")
-    first = lent(judge="match", judge_options=asks)
-    assert lent(judge="match", judge_options={**asks, "usd_per_million_prompt_tokens": 3}) == first
-    others = {lent(judge="rule_match"), lent(judge="match", judge_options={**asks, "exact": "strict"})}
+    first = fingerprint_of(judge="match", judge_options=asks)
+    assert fingerprint_of(judge="match", judge_options={**asks, "usd_per_million_prompt_tokens": 3}) == first
+    others = {fingerprint_of(judge="rule_match"), fingerprint_of(judge="match", judge_options={**asks, "exact": "strict"})}
     prompt.write_text("$question $gold $answer!", "utf-8")
-    others.add(lent(judge="match", judge_options=asks))
+    others.add(fingerprint_of(judge="match", judge_options=asks))
     assert len(others | {first}) == 4
 
 
@@ -66,7 +66,7 @@ def test_a_lent_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch
         ({"judge": "match"}, "model"),
     ],
 )
-def test_a_judge_that_cannot_be_lent_is_named(labels: Mapping[str, Any], response: str) -> None:
+def test_a_judge_that_cannot_be_provided_is_named(labels: Mapping[str, Any], response: str) -> None:
     with pytest.raises(UserError, match=response):
         judge_for(options(**labels), None, None)
 

@@ -285,7 +285,7 @@ def commands_page(group: str) -> str:
     item = root.get_command(root.make_context("ragmeter", [], resilient_parsing=True), group)  # type: ignore[attr-defined]
     line = next(lines[group] for lines in GROUPS.values() if group in lines)
     lead = f"{line} Options of every command, and exit codes: [the command line](../cli.md)."
-    return page(f"ragmeter {group}", lead, (_section(*found) for found in _walk(f"ragmeter {group}", item)))
+    return page(f"ragmeter {group}", lead, (_section(*part) for part in _walk(f"ragmeter {group}", item)))
 
 
 def _walk(path: str, command: Any, alone: str = "") -> Iterator[tuple[str, Any, str]]:

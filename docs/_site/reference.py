@@ -21,6 +21,7 @@ from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
 from methods.registry import METHODS as REGISTERED
 from methods.registry import MethodEntry
 from methods.training import TRAININGS, TrainingEntry
+from ragmeter.cli import NAMES
 from ragmeter.experiment import BenchmarkSpec, ComponentSpec, ExperimentSpec, JudgeSpec, MethodSpec
 from ragmeter.trainings import TrainingSpec
 
@@ -267,44 +268,47 @@ def _dataset(entry: DatasetEntry) -> str:
     return "\n\n".join(filter(None, (f"## {entry.id}", card.description, reported, card.notes, option_table(entry.config))))
 
 
-# -- The page of the command line --
+# -- Pages of the command line, one a group --
 
 
-EVERYWHERE = ("store", "as_json", "quiet", "verbose")
-"""Options that every command has, told once."""
+EVERYWHERE = {"--store", "--json", "--quiet", "--verbose", "--help"}
+"""Options that every command has; the page `cli.md` explains them."""
 
 
-def commands_page() -> str:
-    """Every command with its arguments and options."""
+def commands_page(group: str) -> str:
+    """Every command of a group, with its arguments and options."""
     from typer.main import get_command
 
-    from ragmeter.cli import app
+    from ragmeter.cli import GROUPS, app
 
-    lead = (
-        "Every command, as `ragmeter COMMAND --help` prints it too. All take `--store FOLDER`, `--json`, `--quiet` and "
-        "`--verbose`; `NO_COLOR=1` takes the colors off. Exit codes: 0 fine, 1 something broke, 2 wrong usage or "
-        "input, 130 interrupted; `gate` adds 100 (regressed) and 101 (too few questions to tell)."
-    )
-    return page("Command line", lead, (_section(path, item) for path, item in _walk("ragmeter", get_command(app))))
-
-
-def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """Commands that do something, depth first, with the words that call them."""
-    inner: dict[str, Any] = getattr(command, "commands", {})
-    if not inner or command.invoke_without_command:
-        yield path, command
-    for name in sorted(inner):
-        yield from _walk(f"{path} {name}", inner[name])
+    root = get_command(app)
+    item = root.get_command(root.make_context("ragmeter", [], resilient_parsing=True), group)  # type: ignore[attr-defined]
+    line = next(lines[group] for lines in GROUPS.values() if group in lines)
+    lead = f"{line} Options of every command, and exit codes: [the command line](../cli.md)."
+    return page(f"ragmeter {group}", lead, (_section(*part) for part in _walk(f"ragmeter {group}", item)))
 
 
-def _section(path: str, command: Any) -> str:
-    shown = [p for p in command.params if p.name not in (*EVERYWHERE, "help") and not getattr(p, "hidden", False)]
+def _walk(path: str, command: Any, alone: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Commands that do something, in the order of the help: the words that call them, and the shorter ones of a group's default."""
+    if not hasattr(command, "list_commands"):
+        yield path, command, alone
+        return
+    context = command.make_context(path, [], resilient_parsing=True)
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        if not inner.hidden:
+            yield from _walk(f"{path} {name}", inner, path if name == getattr(command, "default", None) else "")
+
+
+def _section(path: str, command: Any, alone: str) -> str:
+    shown = [p for p in command.params if not EVERYWHERE & {*p.opts} and not getattr(p, "hidden", False)]
     context = command.make_context(path, [], resilient_parsing=True)
     usage = " ".join([path, *(piece for p in shown for piece in p.get_usage_pieces(context))])
     records = (p.get_help_record(context) for p in shown)
     rows = [(code(name), " ".join(response.split())) for name, response in filter(None, records)]
     help_text = " ".join((command.help or "").split())
-    parts = (f"## {path}", help_text, f"```text\n{usage}\n```", table(("", "meaning"), rows))
+    default = alone and f"`{alone}` means this command where no other command of the group is named."
+    parts = (f"## {path}", help_text, default, f"```text\n{usage}\n```", table(("", "meaning"), rows))
     return "\n\n".join(filter(None, parts))
 
 
@@ -483,7 +487,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/datasets.md": datasets_page,
     "reference/metrics.md": metrics_page,
     "reference/judges.md": judges_page,
-    "reference/commands.md": commands_page,
+    **{f"reference/cli-{group}.md": partial(commands_page, group) for group in NAMES},
 }
 
 

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
 from benchmarks import corpus_build, registry, sources
@@ -24,11 +23,11 @@ from benchmarks.schema import SENTENCE_MARK, Passage, Question
 from benchmarks.sources import Availability
 from benchmarks.verify import QUANTILES, statistics
 from ragmeter import histograms
-from ragmeter.cli import data_check, data_style, options
-from ragmeter.cli.options import App, Common, data_apart, given_options, one_of, option_rows, print_card
+from ragmeter.cli import completion, data_check, data_style, options
+from ragmeter.cli.options import App, Common, argument, data_apart, given_options, one_of, option, option_rows, print_card
 from ragmeter.console import err, listing, out
 
-app = App(default="list", help="Data: download, check, look at, restyle and synthesize it.")
+app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
 
 SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
@@ -42,7 +41,7 @@ _AGAIN = "the same command goes on"
 def list_all(
     common: Common,
     reference: Annotated[
-        str | None, typer.Argument(metavar="REF", help="Show this dataset or subset (default: list all)", autocompletion=options.references)
+        str | None, argument("Show this dataset or subset (default: list all)", completion.references, metavar="REF")
     ] = None,
 ) -> None:
     """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine; or show one."""
@@ -127,11 +126,9 @@ def _sizes(entry: DatasetEntry) -> list[str]:
 
 @app.command(offline=True)
 def download(
-    references: Annotated[
-        list[str], typer.Argument(metavar="REF...", help="Data references: name[/subset][:split].", autocompletion=options.references)
-    ],
+    references: Annotated[list[str], argument("Data references: name[/subset][:split].", completion.references, metavar="REF...")],
     common: Common,
-    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch, in place of the one that the card pins.")] = None,
+    revision: Annotated[str | None, option("Commit, tag or branch, in place of the one that the card pins.")] = None,
 ) -> None:
     """Download a split's files from the hub into its cache, verified; say what came."""
     if not common.talk:
@@ -160,8 +157,8 @@ def download(
 def stats(
     reference: options.DataReference,
     common: Common,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw histograms here.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw histograms into this file: .html, .svg or .png.")] = None,
+    plot: Annotated[bool, option("Draw histograms here.", "--plot")] = False,
+    output: Annotated[Path | None, option("Draw histograms into this file: .html, .svg or .png.", "--output", "-o")] = None,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
@@ -200,8 +197,8 @@ def stats(
 def sample(
     reference: options.DataReference,
     common: Common,
-    count: Annotated[int, typer.Option(min=1, help="How many questions.")] = 3,
-    seed: Annotated[int, typer.Option(help="Which ones are drawn.")] = 0,
+    count: Annotated[int, option("How many questions.", min=1)] = 3,
+    seed: Annotated[int, option("Which ones are drawn.")] = 0,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
@@ -279,14 +276,13 @@ def _question_json(question: Question, benchmark: Benchmark) -> dict[str, Any]:
 
 @app.command("build-corpus", offline=True)
 def build_corpus(
-    source: Annotated[Path, typer.Argument(help="A dump: a file, or a folder of files.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The corpus folder to build; an unfinished one is continued.")],
+    source: Annotated[Path, argument("A dump: a file, or a folder of files.")],
+    output: Annotated[Path, option("The corpus folder to build; an unfinished one is continued.", "--output", "-o")],
     common: Common,
     layout: Annotated[
-        str | None,
-        typer.Option(help="dpr, atlas, jsonl or parquet (default: by content)", autocompletion=options.words(*corpus_build.LAYOUTS)),
+        str | None, option("dpr, atlas, jsonl or parquet (default: by content)", completes=completion.words(*corpus_build.LAYOUTS))
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read; they are counted.")] = False,
+    skip_bad: Annotated[bool, option("Leave out records that cannot be read; they are counted.", "--skip-bad")] = False,
 ) -> None:
     """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
     if layout is not None:
@@ -318,22 +314,20 @@ def build_corpus(
 
 @app.command(offline=True)
 def synthesize(
-    data: Annotated[
-        str, typer.Argument(help="Data reference, or a corpus by its path (./wiki, /data/wiki).", autocompletion=options.references)
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.")],
+    data: Annotated[str, argument("Data reference, or a corpus by its path (./wiki, /data/wiki).", completion.references)],
+    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.", "--output", "-o")],
     common: Common,
     by: Annotated[
-        str, typer.Option(help="llm: a chat model; worlds: the world's own truth, offline.", autocompletion=options.words("llm", "worlds"))
+        str, option("llm: a chat model; worlds: the world's own truth, offline.", completes=completion.words("llm", "worlds"))
     ] = "llm",
-    mix: Annotated[str, typer.Option(help="all, simple, paraphrase or simple+complex.")] = "all",
-    count: Annotated[int | None, typer.Option(min=1, help="So many documents, drawn by the seed; larger draws hold the smaller.")] = None,
+    mix: Annotated[str, option("all, simple, paraphrase or simple+complex.")] = "all",
+    count: Annotated[int | None, option("So many documents, drawn by the seed; larger draws hold the smaller.", min=1)] = None,
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: Annotated[
         list[str] | None, options.set_option("An option of the model: model, base_url, rounds …; of the dataset: data.KEY=VALUE")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and call no model.")] = False,
+    dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
 ) -> int:
     """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
     from pydantic import ValidationError

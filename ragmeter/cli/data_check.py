@@ -8,7 +8,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
 from benchmarks import leakage, sources, verify
@@ -18,8 +17,8 @@ from benchmarks.io import hub
 from benchmarks.registry import DATASETS, Benchmark, load
 from benchmarks.sources import ABSENT, MADE, OWN, UNCLEAR, Availability
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, Recorded
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common, given_options
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, given_options, option
 from ragmeter.console import err, listing, out
 
 app = App()
@@ -53,18 +52,14 @@ class _Checked:
 @app.command(offline=True)
 def check(
     common: Common,
-    references: Annotated[
-        list[str] | None, typer.Argument(metavar="REF...", help="Data references.", autocompletion=options.references)
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every split whose files are on this machine.")] = False,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="The files are cuts: fewer questions than the card says are no fault.")
-    ] = False,
+    references: Annotated[list[str] | None, argument("Data references.", completion.references, metavar="REF...")] = None,
+    every: Annotated[bool, option("Every split whose files are on this machine.", "--all")] = False,
+    partial: Annotated[bool, option("The files are cuts: fewer questions than the card says are no fault.", "--partial")] = False,
     alike: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="From which similarity questions of two splits are near-duplicates.")
+        float, option("From which similarity questions of two splits are near-duplicates.", min=0.01, max=1.0)
     ] = verify.THRESHOLD,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Record files' SHA-256 and fingerprints in this file.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Compare with what was recorded in this file.")] = None,
+    output: Annotated[Path | None, option("Record files' SHA-256 and fingerprints in this file.", "--output", "-o")] = None,
+    against: Annotated[Path | None, option("Compare with what was recorded in this file.")] = None,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> int:
@@ -213,17 +208,15 @@ def _row(item: _Checked) -> tuple[str, ...]:
 
 @app.command(offline=True)
 def overlap(
-    train: Annotated[list[Path], typer.Option(help="A training file, or a folder of them; may be repeated.")],
+    train: Annotated[list[Path], option("A training file, or a folder of them; may be repeated.")],
     evaluation: Annotated[
-        list[str], typer.Option("--eval", metavar="REF", help="An evaluation set; may be repeated.", autocompletion=options.references)
+        list[str], option("An evaluation set; may be repeated.", "--eval", metavar="REF", completes=completion.references)
     ],
     common: Common,
-    contexts: Annotated[bool, typer.Option("--contexts", help="Look for passages too.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write every question's overlap to this file: .csv, .json or .jsonl.")
-    ] = None,
-    count: Annotated[int, typer.Option(min=0, help="How many of the most overlapping questions to show.")] = 10,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out training records that cannot be read; they are counted.")] = False,
+    contexts: Annotated[bool, option("Look for passages too.", "--contexts")] = False,
+    output: Annotated[Path | None, option("Write every question's overlap to this file: .csv, .json or .jsonl.", "--output", "-o")] = None,
+    count: Annotated[int, option("How many of the most overlapping questions to show.", min=0)] = 10,
+    skip_bad: Annotated[bool, option("Leave out training records that cannot be read; they are counted.", "--skip-bad")] = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:

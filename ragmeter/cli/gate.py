@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import counted, unwritable
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common
+from ragmeter.cli import completion
+from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err, offering_score, out
 from results import checkpoints
 from results.checkpoints import Checkpoint
@@ -21,7 +20,7 @@ from results.gate import Gate, Verdict, ask, parse_margins, record
 from results.queries import RunRow
 from results.tables import markdown_text, to_markdown
 
-app = App(help="Decide whether a candidate is worse than a baseline (exit codes 0, 100, 101).")
+app = App(help="Decide whether a candidate is worse than a baseline, by exit code.")
 
 _COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
 _SIGNS = {"pass": "✅ pass", "regressed": "❌ regressed", "inconclusive": "❔ inconclusive"}
@@ -31,22 +30,21 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 @app.command()
 def gate(
-    baseline: Annotated[str, typer.Option(help="RUN to compare with: a tag, prefix or path.", autocompletion=options.runs)],
+    baseline: Annotated[str, option("RUN to compare with: a tag, prefix or path.", completes=completion.runs)],
     candidate: Annotated[
-        str,
-        typer.Option(help="RUN, or CHECKPOINT: its newest run on the baseline's benchmark.", autocompletion=options.runs_or_checkpoints),
+        str, option("RUN, or CHECKPOINT: its newest run on the baseline's benchmark.", completes=completion.runs_or_checkpoints)
     ],
-    metric: Annotated[list[str], typer.Option(help="Decide on this metric; may be repeated.", autocompletion=options.stored_metrics)],
-    margin: Annotated[list[str], typer.Option(help="Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")],
+    metric: Annotated[list[str], option("Decide on this metric; may be repeated.", completes=completion.stored_metrics)],
+    margin: Annotated[list[str], option("Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")],
     common: Common,
-    strict: Annotated[bool, typer.Option("--strict", help="Count any significant loss as a regression, even within the margin.")] = False,
-    allow_partial: Annotated[bool, typer.Option("--allow-partial", help="Decide on what two unfinished runs have both answered.")] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write a JUnit XML report here.")] = None,
+    strict: Annotated[bool, option("Count any significant loss as a regression, even within the margin.", "--strict")] = False,
+    allow_partial: Annotated[bool, option("Decide on what two unfinished runs have both answered.", "--allow-partial")] = False,
+    junit: Annotated[Path | None, option("Write a JUnit XML report here.")] = None,
     summary: Annotated[
-        Path | None, typer.Option(envvar="GITHUB_STEP_SUMMARY", show_envvar=True, help="Append a Markdown summary to this file.")
+        Path | None, option("Append a Markdown summary to this file.", envvar="GITHUB_STEP_SUMMARY", show_envvar=True)
     ] = None,
 ) -> int:
-    """Decide whether a candidate is worse than a baseline (exit codes 0, 100, 101).
+    """Decide whether a candidate is worse than a baseline, by exit code.
 
     0: it is not, by more than the margin; 100: it is; 101: too few questions to tell.
     """

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, get_args
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
@@ -21,7 +20,7 @@ from judges.metric import parse as parse_metric
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
 from ragmeter.board_text import show_battles
-from ragmeter.cli import options
+from ragmeter.cli import completion
 from ragmeter.cli.options import (
     App,
     Common,
@@ -31,7 +30,9 @@ from ragmeter.cli.options import (
     SeedOption,
     SetOption,
     StoredExperiment,
+    argument,
     given_options,
+    option,
     option_rows,
     show_options,
 )
@@ -53,20 +54,15 @@ from results.statistics.battles import TieRule
 from results.store import Store
 from results.tables import labels, plain
 
-app = App(default="list", help="Judge or score stored answers; win rates, judge cards, labels by people.")
+app = App(default="list", help="Judge or score stored answers by more metrics; labels by people.")
 labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
 app.add_typer(labels_app, name="labels")
 
-StoredJudge = Annotated[
-    str, typer.Argument(help="A judge in the store: its id, or the beginning of it.", autocompletion=options.stored_judges)
-]
+StoredJudge = Annotated[str, argument("A judge in the store: its id, or the beginning of it.", completion.stored_judges)]
 
 
 @app.command("list")
-def list_all(
-    common: Common,
-    name: Annotated[str | None, typer.Argument(help="Show this judge with its options.", autocompletion=options.judges)] = None,
-) -> None:
+def list_all(common: Common, name: Annotated[str | None, argument("Show this judge with its options.", completion.judges)] = None) -> None:
     """List judges, and those that have judged something in the store; or show one with its options."""
     list_judges(name, common)
 
@@ -108,14 +104,14 @@ def _show_judge(name: str, common: Common) -> None:
 
 @app.command()
 def run(
-    judge: Annotated[str, typer.Argument(help="A judge: `ragmeter list judges` lists them.", autocompletion=options.judges)],
+    judge: Annotated[str, argument("A judge: `ragmeter list judges` lists them.", completion.judges)],
     common: Common,
     runs: RunsArgument = None,
     experiment: OfExperiment = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare all methods with each other.")] = False,
-    retry: Annotated[bool, typer.Option("--retry-unscored", help="Judge again what got no value.")] = False,
+    all_pairs: Annotated[bool, option("Compare all methods with each other.", "--all-pairs")] = False,
+    retry: Annotated[bool, option("Judge again what got no value.", "--retry-unscored")] = False,
 ) -> None:
     """Judge stored answers; what is judged already is left alone."""
     store = common.store
@@ -199,12 +195,9 @@ def win_rates(
     common: Common,
     experiment: StoredExperiment = None,
     ties: Annotated[
-        str,
-        typer.Option(
-            help="What a tied question counts: half, ignore, loss or win.", autocompletion=options.words("half", "ignore", "loss", "win")
-        ),
+        str, option("What a tied question counts: half, ignore, loss or win.", completes=completion.words("half", "ignore", "loss", "win"))
     ] = "half",
-    length: Annotated[bool, typer.Option("--length", help="Take off strengths what longer answers gain.")] = False,
+    length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
 ) -> None:
     """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
     if ties not in get_args(TieRule):
@@ -247,11 +240,10 @@ def score(
     common: Common,
     runs: RunsArgument = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.", autocompletion=options.metrics)
+        list[str] | None, option("A metric id, e.g. rouge(type=rougeL); may be repeated.", completes=completion.metrics)
     ] = None,
     remove: Annotated[
-        list[str] | None,
-        typer.Option(help="Take a column that was added off the tables; may be repeated.", autocompletion=options.stored_metrics),
+        list[str] | None, option("Take a column that was added off the tables; may be repeated.", completes=completion.stored_metrics)
     ] = None,
     experiment: OfExperiment = None,
 ) -> None:
@@ -347,13 +339,13 @@ def show(common: Common) -> None:
 
 @labels_app.command()
 def export(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV to write.")],
-    criterion: Annotated[str, typer.Option(help="What to label by: accuracy, faithfulness, overall …")],
+    output: Annotated[Path, option("The CSV to write.", "--output", "-o")],
+    criterion: Annotated[str, option("What to label by: accuracy, faithfulness, overall …")],
     common: Common,
     runs: RunsArgument = None,
     experiment: OfExperiment = None,
-    count: Annotated[int, typer.Option(min=1, help="Number of items, drawn at random.")] = 100,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Two answers an item, in a drawn order.")] = False,
+    count: Annotated[int, option("Number of items, drawn at random.", min=1)] = 100,
+    pairs: Annotated[bool, option("Two answers an item, in a drawn order.", "--pairs")] = False,
     seed: SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
@@ -374,8 +366,8 @@ def export(
 
 @labels_app.command("import")
 def import_labels(
-    file: Annotated[Path, typer.Argument(help="A CSV that `ragmeter judge labels export` wrote, its column `label` filled.")],
-    annotator: Annotated[str, typer.Option(help="Who labeled.")],
+    file: Annotated[Path, argument("A CSV that `ragmeter judge labels export` wrote, its column `label` filled.")],
+    annotator: Annotated[str, option("Who labeled.")],
     common: Common,
 ) -> None:
     """Import a person's labels, and say how far the people who labeled agree."""

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
 from leaderboard import server
-from ragmeter.cli.options import App, Common
+from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err
 from results.submission.card import LIMITS, MIB
 
@@ -30,11 +29,11 @@ app = App(help=SUMMARY)
 @app.command(help=DETAILS)
 def leaderboard(
     common: Common,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
-    host: Annotated[str, typer.Option(help="Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option("--open", help="Open a browser window on it.")] = False,
+    port: Annotated[int, option("Port to listen on.", min=1, max=65535)] = 8501,
+    host: Annotated[str, option("Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
+    browser: Annotated[bool, option("Open a browser window on it.", "--open")] = False,
     allow_submissions: Annotated[
-        bool, typer.Option("--allow-submissions", help="Let whoever reaches the address check and store submissions.")
+        bool, option("Let whoever reaches the address check and store submissions.", "--allow-submissions")
     ] = False,
 ) -> int:
     """Serve the leaderboard on a store."""

@@ -12,14 +12,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name, unwritable
 from ragmeter.board_text import show_board
-from ragmeter.cli import options, results_style
-from ragmeter.cli.options import App, Common, MetricOption, OutputOption, OverSeedsOption, ReferenceOption, RunArgument, StoredExperiment
+from ragmeter.cli import completion, results_style
+from ragmeter.cli.options import (
+    App,
+    Common,
+    MetricOption,
+    OutputOption,
+    OverSeedsOption,
+    ReferenceOption,
+    RunArgument,
+    StoredExperiment,
+    argument,
+    option,
+)
 from ragmeter.console import WHOLE, err, listing, offering_score, out
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
@@ -30,7 +40,7 @@ from results.statistics.core import Estimate
 from results.store import Store
 from results.tables import labels, plus_minus
 
-app = App(default="table", help="Tables of what was measured; show a run, compare two, report, tag, export.")
+app = App(default="table", help="Tables; show, compare, tag, report (HTML), export (TREC).")
 app.add_typer(results_style.app, name="style")
 
 ABSENT = "–"
@@ -63,12 +73,10 @@ def table(
     common: Common,
     experiment: StoredExperiment = None,
     metric: MetricOption = None,
-    every: Annotated[bool, typer.Option("--all", help="Every run in the store, whatever its experiment.")] = False,
-    form: Annotated[
-        str, typer.Option("--format", help="text, csv, markdown, latex or json.", autocompletion=options.words(*FORMATS))
-    ] = "text",
+    every: Annotated[bool, option("Every run in the store, whatever its experiment.", "--all")] = False,
+    form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.words(*FORMATS))] = "text",
     output: OutputOption = None,
-    with_published: Annotated[bool, typer.Option("--published", help="Compare our values with the papers' figures.")] = False,
+    with_published: Annotated[bool, option("Compare our values with the papers' figures.", "--published")] = False,
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
 ) -> None:
@@ -157,18 +165,12 @@ def paper(
     common: Common,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[PAPER]",
-            help="ark, clara, gpr or sark (default: list them)",
-            autocompletion=options.words("ark", "clara", "gpr", "sark"),
-        ),
+        argument("ark, clara, gpr or sark (default: list them)", completion.words("ark", "clara", "gpr", "sark"), metavar="[PAPER]"),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Only this table, by its number.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Only this method: the paper's name of it, or our id.", autocompletion=options.methods)
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only this dataset.", autocompletion=options.datasets)] = None,
-    misprints: Annotated[bool, typer.Option("--misprints", help="Only figures that cannot be right as printed.")] = False,
+    table: Annotated[str | None, option("Only this table, by its number.")] = None,
+    method: Annotated[str | None, option("Only this method: the paper's name of it, or our id.", completes=completion.methods)] = None,
+    dataset: Annotated[str | None, option("Only this dataset.", completes=completion.datasets)] = None,
+    misprints: Annotated[bool, option("Only figures that cannot be right as printed.", "--misprints")] = False,
 ) -> None:
     """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
     if name is None:
@@ -201,7 +203,7 @@ def _show_figures(results: Sequence[Figure]) -> None:
 def show(
     run: RunArgument,
     common: Common,
-    question: Annotated[str | None, typer.Argument(help="Show this question: its gold, the answer, the evidence.")] = None,
+    question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence.")] = None,
 ) -> None:
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
     store = common.store
@@ -271,7 +273,7 @@ def compare_runs(
     second: RunArgument,
     common: Common,
     metric: MetricOption = None,
-    count: Annotated[int, typer.Option(min=0, help="How many of the questions on which they differ most.")] = 5,
+    count: Annotated[int, option("How many of the questions on which they differ most.", min=0)] = 5,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
     store = common.store
@@ -352,12 +354,10 @@ def _show_apart(apart: Apart, scale: float) -> None:
 @app.command()
 def tag(
     common: Common,
-    name: Annotated[str | None, typer.Argument(help="The tag (default: list the tags)", autocompletion=options.tagged)] = None,
-    target: Annotated[
-        str | None, typer.Argument(metavar="[RUN|CHECKPOINT]", help="What it is to mean.", autocompletion=options.runs_or_checkpoints)
-    ] = None,
-    note: Annotated[str | None, typer.Option(help="Why this one.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the tag.")] = False,
+    name: Annotated[str | None, argument("The tag (default: list the tags)", completion.tagged)] = None,
+    target: Annotated[str | None, argument("What it is to mean.", completion.runs_or_checkpoints, metavar="[RUN|CHECKPOINT]")] = None,
+    note: Annotated[str | None, option("Why this one.")] = None,
+    remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
     """Tag a run or checkpoint, such as the baseline that candidates are compared with; a tag that exists moves."""
     store = common.store
@@ -398,8 +398,8 @@ def tag(
 def report(
     common: Common,
     experiment: StoredExperiment = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
-    board: Annotated[Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")] = None,
+    output: Annotated[Path, option("The HTML file to write.", "--output", "-o")] = Path("report.html"),
+    board: Annotated[Path | None, option("Write the boards as JSON too, to embed them.", "--board", metavar="FILE")] = None,
 ) -> None:
     """Write the leaderboard of an experiment as one HTML file that needs no server."""
     from leaderboard import report as page
@@ -416,11 +416,11 @@ def report(
 @app.command()
 def export(
     run: RunArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run file to write.")],
+    output: Annotated[Path, option("The run file to write.", "--output", "-o")],
     common: Common,
-    form: Annotated[str, typer.Option("--format", help="trec.", autocompletion=options.words("trec"))] = "trec",
-    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the questions' positives, too.")] = None,
-    passages: Annotated[bool, typer.Option("--passages", help="Reduce sentences to their passages, as ranking metrics do.")] = False,
+    form: Annotated[str, option("trec.", "--format", completes=completion.words("trec"))] = "trec",
+    qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
+    passages: Annotated[bool, option("Reduce sentences to their passages, as ranking metrics do.", "--passages")] = False,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
     from results import trec

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import ValidationError
 from rich.text import Text
 
@@ -17,8 +16,8 @@ from benchmarks.styles.mix import STYLED, styled
 from benchmarks.styles.pairs import StylePairs, load_pairs
 from methods.registry import METHODS, Component
 from ragmeter import experiment as experiments
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common, MetricOption, OverSeedsOption, ReferenceOption, StoredExperiment
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, MetricOption, OverSeedsOption, ReferenceOption, StoredExperiment, option
 from ragmeter.console import err, listing, offering_score, out
 from results import queries
 from results.statistics.core import Difference, Estimate
@@ -40,7 +39,7 @@ def gap(
     common: Common,
     experiment: StoredExperiment = None,
     metric: MetricOption = None,
-    styles: Annotated[list[str] | None, typer.Option("--style", help="Only these; may be repeated.")] = None,
+    styles: Annotated[list[str] | None, option("Only these; may be repeated.", "--style")] = None,
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
 ) -> None:
@@ -134,9 +133,7 @@ def _signed(item: Estimate | Difference, scale: float) -> str:
 def curve(
     common: Common,
     experiment: StoredExperiment = None,
-    over: Annotated[
-        str, typer.Option(help="mix: the share of formal candidates; k: passages read.", autocompletion=options.words(*OVER))
-    ] = "mix",
+    over: Annotated[str, option("mix: the share of formal candidates; k: passages read.", completes=completion.words(*OVER))] = "mix",
     metric: MetricOption = None,
     over_seeds: OverSeedsOption = False,
 ) -> None:
@@ -177,23 +174,22 @@ def sensitivity(
     reference: options.DataReference,
     common: Common,
     rerankers: Annotated[
-        list[str] | None, typer.Option("--reranker", metavar="ID", help="A reranker; may be repeated.", autocompletion=options.methods)
+        list[str] | None, option("A reranker; may be repeated.", "--reranker", metavar="ID", completes=completion.methods)
     ] = None,
     experiment: Annotated[
-        str | None, typer.Option(metavar="FILE|NAME", help="Whose methods' rerankers are measured.", autocompletion=options.experiments)
+        str | None, option("Whose methods' rerankers are measured.", metavar="FILE|NAME", completes=completion.experiments)
     ] = None,
     profile: options.ProfileOption = None,
-    styles: Annotated[list[str] | None, typer.Option("--style", help="May be repeated. [default: informal]")] = None,
+    styles: Annotated[list[str] | None, option("May be repeated. [default: informal]", "--style")] = None,
     pairs: Annotated[
-        Path | None, typer.Option(metavar="PAIRS", help="A file of style pairs; else the benchmark's own texts, else fixed rules.")
+        Path | None, option("A file of style pairs; else the benchmark's own texts, else fixed rules.", metavar="PAIRS")
     ] = None,
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option of the benchmark; reranker.KEY=VALUE: of the one reranker."),
+        list[str] | None, option("An option of the benchmark; reranker.KEY=VALUE: of the one reranker.", "--set", metavar="KEY=VALUE")
     ] = None,
     device: options.DeviceOption = None,
 ) -> None:

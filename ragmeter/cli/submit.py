@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import ValidationError
 from rich.text import Text
 
@@ -15,7 +14,7 @@ from benchmarks import registry
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.settings import Setting
 from ragmeter.board_text import show_board
-from ragmeter.cli import options
+from ragmeter.cli import completion
 from ragmeter.cli.options import (
     App,
     Common,
@@ -26,7 +25,9 @@ from ragmeter.cli.options import (
     SeedOption,
     SetOption,
     SettingOption,
+    argument,
     given_options,
+    option,
 )
 from ragmeter.console import err, listing, out
 from ragmeter.runner.provenance import environment
@@ -42,17 +43,16 @@ from results.submission.bundle import write_template
 from results.submission.storing import Stored, Verification, card_of
 from results.tables import plus_minus
 
-app = App(default="add", help="Submit predictions made elsewhere: template, check, add, verify, bundle.")
+app = App(default="add", help="Predictions made elsewhere: template, check, add, verify, bundle.")
 
-Predictions = Annotated[str, typer.Argument(metavar="FILE", help="Predictions (.jsonl, - for standard input) or a bundle (.zip).")]
-CardOption = Annotated[Path | None, typer.Option("--card", help="The submission's card (YAML).")]
+Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
+CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
 FormatOption = Annotated[
-    str,
-    typer.Option("--format", help="Of the predictions: jsonl; or trec, rankings without answers.", autocompletion=options.words(*FORMATS)),
+    str, option("Of the predictions: jsonl; or trec, rankings without answers.", "--format", completes=completion.words(*FORMATS))
 ]
-KnownBoards = Annotated[bool, typer.Option("--known-boards", help="Only for a board that the store has, as a server takes it.")]
+KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
 PathSetting = Annotated[
-    list[str] | None, typer.Option("--set", metavar="path=FILE", help="The authors' data file, where it is not found in RAGMETER_DATA.")
+    list[str] | None, option("The authors' data file, where it is not found in RAGMETER_DATA.", "--set", metavar="path=FILE")
 ]
 STEPS = (
     ("ragmeter submit template REFERENCE -o FOLDER", "writes a card, the questions and an empty predictions file: fill in both"),
@@ -64,7 +64,7 @@ STEPS = (
 @app.command()
 def add(
     common: Common,
-    file: Annotated[str | None, typer.Argument(help="As of `check` (default: list what was submitted, and how to begin)")] = None,
+    file: Annotated[str | None, argument("As of `check` (default: list what was submitted, and how to begin)")] = None,
     card: CardOption = None,
     format: FormatOption = FORMATS[0],
     known_boards: KnownBoards = False,
@@ -165,14 +165,14 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
 @app.command()
 def template(
     reference: DataReference,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    output: Annotated[Path, option("Folder to write.", "--output", "-o")],
     common: Common,
     setting: SettingOption = None,
     limit: LimitOption = None,
     seed: SeedOption = 0,
     config: ConfigOption = None,
     settings: SetOption = None,
-    passages: Annotated[bool, typer.Option("--passages", help="Write the passages and what each question may use, too.")] = False,
+    passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
     resolved, entry = registry.resolve(reference)
@@ -201,10 +201,7 @@ def template(
 
 @app.command()
 def bundle(
-    run: RunArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .zip to write.")],
-    common: Common,
-    card: CardOption = None,
+    run: RunArgument, output: Annotated[Path, option("The .zip to write.", "--output", "-o")], common: Common, card: CardOption = None
 ) -> None:
     """Put a stored run into one file that `ragmeter submit` takes elsewhere; a run of your own needs a card."""
     store = common.store
@@ -235,8 +232,8 @@ def bundle(
 def verify(
     run: RunArgument,
     common: Common,
-    against: Annotated[str | None, typer.Option(help="Our RUN (default: the one of its method)", autocompletion=options.runs)] = None,
-    tolerance: Annotated[str, typer.Option(help="Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
+    against: Annotated[str | None, option("Our RUN (default: the one of its method)", completes=completion.runs)] = None,
+    tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
     """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
     store = common.store

@@ -47,9 +47,6 @@ GROUPS: dict[str, dict[str, str]] = {
 NAMES = tuple(name for groups in GROUPS.values() for name in groups)
 
 
-# -- The groups --------------------------------------------------------------------------------------------------
-
-
 class _Root(Commands):
     """The groups, imported one by one as they are asked for."""
 

@@ -34,9 +34,6 @@ _MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command goes on"
 
 
-# -- What there is, and where it is --
-
-
 @app.command("list", offline=True)
 def list_all(
     common: Common,
@@ -68,11 +65,7 @@ def list_datasets(common: Common) -> None:
 
 
 def show_dataset(reference: str, common: Common) -> None:
-    """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone.
-
-    Raises:
-        UserError: There is no such dataset, subset or split.
-    """
+    """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone."""
     _, entry = registry.resolve(reference)
     subset = DataReference.parse(reference).subset
     entry = entry.of_subset(subset) if subset else entry
@@ -148,9 +141,6 @@ def download(
                 err.print(Text(note, style="yellow"), soft_wrap=True)
 
     common.emit(value, show)
-
-
-# -- What a dataset consists of, in numbers and by example --
 
 
 @app.command(offline=True)
@@ -271,9 +261,6 @@ def _question_json(question: Question, benchmark: Benchmark) -> dict[str, Any]:
     return {"id": record.pop("id"), "question": record.pop("text"), **record, "passages": passages}
 
 
-# -- Corpora --
-
-
 @app.command("build-corpus", offline=True)
 def build_corpus(
     source: Annotated[Path, argument("A dump: a file, or a folder of files.")],
@@ -307,9 +294,6 @@ def build_corpus(
             out.print(Text(f"left out: {bad}", style="yellow"))
 
     common.emit({"folder": str(output), "bytes": size, "was_there": was_there, **card}, show)
-
-
-# -- Rows for CLaRa's pretraining, by a chat model or by the truth of worlds --
 
 
 @app.command(offline=True)

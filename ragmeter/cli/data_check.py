@@ -203,9 +203,6 @@ def _row(item: _Checked) -> tuple[str, ...]:
     )
 
 
-# -- Has an evaluation set been trained on? --
-
-
 @app.command(offline=True)
 def overlap(
     train: Annotated[list[Path], option("A training file, or a folder of them; may be repeated.")],

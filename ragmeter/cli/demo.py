@@ -107,9 +107,6 @@ def _untrained(experiment: Experiment) -> Experiment:
     return replace(experiment, methods=ready, trainings=())
 
 
-# -- What is shown behind parts: what style costs, what compression saves, each approach in one table --
-
-
 def _metrics(board: Board, heads: Iterable[str]) -> list[str]:
     """Metrics of a board by what tables call them."""
     from results.tables import labels

@@ -79,9 +79,6 @@ def _write(path: Path, text: str, option: str, *, append: bool) -> None:
         raise unwritable(error, f"{option} {path}") from error
 
 
-# -- A verdict in words --
-
-
 def _points(value: float | None, *, signed: bool = False) -> str:
     """A fraction × 100, `–` where there is none."""
     if value is None or value != value:
@@ -143,9 +140,6 @@ def _show(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
     for line in decided.remarks:
         err.print(Text(line, style="yellow"))
     out.print(Text(decided.outcome, style=_COLORS[decided.outcome]))
-
-
-# -- For machines and pages that show test results --
 
 
 def _junit(decided: Gate) -> str:

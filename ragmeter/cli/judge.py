@@ -99,9 +99,6 @@ def _show_judge(name: str, common: Common) -> None:
     common.emit(value, show)
 
 
-# -- Judging -------------------------------------------------------------------------------------------------------
-
-
 @app.command()
 def run(
     judge: Annotated[str, argument("A judge: `ragmeter list judges` lists them.", completion.judges)],
@@ -169,11 +166,7 @@ def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, sett
 
 
 def _other_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
-    """A stored judge with other options, none of which decides what the model is asked.
-
-    Raises:
-        UserError: One does: no cached reply tells what would have been answered.
-    """
+    """A stored judge with other options, none of which decides what the model is asked."""
     judge = judge_of(card["judge"], card["config"] | settings)
     config = judge.config.model_dump(mode="json")
     changed = [name for name in settings if name in config and config[name] != card["config"].get(name)]
@@ -230,9 +223,6 @@ def card(judge: StoredJudge, common: Common) -> None:
             err.print(Text(f"{resting} labels in this store do not count: no run gives the answers that they are about"))
 
     common.emit(known.to_json(), show)
-
-
-# -- Further metrics -----------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -312,9 +302,6 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
         return [checkpoints.find_run(store, name) for name in names], None
     row = queries.experiment(store, experiment)
     return queries.runs(store, row.name), row.reference
-
-
-# -- Labels by people ----------------------------------------------------------------------------------------------
 
 
 @labels_app.command()

@@ -98,9 +98,6 @@ def serve(
         local.close()
 
 
-# -- The index of a corpus, built before anything is asked --
-
-
 @app.command()
 def index(
     name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.words(*INDEXED))],
@@ -205,9 +202,6 @@ def _write_picture(picture: Path, text: str) -> None:
         picture.write_text(text, "utf-8")
     except OSError as error:
         raise unwritable(error, picture, what="the picture") from None
-
-
-# -- What a method does with one question --
 
 
 @app.command()

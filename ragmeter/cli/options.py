@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from methods.api import Services
     from results.store import Store
 
-# -- Arguments and options that name something, declared once for all commands; the Tab key completes them --
-
 
 def argument(help: str, completes: completion.Complete | None = None, **how: Any) -> Any:
     """An argument of a command, in its annotation."""
@@ -78,8 +76,6 @@ LimitOption = Annotated[int | None, option("Only the first questions of each ben
 SeedOption = Annotated[int, option("Of whatever is drawn.", min=0)]
 
 
-# -- Groups: which command one does when it is called alone, and how they are listed --
-
 _WHOLE = 500
 
 
@@ -126,9 +122,6 @@ class Commands(TyperGroup):
         """The group's options; where they are completed, those of the default command, too."""
         inner = self.commands[self.default].params if self.default and ctx.resilient_parsing else ()
         return [*super().get_params(ctx), *(item for item in inner if item.param_type_name == "option")]
-
-
-# -- Options of every command: `common` in a command's signature stands for all of them --
 
 
 def _go_offline(offline: bool) -> bool:
@@ -185,11 +178,7 @@ class Common:
         return Store(store_folder(self.folder))
 
     def services(self, device: str | None = None, seed: int = 0) -> Services:
-        """What methods, settings and models may use of the store.
-
-        Raises:
-            UserError: There is no such device here.
-        """
+        """What methods, settings and models may use of the store."""
         from methods.api import Services
         from ragmeter.runner.tasks import require_device
 
@@ -214,9 +203,6 @@ class Common:
             limit: Only the first questions.
             setting: Where candidates come from; None: as the dataset gives them.
             services: For the setting.
-
-        Raises:
-            UserError: Something of it is not right, or there is no question.
         """
         from benchmarks.io import hub
         from benchmarks.registry import load
@@ -288,11 +274,7 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
 
 
 def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`.
-
-    Raises:
-        UserError: What stands at `data` is no options.
-    """
+    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`."""
     of_data = options.get("data", {})
     if not isinstance(of_data, Mapping):
         raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
@@ -300,11 +282,7 @@ def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 
 def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
-    """A word, once it is one of those that are known.
-
-    Raises:
-        UserError: It is not.
-    """
+    """A word, once it is one of those that are known."""
     names = list(known)
     if word not in names:
         raise unknown_name(noun, word, names, where=where)
@@ -312,11 +290,7 @@ def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
 
 
 def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML.
-
-    Raises:
-        UserError: The file cannot be read or is no mapping, or a setting sets nothing.
-    """
+    """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML."""
     import yaml
 
     from ragmeter import yaml_source

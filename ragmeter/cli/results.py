@@ -65,9 +65,6 @@ def _write(path: Path, text: str) -> str:
     return f"{path}{replaced}"
 
 
-# -- Tables, alone or compared with published results --
-
-
 @app.command()
 def table(
     common: Common,
@@ -196,9 +193,6 @@ def _show_figures(results: Sequence[Figure]) -> None:
         out.print(Text(note, style="dim"))
 
 
-# -- One run, one of its questions --
-
-
 @app.command()
 def show(
     run: RunArgument,
@@ -262,9 +256,6 @@ def _show_question(store: Store, question: QuestionRow, answer: AnswerRow) -> No
         shown = f"not scored by the judge: {reason}" if reason else "unscorable"
         rows.append((metric, shown if value is None else f"{queries.scale_of(metric, known) * value:.1f}"))
     listing(("metric", "value"), rows, empty="not scored yet")
-
-
-# -- Two runs --
 
 
 @app.command("compare")
@@ -348,9 +339,6 @@ def _show_apart(apart: Apart, scale: float) -> None:
         out.print(Text(f"  {side:<6}  {scale * value:5.1f}  {_short(' '.join(answer.split()), SHOWN_ANSWER)}"))
 
 
-# -- Tags: names for runs and checkpoints --
-
-
 @app.command()
 def tag(
     common: Common,
@@ -389,9 +377,6 @@ def tag(
             err.print(Text(f"before it was {old[:12]}"))
 
     common.emit({"name": name, kind: identity, "note": note, "before": old}, show)
-
-
-# -- Files for others: a page without a server, rankings in TREC's format --
 
 
 @app.command()

@@ -31,9 +31,6 @@ OVER = {"mix": "formal", "k": "k"}
 """What a curve may be over, as `results.style` calls it."""
 
 
-# -- The style gap --
-
-
 @app.command()
 def gap(
     common: Common,
@@ -126,9 +123,6 @@ def _signed(item: Estimate | Difference, scale: float) -> str:
     return ABSENT if math.isnan(item.value) else plus_minus(item.value, item.low, item.high, "{:+.1f}", scale)
 
 
-# -- Curves --
-
-
 @app.command()
 def curve(
     common: Common,
@@ -164,9 +158,6 @@ def _show_curves(tables: Sequence[CurveTable]) -> None:
         out.print()
     note = "values × 100 ± half their 95 % interval; change: the last minus the first of a line, paired by question"
     out.print(Text(note, style="dim"))
-
-
-# -- Sensitivity of rerankers --
 
 
 @app.command(offline=True)

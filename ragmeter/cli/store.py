@@ -139,9 +139,6 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
     return [row for run, row in every.items() if run in chosen]
 
 
-# -- Model replies --------------------------------------------------------------------------------------------------
-
-
 @replies_app.command("show")
 def show_replies(common: Common) -> None:
     """Say how many replies are kept and how much room they take."""

@@ -225,9 +225,6 @@ def bundle(
     common.emit(manifest.model_dump(mode="json") | {"file": str(output)}, lambda: out.print(Text(line), soft_wrap=True))
 
 
-# -- A stored submission against a run made here -------------------------------------------------------------------
-
-
 @app.command()
 def verify(
     run: RunArgument,

@@ -127,11 +127,7 @@ _EXAMPLES = {
 
 
 def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:
-    """The options of a training, checked.
-
-    Raises:
-        UserError: An option is unknown or of the wrong type; the message names file and line, or the flag.
-    """
+    """The options of a training, checked."""
     try:
         return entry.validate(settings)
     except ValidationError as error:
@@ -147,9 +143,6 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
         also = f"; `ragmeter list trainings {entry.id}` lists all"
         raise UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
     raise UserError(f"option {option} of {entry.id}: {without_secrets(in_words(first))}", where=where)
-
-
-# -- Checkpoints ---------------------------------------------------------------------------------------------------
 
 
 @checkpoints_app.command("list")

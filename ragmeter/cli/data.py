@@ -18,18 +18,18 @@ from benchmarks.core.errors import UserError, counted, require_writable
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CARD, read_card
 from benchmarks.io import hub
-from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetEntry
-from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.registry import DATASETS, DataReference, DatasetEntry
 from benchmarks.sources import Availability
 from benchmarks.verify import QUANTILES, statistics
 from ragmeter import histograms
 from ragmeter.cli import completion, data_check, data_style, options
-from ragmeter.cli.options import App, Common, argument, data_apart, given_options, one_of, option, option_rows, print_card
+from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
+from ragmeter.config_options import data_apart, given_options, option_rows
 from ragmeter.console import err, listing, out
+from ragmeter.question_text import print_question, question_json
 
 app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
 
-SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command goes on"
 
@@ -198,67 +198,10 @@ def sample(
 
     def show() -> None:
         for question in questions:
-            _print_question(question, benchmark)
+            print_question(question, benchmark)
         out.print(Text(f"{len(questions):,} of {len(benchmark.questions):,} of {benchmark.reference}", style="dim"))
 
-    common.emit([_question_json(question, benchmark) for question in questions], show)
-
-
-def _print_question(question: Question, benchmark: Benchmark) -> None:
-    out.print(Text(f"{question.id}  ", style="dim") + Text(question.text, style="bold"))
-    others = [[alias for alias in question.aliases.get(answer, ()) if alias != answer] for answer in question.answers]
-    answers = [answer + (f" (also: {', '.join(some)})" if some else "") for answer, some in zip(question.answers, others, strict=True)]
-    facts = {
-        "answer": (" and " if question.answer_set else " | ").join(answers) or "(none)",
-        "type": question.type,
-        "answerable": "" if question.answerable else "no",
-        "document": question.document_id or "",
-        "topics": ", ".join(question.topic_entities),
-        "triples": "; ".join(" → ".join(triple) for triple in question.triples),
-    }
-    for name, fact in facts.items():
-        if fact:
-            out.print(Text(f"  {name}: ", style="green" if name in ("answer", "triples") else "") + Text(fact))
-    for passage, gold in _passages(question, benchmark):
-        mark = Text("  gold ", style="green") if gold else Text("       ")
-        out.print(mark + Text(f"{passage.title}: " if passage.title else "", style="bold") + _shortened(passage, question))
-    left = len(question.candidates or ()) - SHOWN_PASSAGES
-    if left > 0:
-        out.print(Text(f"       … {counted(left, 'more candidate')}", style="dim"))
-    absent = sum(identifier not in benchmark.corpus for identifier in question.evidence)
-    if absent:
-        out.print(Text(f"       not in the corpus: {counted(absent, 'positive')}", style="yellow"))
-    out.print()
-
-
-def _passages(question: Question, benchmark: Benchmark) -> Iterator[tuple[Passage, bool]]:
-    """The first candidates and all positives, wherever they stand; and whether each is a positive."""
-    wanted = dict.fromkeys([*(question.candidates or ())[:SHOWN_PASSAGES], *question.evidence])
-    for passage in benchmark.corpus.get(identifier for identifier in wanted if identifier in benchmark.corpus):
-        yield passage, passage.id in question.evidence
-
-
-def _shortened(passage: Passage, question: Question) -> Text:
-    """A passage's text, shortened; its supporting sentences whole and marked."""
-    facts = (fact.partition(SENTENCE_MARK) for fact in question.supporting_facts)
-    supporting = {int(number) for identifier, mark, number in facts if identifier == passage.id and mark}
-    if not supporting:
-        whole = " ".join(passage.text.split())
-        return Text(whole if len(whole) <= SHOWN_TEXT else whole[:SHOWN_TEXT] + "…")
-    text = Text()
-    for number, sentence in enumerate(passage.sentences):
-        if number in supporting:
-            text += Text(" ".join(sentence.split()) + " ", style="underline")
-        elif not text or not text.plain.endswith("… "):
-            text += Text("… ")
-    return text
-
-
-def _question_json(question: Question, benchmark: Benchmark) -> dict[str, Any]:
-    record = asdict(question)
-    record["candidates"] = None if question.candidates is None else list(question.candidates)
-    passages = [asdict(passage) | {"gold": gold} for passage, gold in _passages(question, benchmark)]
-    return {"id": record.pop("id"), "question": record.pop("text"), **record, "passages": passages}
+    common.emit([question_json(question, benchmark) for question in questions], show)
 
 
 @app.command("build-corpus", offline=True)

@@ -19,7 +19,8 @@ from benchmarks.styles.pairs import ANY, Fields, StylePairs, import_parallel, lo
 from benchmarks.styles.rules import FORMAL
 from benchmarks.styles.sark_files import Layout, import_sark, writable, write_sark
 from ragmeter.cli import completion, options
-from ragmeter.cli.options import App, Common, argument, data_apart, given_options, one_of, option
+from ragmeter.cli.options import App, Common, argument, one_of, option
+from ragmeter.config_options import data_apart, given_options
 from ragmeter.console import err, listing, out
 
 if TYPE_CHECKING:

@@ -31,11 +31,10 @@ from ragmeter.cli.options import (
     SetOption,
     StoredExperiment,
     argument,
-    given_options,
     option,
-    option_rows,
     show_options,
 )
+from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
 from ragmeter.experiment import JudgePlan
 from ragmeter.judge_text import agreement_row, show_judge_card

@@ -9,6 +9,7 @@ from rich.text import Text
 from benchmarks.core.errors import unknown_name
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
+from ragmeter.config_options import option_rows
 from ragmeter.console import PROSE, WHOLE, listing, out
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def list_methods(name: str | None, kind: str | None, common: Common) -> None:
         entry = METHODS.get(name)
         facts = {"kind": entry.kind, "version": entry.version, "paper": entry.paper or "–"}
         facts |= {"presets": ", ".join(entry.presets) or "–", "trained on": ", ".join(entry.training_data) or "–"}
-        value = entry.card() | {"options": options.option_rows(entry.config)}
+        value = entry.card() | {"options": option_rows(entry.config)}
         common.emit(value, lambda: options.print_card(entry.id, entry.summary, facts, entry.config))
         return
     kinds = {entry.kind for entry in METHODS}

@@ -20,7 +20,8 @@ from benchmarks.schema import Question
 from methods.api import Services
 from methods.registry import EXPLAINERS, METHODS, Component
 from ragmeter.cli import completion
-from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, given_options, option
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, option
+from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress

@@ -26,9 +26,9 @@ from ragmeter.cli.options import (
     SetOption,
     SettingOption,
     argument,
-    given_options,
     option,
 )
+from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
 from ragmeter.runner.provenance import environment
 from ragmeter.runner.rewriting import refusal

@@ -14,18 +14,8 @@ from methods.registry import require_extra
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from ragmeter import yaml_source
 from ragmeter.cli import completion
-from ragmeter.cli.options import (
-    App,
-    Common,
-    ConfigOption,
-    DeviceOption,
-    SetOption,
-    argument,
-    given_options,
-    option,
-    option_rows,
-    show_options,
-)
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, argument, option, show_options
+from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress

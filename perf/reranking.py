@@ -35,7 +35,7 @@ from methods.api import Ranking, Services
 from methods.models.weights import device_of
 from methods.registry import METHODS, Component
 from perf.reranker_models import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in
-from ragmeter.cli.commands.list import options_given
+from ragmeter.config_options import given_options
 from ragmeter.experiment import in_setting
 
 PARITY = 0.9
@@ -181,7 +181,7 @@ def questions_of(reference: str, config: str | None, setting: str | None, querie
     Raises:
         UserError: A question has fewer.
     """
-    options = options_given(config)
+    options = given_options(None, config)
     if reference == WORLDS:
         options = {"questions": queries, "candidates": candidates, **options}
     benchmark = load(reference, options).limited(queries)

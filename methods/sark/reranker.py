@@ -138,7 +138,7 @@ def sensitivity(reranker: Reranker, queries: Sequence[InBothStyles], progress: C
         progress: Called with how many questions are done, and of how many.
     """
     # One corpus of each style, for rerankers that count words in the corpus.
-    corpora = [Corpus.of(passage for item in queries for passage in texts(item)) for texts in (attrgetter("formal"), attrgetter("told"))]
+    corpora = [Corpus.of(passage for item in queries for passage in texts(item)) for texts in (attrgetter("formal"), attrgetter("styled"))]
     rows: list[tuple[float, ...]] = []
     for start in range(0, len(queries), BATCH):
         batch = queries[start : start + BATCH]

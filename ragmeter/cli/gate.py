@@ -22,7 +22,7 @@ app = App(help="Decide whether a candidate is worse than a baseline, by exit cod
 _COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
 
 
-@app.command()
+@app.command(no_args_is_help=True)
 def gate(
     baseline: Annotated[str, option("RUN to compare with: a tag, prefix or path.", completes=completion.runs)],
     candidate: Annotated[

@@ -15,25 +15,13 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from judges import score as scoring
-from judges.judge import JUDGES, Judge
+from judges.judge import JUDGES
 from judges.metric import parse as parse_metric
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
 from ragmeter.board_text import show_battles
-from ragmeter.cli import completion
-from ragmeter.cli.options import (
-    App,
-    Common,
-    ConfigOption,
-    OfExperiment,
-    RunsArgument,
-    SeedOption,
-    SetOption,
-    StoredExperiment,
-    argument,
-    option,
-    show_options,
-)
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
 from ragmeter.experiment import JudgePlan
@@ -93,7 +81,7 @@ def _show_judge(name: str, common: Common) -> None:
         if entry.criteria:
             facts["criteria"] = ", ".join(entry.criteria)
         listing(("", ""), facts.items(), empty="")
-        show_options(rows)
+        options.show_options(rows)
 
     common.emit(value, show)
 
@@ -102,10 +90,10 @@ def _show_judge(name: str, common: Common) -> None:
 def run(
     judge: Annotated[str, argument("A judge: `ragmeter list judges` lists them.", completion.judges)],
     common: Common,
-    runs: RunsArgument = None,
-    experiment: OfExperiment = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
+    runs: options.RunsArgument = None,
+    experiment: options.OfExperiment = None,
+    config: options.ConfigOption = None,
+    settings: options.SetOption = None,
     all_pairs: Annotated[bool, option("Compare all methods with each other.", "--all-pairs")] = False,
     retry: Annotated[bool, option("Judge again what got no value.", "--retry-unscored")] = False,
 ) -> None:
@@ -141,11 +129,11 @@ def run(
 
 
 @app.command()
-def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, settings: SetOption = None) -> None:
+def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = None, settings: options.SetOption = None) -> None:
     """Read a judge's cached replies again, with this code or other options; no call is made."""
     store = common.store
     card = judgments.find_judge(store, judge)
-    other = _other_policy(card, given_options(config, settings))
+    other = judging.with_policy(card, given_options(config, settings))
     cache = ResponseCache(store.cache)
 
     def replies(keys: Sequence[str]) -> dict[str, str]:
@@ -164,28 +152,10 @@ def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, sett
     common.emit({"from": card["id"], "to": str(other), "calls_made": 0, "replayed": list(map(asdict, replayed))}, show)
 
 
-def _other_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
-    """A stored judge with other options, none of which decides what the model is asked."""
-    judge = judge_of(card["judge"], card["config"] | settings)
-    config = judge.config.model_dump(mode="json")
-    changed = [name for name in settings if name in config and config[name] != card["config"].get(name)]
-    fixed = [name for name in changed if name not in judge.config.policy | judge.config.alongside]
-    # A file of the same text under another name asks the same.
-    fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
-    if fixed and not judge.rule:
-        may = ", ".join(sorted(judge.config.policy)) or "none of its options"
-        raise UserError(
-            f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
-            where="--set",
-            try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",
-        )
-    return judge
-
-
 @app.command("win-rates")
 def win_rates(
     common: Common,
-    experiment: StoredExperiment = None,
+    experiment: options.StoredExperiment = None,
     ties: Annotated[
         str, option("What a tied question counts: half, ignore, loss or win.", completes=completion.words("half", "ignore", "loss", "win"))
     ] = "half",
@@ -227,14 +197,14 @@ def card(judge: StoredJudge, common: Common) -> None:
 @app.command()
 def score(
     common: Common,
-    runs: RunsArgument = None,
+    runs: options.RunsArgument = None,
     metric: Annotated[
         list[str] | None, option("A metric id, e.g. rouge(type=rougeL); may be repeated.", completes=completion.metrics)
     ] = None,
     remove: Annotated[
         list[str] | None, option("Take a column that was added off the tables; may be repeated.", completes=completion.stored_metrics)
     ] = None,
-    experiment: OfExperiment = None,
+    experiment: options.OfExperiment = None,
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
     if bool(metric) == bool(remove):
@@ -328,16 +298,16 @@ def export(
     output: Annotated[Path, option("The CSV to write.", "--output", "-o")],
     criterion: Annotated[str, option("What to label by: accuracy, faithfulness, overall …")],
     common: Common,
-    runs: RunsArgument = None,
-    experiment: OfExperiment = None,
+    runs: options.RunsArgument = None,
+    experiment: options.OfExperiment = None,
     count: Annotated[int, option("Number of items, drawn at random.", min=1)] = 100,
     pairs: Annotated[bool, option("Two answers an item, in a drawn order.", "--pairs")] = False,
-    seed: SeedOption = 0,
+    seed: options.SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
     chosen, _ = _chosen_runs(common.store, runs, experiment)
     if not runs:
-        chosen = [run for run in chosen if run.kind != "control"]  # people's time is dear
+        chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
         raise UserError("this file is there already", where=str(output), try_this="name another: labels may be in it")
     text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)

@@ -38,9 +38,9 @@ def leaderboard(
 ) -> int:
     """Serve the leaderboard on a store."""
     store = common.store
-    position: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
-    if position is not None:
-        raise UserError("this is a file, not the folder of a store", where=str(position), try_this="--store FOLDER")
+    parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
+    if parent is not None:
+        raise UserError("this is a file, not the folder of a store", where=str(parent), try_this="--store FOLDER")
     if not store.database.exists and not common.quiet:
         # The terminal wraps what is too long: a path that was broken here could not be copied.
         err.print(Text(f"no store at {store.folder} yet: pages fill when one is written there"), soft_wrap=True)
@@ -48,7 +48,7 @@ def leaderboard(
     def started(url: str) -> None:
         common.emit({"url": url, "store": str(store.folder)}, lambda: None)
 
-    # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
+    # In a process of its own, and never from a folder in which an untrusted file could be imported as a module.
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
     on_start = started if common.json else None
     return server.serve(store.folder, port=port, host=host, open_browser=browser, submit=submit, on_start=on_start)

@@ -151,7 +151,7 @@ _COMMON = (
 
 @dataclass(frozen=True)
 class Common:
-    """What every command is told.
+    """What stands for the options of every command.
 
     Attributes:
         folder: Of the store, where --store or RAGMETER_STORE names one; `store_folder(folder)` has the default.
@@ -199,7 +199,7 @@ class Common:
 
         Args:
             reference: `name[/subset][:split]`.
-            given: The dataset's options.
+            options: The dataset's options.
             limit: Only the first questions.
             setting: Where candidates come from; None: as the dataset gives them.
             services: For the setting.

@@ -17,19 +17,8 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name, unwritable
 from ragmeter.board_text import show_board
-from ragmeter.cli import completion, results_style
-from ragmeter.cli.options import (
-    App,
-    Common,
-    MetricOption,
-    OutputOption,
-    OverSeedsOption,
-    ReferenceOption,
-    RunArgument,
-    StoredExperiment,
-    argument,
-    option,
-)
+from ragmeter.cli import completion, options, results_style
+from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.console import WHOLE, err, listing, offering_score, out
 from ragmeter.run_text import show_compared, show_question, show_run
 from results import checkpoints, compare, published, queries, tables
@@ -60,14 +49,14 @@ def _write(path: Path, text: str) -> str:
 @app.command()
 def table(
     common: Common,
-    experiment: StoredExperiment = None,
-    metric: MetricOption = None,
+    experiment: options.StoredExperiment = None,
+    metric: options.MetricOption = None,
     every: Annotated[bool, option("Every run in the store, whatever its experiment.", "--all")] = False,
     form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.words(*FORMATS))] = "text",
-    output: OutputOption = None,
+    output: options.OutputOption = None,
     with_published: Annotated[bool, option("Compare our values with the papers' figures.", "--published")] = False,
-    over_seeds: OverSeedsOption = False,
-    reference: ReferenceOption = None,
+    over_seeds: options.OverSeedsOption = False,
+    reference: options.ReferenceOption = None,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
     if form not in FORMATS:
@@ -187,7 +176,7 @@ def _show_figures(results: Sequence[Figure]) -> None:
 
 @app.command()
 def show(
-    run: RunArgument,
+    run: options.RunArgument,
     common: Common,
     question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence.")] = None,
 ) -> None:
@@ -211,10 +200,10 @@ def show(
 
 @app.command("compare")
 def compare_runs(
-    first: RunArgument,
-    second: RunArgument,
+    first: options.RunArgument,
+    second: options.RunArgument,
     common: Common,
-    metric: MetricOption = None,
+    metric: options.MetricOption = None,
     count: Annotated[int, option("How many of the questions on which they differ most.", min=0)] = 5,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
@@ -268,7 +257,7 @@ def tag(
 @app.command()
 def report(
     common: Common,
-    experiment: StoredExperiment = None,
+    experiment: options.StoredExperiment = None,
     output: Annotated[Path, option("The HTML file to write.", "--output", "-o")] = Path("report.html"),
     board: Annotated[Path | None, option("Write the boards as JSON too, to embed them.", "--board", metavar="FILE")] = None,
 ) -> None:
@@ -286,7 +275,7 @@ def report(
 
 @app.command()
 def export(
-    run: RunArgument,
+    run: options.RunArgument,
     output: Annotated[Path, option("The run file to write.", "--output", "-o")],
     common: Common,
     form: Annotated[str, option("trec.", "--format", completes=completion.words("trec"))] = "trec",

@@ -88,7 +88,7 @@ def _list(common: Common) -> int:
 
 
 def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
-    """Run an experiment and show people its tables; returns the exit code and what programs are told."""
+    """Run an experiment and show people its tables; returns the exit code and the value for programs."""
     from ragmeter.board_text import conclusion, in_words, show_battles, show_board
     from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment

@@ -191,7 +191,7 @@ def import_replies(file: Annotated[Path, argument("A file that `ragmeter store r
 @replies_app.command("prune")
 def prune_replies(
     common: Common,
-    older_than: Annotated[float | None, option("Replies kept for more than DAYS.", min=0)] = None,
+    older_than: Annotated[float | None, option("Replies older than DAYS.", min=0)] = None,
     model: Annotated[str | None, option("Only this model's.")] = None,
     keep_mib: Annotated[float | None, option("The oldest, until so many MiB are left.", min=0)] = None,
     everything: Annotated[bool, option("All of them.", "--all")] = False,

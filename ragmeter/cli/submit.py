@@ -14,20 +14,8 @@ from benchmarks import registry
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.settings import Setting
 from ragmeter.board_text import show_board
-from ragmeter.cli import completion
-from ragmeter.cli.options import (
-    App,
-    Common,
-    ConfigOption,
-    DataReference,
-    LimitOption,
-    RunArgument,
-    SeedOption,
-    SetOption,
-    SettingOption,
-    argument,
-    option,
-)
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
 from ragmeter.runner.provenance import environment
@@ -164,14 +152,14 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
 
 @app.command()
 def template(
-    reference: DataReference,
+    reference: options.DataReference,
     output: Annotated[Path, option("Folder to write.", "--output", "-o")],
     common: Common,
-    setting: SettingOption = None,
-    limit: LimitOption = None,
-    seed: SeedOption = 0,
-    config: ConfigOption = None,
-    settings: SetOption = None,
+    setting: options.SettingOption = None,
+    limit: options.LimitOption = None,
+    seed: options.SeedOption = 0,
+    config: options.ConfigOption = None,
+    settings: options.SetOption = None,
     passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
@@ -201,7 +189,10 @@ def template(
 
 @app.command()
 def bundle(
-    run: RunArgument, output: Annotated[Path, option("The .zip to write.", "--output", "-o")], common: Common, card: CardOption = None
+    run: options.RunArgument,
+    output: Annotated[Path, option("The .zip to write.", "--output", "-o")],
+    common: Common,
+    card: CardOption = None,
 ) -> None:
     """Put a stored run into one file that `ragmeter submit` takes elsewhere; a run of your own needs a card."""
     store = common.store
@@ -227,7 +218,7 @@ def bundle(
 
 @app.command()
 def verify(
-    run: RunArgument,
+    run: options.RunArgument,
     common: Common,
     against: Annotated[str | None, option("Our RUN (default: the one of its method)", completes=completion.runs)] = None,
     tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",

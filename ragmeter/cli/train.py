@@ -166,8 +166,8 @@ def list_checkpoints(common: Common) -> None:
         for path in waiting:
             err.print(Text(f"not in the list: {path} (ragmeter train checkpoints add {path})"))
 
-    value = [item.to_json() | {"blessed": tags.get(item.sha256, []), "registered": True} for item in known]
-    value += [checkpoints.read(path).to_json() | {"blessed": [], "registered": False} for path in waiting]
+    value = [item.to_json() | {"tags": tags.get(item.sha256, []), "registered": True} for item in known]
+    value += [checkpoints.read(path).to_json() | {"tags": [], "registered": False} for path in waiting]
     common.emit(value, show)
 
 

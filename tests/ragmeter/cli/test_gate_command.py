@@ -183,7 +183,7 @@ def test_every_decision_is_kept(store: str, gate: Command) -> None:
         ((path("bm25"), path("random"), "recall", "1pp"), "means 2 metrics"),
         ((path("bm25"), path("random"), "f1", "1%"), "is no margin"),
         ((path("bm25"), path("random"), "f1", "1"), "1pp, if percentage points are meant"),
-        (("nothing", path("random"), "f1", "1pp"), "unknown run, checkpoint or blessed name"),
+        (("nothing", path("random"), "f1", "1pp"), "unknown run, checkpoint or tag"),
     ],
 )
 def test_wrong_usage_ends_with_two_and_a_remedy(gate: Command, arguments: tuple[str, ...], response: str) -> None:

@@ -65,7 +65,7 @@ def flat(text: str) -> str:
         ("judge run match --set model=m --set key_variable=null --set prompt=x.txt", "cannot be read", "x.txt", None),
         ("judge run rule_match --experiment smal", "unknown experiment 'smal'", "store", "did you mean 'small'?"),
         ("judge run rule_match bm25 --experiment small", "runs and an experiment", "--experiment", "one of the two"),
-        ("judge run rule_match bm52", "blessed name 'bm52'", None, "small/bm25"),
+        ("judge run rule_match bm52", "tag 'bm52'", None, "small/bm25"),
         ("judge run rule_pairwise bm25", "compares two runs", "RUNS", "two or more"),
         ("judge win-rates --ties halb", "unknown tie rule 'halb'", "--ties", "did you mean 'half'?"),
         ("judge win-rates smal", "unknown experiment 'smal'", "store", "did you mean 'small'?"),

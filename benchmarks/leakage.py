@@ -394,7 +394,7 @@ class Overlap:
             "whole": self.whole,
             "share": self.share,
             "first": self.first,
-            **{f"{part}_{what}": getattr(self, what).get(part, 0) for part in PARTS for what in ("found", "grams")},
+            **{f"{part}_{what}": hits.get(part, 0) for part in PARTS for what, hits in (("found", self.result), ("grams", self.grams))},
         }
 
 

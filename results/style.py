@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,6 @@ from results.statistics.intervals import StyleGap, difference, differences, esti
 from results.store import Store
 from results.tables import plain
 from results.variants import StyledRun
-
-if TYPE_CHECKING:
-    from methods.sark.reranker import InBothStyles, Sensitivity
 
 # -- Runs of an experiment by the style of their benchmark's passages, and what survived the rewriting --
 
@@ -508,18 +505,17 @@ class _Scored:
 
 
 MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
-"""What is measured, as `methods.sark.reranker.Sensitivity` names it."""
+"""What is measured of a question, as the reranker package `methods.sark` names it."""
 
 
-def sensitivity_estimates(result: Sensitivity, questions: Sequence[InBothStyles]) -> dict[str, Estimate]:
+def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[Iterable[str]]) -> dict[str, Estimate]:
     """By measure, the mean over questions.
 
     Args:
-        result: What style does to one reranker.
-        questions: Of which it was measured.
+        measures: Values of what is in `MEASURES`, shape (questions,) each.
+        candidates: Ids of each question's candidates: questions that share all of them are one unit (verses of one chapter).
     """
-    # Questions over the same candidates (verses of one chapter) are one observation of style, not many.
-    shared = [content_hash(passage.id for passage in question.formal) for question in questions]
+    shared = [content_hash(ids) for ids in candidates]
     clusters = shared if len(set(shared)) < len(shared) else None
-    values = estimates(np.stack([getattr(result, measure) for measure in MEASURES]), clusters=clusters)
+    values = estimates(np.stack([measures[name] for name in MEASURES]), clusters=clusters)
     return dict(zip(MEASURES, values, strict=True))

@@ -6,117 +6,45 @@ every command has: `options.py`. How a command ends, and with which exit code: `
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import sys
-from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ragmeter.cli.errors import BROKE, FINE, run_command, tolerant
+from ragmeter.cli import completion
+from ragmeter.cli.errors import run_command, tolerant
 from ragmeter.cli.options import Commands
 
 GROUPS: dict[str, dict[str, str]] = {
     "Measure": {
         "demo": "Train the four approaches small and measure them beside baselines.",
-        "run": "Run an experiment, continue one, or say with --dry-run what it would take.",
+        "run": "Run, continue (--resume) or plan (--dry-run) an experiment.",
     },
     "Look": {
-        "results": "Tables of what was measured; show a run, compare two, report, tag, export.",
+        "results": "Tables; show, compare, tag, report (HTML), export (TREC).",
         "leaderboard": "Serve the leaderboard on a store as web pages.",
     },
-    "Decide": {"gate": "Decide whether a candidate is worse than a baseline (exit codes 0, 100, 101)."},
+    "Decide": {"gate": "Decide whether a candidate is worse than a baseline, by exit code."},
     "Bring": {
-        "submit": "Submit predictions made elsewhere: template, check, add, verify, bundle.",
-        "data": "Data: download, check, look at, restyle and synthesize it.",
+        "submit": "Predictions made elsewhere: template, check, add, verify, bundle.",
+        "data": "Datasets: download, check, sample, measure, restyle, synthesize.",
     },
     "Methods": {
         "train": "Train an approach, stage after stage; list and check checkpoints.",
-        "method": "A method at work: check it, build its index, explain one retrieval.",
-        "judge": "Judge or score stored answers; win rates, judge cards, labels by people.",
+        "method": "Check a method, build its index, explain a retrieval, serve one.",
+        "judge": "Judge or score stored answers by more metrics; labels by people.",
     },
     "Find": {
-        "list": "List datasets, methods, metrics, experiments, runs, judges, checkpoints, trainings.",
-        "store": "What a store holds: export, import, delete runs and model replies.",
+        "list": "Datasets, methods, metrics, experiments, runs, judges, checkpoints.",
+        "store": "Disk space; export, import or delete (prune) runs, cached replies.",
         "doctor": "Say what is installed, what is missing and what to do about it.",
     },
 }
 """The page `ragmeter --help`: by section, the module of each name in this folder and what it is for."""
 NAMES = tuple(name for groups in GROUPS.values() for name in groups)
-
-
-# -- The Tab key: what a shell asks, and an answer that holds nothing but the words that fit --
-# Typer speaks with the shells; `options.py` says which names there are. Here is what lies between. Whatever goes
-# wrong, nothing is offered: a traceback in the middle of somebody's command line helps nobody. And bash cuts a word such
-# as `worlds/long:test` or `recall@5` into several before it asks, and puts what it is told in the place of the last one.
-
-
-_VARIABLE = "_RAGMETER_COMPLETE"
-_BASH = "complete_bash"
-_BREAKS = ":=@"
-"""Where bash ends a word (`COMP_WORDBREAKS`), of what occurs in names of ours."""
-_SPECIAL = re.compile(r"[^\w%+=:@,./~#-]")
-"""What a shell does not take as part of a word unless it is told to."""
-
-
-def asked() -> bool:
-    """Whether this process was started by a shell that completes a word."""
-    return os.environ.get(_VARIABLE, "").startswith("complete_")
-
-
-def answer(app: Any) -> int:
-    """Print the words that a shell may offer, or nothing; returns the exit code."""
-    in_bash = os.environ[_VARIABLE] == _BASH
-    response, code, word = io.StringIO(), FINE, ""
-    try:
-        if in_bash:
-            word = _whole_words(os.environ)
-        with redirect_stdout(response), redirect_stderr(io.StringIO()):
-            app(standalone_mode=False, prog_name="ragmeter")
-    except SystemExit as end:
-        # So typer ends an answer.
-        code = end.code if isinstance(end.code, int) else FINE
-    except (Exception, KeyboardInterrupt):
-        return BROKE
-    text = response.getvalue()
-    sys.stdout.write("".join(f"{line}\n" for line in _for_bash(text.splitlines(), word)) if in_bash else text)
-    return code
-
-
-def _whole_words(environment: MutableMapping[str, str]) -> str:
-    """Put together what bash cut; returns the word to be completed, as it is typed."""
-    words = environment.get("COMP_WORDS", "").split("\n")
-    at = int(environment.get("COMP_CWORD", 0))
-    joined: list[str] = []
-    position, after_break = at, False
-    for number, word in enumerate(words):
-        is_break = word != "" and set(word) <= set(_BREAKS)
-        if joined and word and (is_break or after_break):
-            joined[-1] += word
-            position -= number <= at
-        else:
-            joined.append(word)
-        after_break = is_break
-    environment.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(position))
-    return joined[position] if position < len(joined) else ""
-
-
-def _for_bash(results: Sequence[str], word: str) -> Iterator[str]:
-    """What bash is to put in the place of the last piece of a word, quoted where the word is not."""
-    value = word.partition("=")[2] if word.startswith("-") else word
-    there = value[: 1 + max(value.rfind(mark) for mark in _BREAKS)]
-    plain = re.sub(r"\\(.)", r"\1", there).lstrip("'\"")
-    for item in filter(None, results):
-        rest = item.removeprefix(plain)
-        yield rest if word[:1] in ("'", '"') else _SPECIAL.sub(lambda special: f"\\{special[0]}", rest)
-
-
-# -- The groups --------------------------------------------------------------------------------------------------
 
 
 class _Root(Commands):
@@ -150,9 +78,8 @@ app = typer.Typer(
     name="ragmeter",
     cls=_Root,
     help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
-    epilog="New here? `ragmeter demo` measures something in minutes, `ragmeter doctor` says what is missing. Called alone, a "
-    "group does its most useful thing. Exit codes: 0 fine, 1 broke, 2 wrong usage or input, 3 incomplete, 100 and 101 from "
-    "gate, 130 interrupted.",
+    epilog="New here? `ragmeter demo` measures something in minutes. Called alone, a group does its most useful thing. Exit codes: "
+    "0 fine, 1 broke, 2 wrong usage or input, 3 incomplete, 100 and 101 from gate, 130 interrupted.",
     no_args_is_help=False,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -186,4 +113,4 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tolerant()
-    sys.exit(answer(app) if asked() else run_command(app))
+    sys.exit(completion.answer(app) if completion.requested() else run_command(app))

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
 from benchmarks import corpus_build, registry, sources
@@ -19,30 +18,27 @@ from benchmarks.core.errors import UserError, counted, require_writable
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CARD, read_card
 from benchmarks.io import hub
-from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetEntry
-from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.registry import DATASETS, DataReference, DatasetEntry
 from benchmarks.sources import Availability
 from benchmarks.verify import QUANTILES, statistics
 from ragmeter import histograms
-from ragmeter.cli import data_check, data_style, options
-from ragmeter.cli.options import App, Common, data_apart, given_options, one_of, option_rows, print_card
+from ragmeter.cli import completion, data_check, data_style, options
+from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
+from ragmeter.config_options import data_apart, given_options, option_rows
 from ragmeter.console import err, listing, out
+from ragmeter.question_text import print_question, question_json
 
-app = App(default="list", help="Data: download, check, look at, restyle and synthesize it.")
+app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
 
-SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command goes on"
-
-
-# -- What there is, and where it is --
 
 
 @app.command("list", offline=True)
 def list_all(
     common: Common,
     reference: Annotated[
-        str | None, typer.Argument(metavar="REF", help="Show this dataset or subset (default: list all)", autocompletion=options.references)
+        str | None, argument("Show this dataset or subset (default: list all)", completion.references, metavar="REF")
     ] = None,
 ) -> None:
     """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine; or show one."""
@@ -69,11 +65,7 @@ def list_datasets(common: Common) -> None:
 
 
 def show_dataset(reference: str, common: Common) -> None:
-    """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone.
-
-    Raises:
-        UserError: There is no such dataset, subset or split.
-    """
+    """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone."""
     _, entry = registry.resolve(reference)
     subset = DataReference.parse(reference).subset
     entry = entry.of_subset(subset) if subset else entry
@@ -127,11 +119,9 @@ def _sizes(entry: DatasetEntry) -> list[str]:
 
 @app.command(offline=True)
 def download(
-    references: Annotated[
-        list[str], typer.Argument(metavar="REF...", help="Data references: name[/subset][:split].", autocompletion=options.references)
-    ],
+    references: Annotated[list[str], argument("Data references: name[/subset][:split].", completion.references, metavar="REF...")],
     common: Common,
-    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch, in place of the one that the card pins.")] = None,
+    revision: Annotated[str | None, option("Commit, tag or branch, in place of the one that the card pins.")] = None,
 ) -> None:
     """Download a split's files from the hub into its cache, verified; say what came."""
     if not common.talk:
@@ -153,15 +143,12 @@ def download(
     common.emit(value, show)
 
 
-# -- What a dataset consists of, in numbers and by example --
-
-
 @app.command(offline=True)
 def stats(
     reference: options.DataReference,
     common: Common,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw histograms here.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw histograms into this file: .html, .svg or .png.")] = None,
+    plot: Annotated[bool, option("Draw histograms here.", "--plot")] = False,
+    output: Annotated[Path | None, option("Draw histograms into this file: .html, .svg or .png.", "--output", "-o")] = None,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
@@ -200,8 +187,8 @@ def stats(
 def sample(
     reference: options.DataReference,
     common: Common,
-    count: Annotated[int, typer.Option(min=1, help="How many questions.")] = 3,
-    seed: Annotated[int, typer.Option(help="Which ones are drawn.")] = 0,
+    count: Annotated[int, option("How many questions.", min=1)] = 3,
+    seed: Annotated[int, option("Which ones are drawn.")] = 0,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
@@ -211,82 +198,21 @@ def sample(
 
     def show() -> None:
         for question in questions:
-            _print_question(question, benchmark)
+            print_question(question, benchmark)
         out.print(Text(f"{len(questions):,} of {len(benchmark.questions):,} of {benchmark.reference}", style="dim"))
 
-    common.emit([_question_json(question, benchmark) for question in questions], show)
-
-
-def _print_question(question: Question, benchmark: Benchmark) -> None:
-    out.print(Text(f"{question.id}  ", style="dim") + Text(question.text, style="bold"))
-    others = [[alias for alias in question.aliases.get(answer, ()) if alias != answer] for answer in question.answers]
-    answers = [answer + (f" (also: {', '.join(some)})" if some else "") for answer, some in zip(question.answers, others, strict=True)]
-    facts = {
-        "answer": (" and " if question.answer_set else " | ").join(answers) or "(none)",
-        "type": question.type,
-        "answerable": "" if question.answerable else "no",
-        "document": question.document_id or "",
-        "topics": ", ".join(question.topic_entities),
-        "triples": "; ".join(" → ".join(triple) for triple in question.triples),
-    }
-    for name, fact in facts.items():
-        if fact:
-            out.print(Text(f"  {name}: ", style="green" if name in ("answer", "triples") else "") + Text(fact))
-    for passage, gold in _passages(question, benchmark):
-        mark = Text("  gold ", style="green") if gold else Text("       ")
-        out.print(mark + Text(f"{passage.title}: " if passage.title else "", style="bold") + _shortened(passage, question))
-    left = len(question.candidates or ()) - SHOWN_PASSAGES
-    if left > 0:
-        out.print(Text(f"       … {counted(left, 'more candidate')}", style="dim"))
-    absent = sum(identifier not in benchmark.corpus for identifier in question.evidence)
-    if absent:
-        out.print(Text(f"       not in the corpus: {counted(absent, 'positive')}", style="yellow"))
-    out.print()
-
-
-def _passages(question: Question, benchmark: Benchmark) -> Iterator[tuple[Passage, bool]]:
-    """The first candidates and all positives, wherever they stand; and whether each is a positive."""
-    wanted = dict.fromkeys([*(question.candidates or ())[:SHOWN_PASSAGES], *question.evidence])
-    for passage in benchmark.corpus.get(identifier for identifier in wanted if identifier in benchmark.corpus):
-        yield passage, passage.id in question.evidence
-
-
-def _shortened(passage: Passage, question: Question) -> Text:
-    """A passage's text, shortened; its supporting sentences whole and marked."""
-    facts = (fact.partition(SENTENCE_MARK) for fact in question.supporting_facts)
-    supporting = {int(number) for identifier, mark, number in facts if identifier == passage.id and mark}
-    if not supporting:
-        whole = " ".join(passage.text.split())
-        return Text(whole if len(whole) <= SHOWN_TEXT else whole[:SHOWN_TEXT] + "…")
-    text = Text()
-    for number, sentence in enumerate(passage.sentences):
-        if number in supporting:
-            text += Text(" ".join(sentence.split()) + " ", style="underline")
-        elif not text or not text.plain.endswith("… "):
-            text += Text("… ")
-    return text
-
-
-def _question_json(question: Question, benchmark: Benchmark) -> dict[str, Any]:
-    record = asdict(question)
-    record["candidates"] = None if question.candidates is None else list(question.candidates)
-    passages = [asdict(passage) | {"gold": gold} for passage, gold in _passages(question, benchmark)]
-    return {"id": record.pop("id"), "question": record.pop("text"), **record, "passages": passages}
-
-
-# -- Corpora --
+    common.emit([question_json(question, benchmark) for question in questions], show)
 
 
 @app.command("build-corpus", offline=True)
 def build_corpus(
-    source: Annotated[Path, typer.Argument(help="A dump: a file, or a folder of files.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The corpus folder to build; an unfinished one is continued.")],
+    source: Annotated[Path, argument("A dump: a file, or a folder of files.")],
+    output: Annotated[Path, option("The corpus folder to build; an unfinished one is continued.", "--output", "-o")],
     common: Common,
     layout: Annotated[
-        str | None,
-        typer.Option(help="dpr, atlas, jsonl or parquet (default: by content)", autocompletion=options.words(*corpus_build.LAYOUTS)),
+        str | None, option("dpr, atlas, jsonl or parquet (default: by content)", completes=completion.words(*corpus_build.LAYOUTS))
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read; they are counted.")] = False,
+    skip_bad: Annotated[bool, option("Leave out records that cannot be read; they are counted.", "--skip-bad")] = False,
 ) -> None:
     """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
     if layout is not None:
@@ -313,27 +239,22 @@ def build_corpus(
     common.emit({"folder": str(output), "bytes": size, "was_there": was_there, **card}, show)
 
 
-# -- Rows for CLaRa's pretraining, by a chat model or by the truth of worlds --
-
-
 @app.command(offline=True)
 def synthesize(
-    data: Annotated[
-        str, typer.Argument(help="Data reference, or a corpus by its path (./wiki, /data/wiki).", autocompletion=options.references)
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.")],
+    data: Annotated[str, argument("Data reference, or a corpus by its path (./wiki, /data/wiki).", completion.references)],
+    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.", "--output", "-o")],
     common: Common,
     by: Annotated[
-        str, typer.Option(help="llm: a chat model; worlds: the world's own truth, offline.", autocompletion=options.words("llm", "worlds"))
+        str, option("llm: a chat model; worlds: the world's own truth, offline.", completes=completion.words("llm", "worlds"))
     ] = "llm",
-    mix: Annotated[str, typer.Option(help="all, simple, paraphrase or simple+complex.")] = "all",
-    count: Annotated[int | None, typer.Option(min=1, help="So many documents, drawn by the seed; larger draws hold the smaller.")] = None,
+    mix: Annotated[str, option("all, simple, paraphrase or simple+complex.")] = "all",
+    count: Annotated[int | None, option("So many documents, drawn by the seed; larger draws hold the smaller.", min=1)] = None,
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: Annotated[
         list[str] | None, options.set_option("An option of the model: model, base_url, rounds …; of the dataset: data.KEY=VALUE")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and call no model.")] = False,
+    dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
 ) -> int:
     """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
     from pydantic import ValidationError

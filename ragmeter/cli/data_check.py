@@ -2,69 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
 from benchmarks import leakage, sources, verify
 from benchmarks.core.errors import UserError, counted
-from benchmarks.corpus import Corpus
 from benchmarks.io import hub
-from benchmarks.registry import DATASETS, Benchmark, load
-from benchmarks.sources import ABSENT, MADE, OWN, UNCLEAR, Availability
-from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, Recorded
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common, given_options
+from benchmarks.registry import DATASETS
+from benchmarks.sources import ABSENT, MADE, OWN, Availability
+from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, option
+from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
+from ragmeter.split_check import CheckedSplit, check_split, compare_splits
 
 app = App()
 
 _STYLES = {GREEN: "green", NOTE: "dim", YELLOW: "yellow", RED: "bold red"}
-_LOADS = "it loads, and twice to the same"
-
-
-@dataclass
-class _Checked:
-    """A split that was looked at; what later comparisons need of it is kept, its corpus is not."""
-
-    position: Availability
-    findings: list[Finding]
-    benchmark: Benchmark | None = None
-    recorded: Recorded | None = None
-    passages: int = 0
-    compared: list[Finding] = field(default_factory=list)
-
-    @property
-    def color(self) -> str:
-        return verify.color([*self.findings, *self.compared])
-
-    def to_json(self) -> dict[str, Any]:
-        questions, passages = (len(self.benchmark.questions), self.passages) if self.benchmark else (None, None)
-        paths, findings = list(map(str, self.position.paths)), [asdict(finding) for finding in (*self.findings, *self.compared)]
-        whole = {"reference": str(self.position.reference), "color": self.color, "state": self.position.state, "paths": paths}
-        return {**whole, "questions": questions, "passages": passages, "findings": findings}
 
 
 @app.command(offline=True)
 def check(
     common: Common,
-    references: Annotated[
-        list[str] | None, typer.Argument(metavar="REF...", help="Data references.", autocompletion=options.references)
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every split whose files are on this machine.")] = False,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="The files are cuts: fewer questions than the card says are no fault.")
-    ] = False,
+    references: Annotated[list[str] | None, argument("Data references.", completion.references, metavar="REF...")] = None,
+    every: Annotated[bool, option("Every split whose files are on this machine.", "--all")] = False,
+    partial: Annotated[bool, option("The files are cuts: fewer questions than the card says are no fault.", "--partial")] = False,
     alike: Annotated[
-        float, typer.Option(min=0.01, max=1.0, help="From which similarity questions of two splits are near-duplicates.")
+        float, option("From which similarity questions of two splits are near-duplicates.", min=0.01, max=1.0)
     ] = verify.THRESHOLD,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Record files' SHA-256 and fingerprints in this file.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Compare with what was recorded in this file.")] = None,
+    output: Annotated[Path | None, option("Record files' SHA-256 and fingerprints in this file.", "--output", "-o")] = None,
+    against: Annotated[Path | None, option("Compare with what was recorded in this file.")] = None,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> int:
@@ -77,10 +48,10 @@ def check(
     checked = []
     for position in positions:
         with common.status(str(position.reference)):
-            checked.append(_checked(position, value, partial, known, keep=output is not None))
+            checked.append(check_split(position, value, partial, known, keep=output is not None))
         if not common.json:
             _print(checked[-1], (NOTE, YELLOW, RED) if not every else (YELLOW, RED), common.verbose)
-    skipped += _compare(checked, alike, same_set=every)
+    skipped += compare_splits(checked, alike, same_set=every)
     if output is not None:
         verify.write_records(output, {str(item.position.reference): item.recorded for item in checked if item.recorded is not None})
     worst = verify.color(Finding("", item.color) for item in checked)
@@ -125,60 +96,7 @@ def _positions(references: Sequence[str], every: bool, settings: Mapping[str, An
     return [position for position in positions if position.state not in reasons], skipped
 
 
-def _checked(
-    position: Availability, settings: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool
-) -> _Checked:
-    try:
-        if position.state == UNCLEAR and position.problem is not None:
-            raise position.problem
-        benchmark = load(position.reference, settings)
-        same = load(position.reference, settings).fingerprint == benchmark.fingerprint
-    except UserError as error:
-        return _Checked(position, [Finding(_LOADS, RED, error.what + (f" ({error.where})" if error.where else ""))])
-    if position.state == ABSENT:
-        # Loading has fetched it.
-        position = sources.availability(position.reference, settings)
-    now = verify.record(benchmark, position.paths) if keep or known is not None else None
-    findings = [
-        Finding(_LOADS, GREEN if same else RED, "" if same else "the second differs"),
-        verify.vouched(benchmark, position),
-        *filter(None, [verify.against_repository(benchmark, partial=partial)]),
-        *([verify.against(now, known.get(str(position.reference)))] if known is not None and now else ()),
-        *verify.examine(benchmark, partial=partial),
-        *_contract(benchmark, generated=position.state == MADE),
-    ]
-    return _Checked(position, findings, replace(benchmark, corpus=Corpus.of(()), extra={}), now, len(benchmark.corpus))
-
-
-def _contract(benchmark: Benchmark, *, generated: bool) -> Iterator[Finding]:
-    """The conformance checks; settings that a file lacks something for are notes, as long as one applies."""
-    from ragmeter.conformance import check_benchmark, check_settings
-
-    for item in check_benchmark(benchmark):
-        yield Finding(item.name, GREEN if item.passed else RED, item.detail)
-    settings = check_settings(benchmark)
-    wrong = RED if generated or not any(setting.passed for setting in settings) else NOTE
-    for item in settings:
-        yield Finding(item.name, GREEN if item.passed else wrong, "" if item.passed else item.detail)
-
-
-def _compare(checked: Sequence[_Checked], alike: float, *, same_set: bool) -> list[str]:
-    """Look for near-duplicates between every two splits, or with `same_set` those of one set; returns what is not."""
-    skipped = []
-    for first, second in combinations(checked, 2):
-        item, other = first.position, second.position
-        if first.benchmark is None or second.benchmark is None:
-            continue
-        if same_set and replace(item.reference, split=None) != replace(other.reference, split=None):
-            continue
-        if item.paths and item.paths == other.paths:
-            skipped.append(f"near-duplicates of {item.reference} and {other.reference}: both read the same file")
-            continue
-        second.compared.append(verify.between(first.benchmark, second.benchmark, alike))
-    return skipped
-
-
-def _print(item: _Checked, wanted: Sequence[str], verbose: bool) -> None:
+def _print(item: CheckedSplit, wanted: Sequence[str], verbose: bool) -> None:
     out.print(Text(f"{item.color:<7}", style=_STYLES[item.color]) + Text(str(item.position.reference), style="bold"))
     for finding in item.findings:
         if verbose or finding.status in wanted:
@@ -195,7 +113,7 @@ def _print_finding(finding: Finding) -> None:
             out.print(Text(f"           {example}", style="dim"))
 
 
-def _row(item: _Checked) -> tuple[str, ...]:
+def _row(item: CheckedSplit) -> tuple[str, ...]:
     questions, passages = (f"{len(item.benchmark.questions):,}", f"{item.passages:,}") if item.benchmark else ("–", "–")
     worst = next((f for f in (*item.findings, *item.compared) if f.status == item.color and item.color != GREEN), None)
     return (
@@ -208,22 +126,17 @@ def _row(item: _Checked) -> tuple[str, ...]:
     )
 
 
-# -- Has an evaluation set been trained on? --
-
-
 @app.command(offline=True)
 def overlap(
-    train: Annotated[list[Path], typer.Option(help="A training file, or a folder of them; may be repeated.")],
+    train: Annotated[list[Path], option("A training file, or a folder of them; may be repeated.")],
     evaluation: Annotated[
-        list[str], typer.Option("--eval", metavar="REF", help="An evaluation set; may be repeated.", autocompletion=options.references)
+        list[str], option("An evaluation set; may be repeated.", "--eval", metavar="REF", completes=completion.references)
     ],
     common: Common,
-    contexts: Annotated[bool, typer.Option("--contexts", help="Look for passages too.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write every question's overlap to this file: .csv, .json or .jsonl.")
-    ] = None,
-    count: Annotated[int, typer.Option(min=0, help="How many of the most overlapping questions to show.")] = 10,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out training records that cannot be read; they are counted.")] = False,
+    contexts: Annotated[bool, option("Look for passages too.", "--contexts")] = False,
+    output: Annotated[Path | None, option("Write every question's overlap to this file: .csv, .json or .jsonl.", "--output", "-o")] = None,
+    count: Annotated[int, option("How many of the most overlapping questions to show.", min=0)] = 10,
+    skip_bad: Annotated[bool, option("Leave out training records that cannot be read; they are counted.", "--skip-bad")] = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unwritable
@@ -19,8 +18,9 @@ from benchmarks.styles.mix import STYLED, Draw, styled
 from benchmarks.styles.pairs import ANY, Fields, StylePairs, import_parallel, load_pairs, write_pairs
 from benchmarks.styles.rules import FORMAL
 from benchmarks.styles.sark_files import Layout, import_sark, writable, write_sark
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common, data_apart, given_options, one_of
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, one_of, option
+from ragmeter.config_options import data_apart, given_options
 from ragmeter.console import err, listing, out
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 app = App()
 
-Pairs = Annotated[Path, typer.Argument(metavar="PAIRS", help="A file of style pairs.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file where it is there.")]
+Pairs = Annotated[Path, argument("A file of style pairs.", metavar="PAIRS")]
+Overwrite = Annotated[bool, option("Replace the file where it is there.", "--overwrite")]
 _AGAIN = "the same command goes on"
 
 
@@ -50,10 +50,10 @@ def _say(notes: Sequence[str]) -> None:
 @app.command(offline=True)
 def restyle(
     reference: options.DataReference,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file of pairs (JSON Lines); one that is there goes on.")],
-    styles: Annotated[list[str], typer.Option("--style", help="informal, humor, romance …; may be repeated.")],
+    output: Annotated[Path, option("The file of pairs (JSON Lines); one that is there goes on.", "--output", "-o")],
+    styles: Annotated[list[str], option("informal, humor, romance …; may be repeated.", "--style")],
     common: Common,
-    rewriter: Annotated[str, typer.Option(help="llm, or rule: fixed rules, offline.", autocompletion=options.words("llm", "rule"))] = "llm",
+    rewriter: Annotated[str, option("llm, or rule: fixed rules, offline.", completes=completion.words("llm", "rule"))] = "llm",
     config: options.ConfigOption = None,
     settings: Annotated[
         list[str] | None,
@@ -61,14 +61,12 @@ def restyle(
     ] = None,
     validate: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ROLE[=…]", help="Refuse texts: style=JUDGE (informal ones not judged so), content=JUDGE, entities=SHARE kept."
-        ),
+        option("Refuse texts: style=JUDGE (informal ones not judged so), content=JUDGE, entities=SHARE kept.", metavar="ROLE[=…]"),
     ] = None,
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
-    seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try passages again that were given up.")] = False,
+    seed: Annotated[int, option("Of the setting.")] = 0,
+    retry_failed: Annotated[bool, option("Try passages again that were given up.", "--retry-failed")] = False,
     device: options.DeviceOption = None,
 ) -> int:
     """Rewrite every candidate of every question in other styles; what was interrupted goes on where it was."""
@@ -130,13 +128,13 @@ def restyle(
 def mix(
     reference: options.DataReference,
     pairs: Pairs,
-    shares: Annotated[list[str], typer.Option("--mix", metavar="STYLE=SHARE", help="What is missing to 1 stays formal.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in a layout of SARK's.")],
+    shares: Annotated[list[str], option("What is missing to 1 stays formal.", "--mix", metavar="STYLE=SHARE")],
+    output: Annotated[Path, option("The file to write, in a layout of SARK's.", "--output", "-o")],
     common: Common,
-    layout: Annotated[str, typer.Option(help="ranked, or labels.", autocompletion=options.words(*get_args(Layout)))] = "ranked",
-    seed: Annotated[int, typer.Option(help="Of the draw, and of the setting.")] = 0,
+    layout: Annotated[str, option("ranked, or labels.", completes=completion.words(*get_args(Layout)))] = "ranked",
+    seed: Annotated[int, option("Of the draw, and of the setting.")] = 0,
     draw: Annotated[
-        str, typer.Option(help="exact counts by question, or a coin for each candidate.", autocompletion=options.words(*get_args(Draw)))
+        str, option("exact counts by question, or a coin for each candidate.", completes=completion.words(*get_args(Draw)))
     ] = "exact",
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
@@ -189,12 +187,12 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
 @app.command("style-export", offline=True)
 def style_export(
     reference: options.DataReference,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in SARK's layout of tests.")],
+    output: Annotated[Path, option("The file to write, in SARK's layout of tests.", "--output", "-o")],
     common: Common,
-    passages: Annotated[int | None, typer.Option(min=1, help="Only the first candidates of each question (default: all)")] = None,
+    passages: Annotated[int | None, option("Only the first candidates of each question (default: all)", min=1)] = None,
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
-    seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
+    seed: Annotated[int, option("Of the setting.")] = 0,
     overwrite: Overwrite = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
@@ -225,18 +223,17 @@ def style_export(
 
 @app.command("style-pairs")
 def style_pairs(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parallel texts; or two files of SARK's, the formal one first.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file of pairs to write.")],
+    files: Annotated[list[Path], argument("Parallel texts; or two files of SARK's, the formal one first.", metavar="FILE...")],
+    output: Annotated[Path, option("The file of pairs to write.", "--output", "-o")],
     common: Common,
     fields: Annotated[
-        list[str] | None,
-        typer.Option("--field", metavar="STYLE=FIELD", help="Where a style stands, e.g. formal=styles.KJV; one of them is formal."),
+        list[str] | None, option("Where a style stands, e.g. formal=styles.KJV; one of them is formal.", "--field", metavar="STYLE=FIELD")
     ] = None,
-    style: Annotated[str | None, typer.Option(help="Two files in a layout of SARK's, row for row: the style of the second.")] = None,
-    identifier: Annotated[str | None, typer.Option("--id", help="Field of a record's id.")] = None,
-    title: Annotated[str | None, typer.Option(help="Field of the title.")] = None,
-    question: Annotated[str | None, typer.Option(help="Field of the question's id.")] = None,
-    by: Annotated[str, typer.Option(help="Who or what wrote the texts.")] = "people",
+    style: Annotated[str | None, option("Two files in a layout of SARK's, row for row: the style of the second.")] = None,
+    identifier: Annotated[str | None, option("Field of a record's id.", "--id")] = None,
+    title: Annotated[str | None, option("Field of the title.")] = None,
+    question: Annotated[str | None, option("Field of the question's id.")] = None,
+    by: Annotated[str, option("Who or what wrote the texts.")] = "people",
     overwrite: Overwrite = False,
 ) -> None:
     """Import parallel texts, which others wrote, as a file of style pairs."""
@@ -284,17 +281,14 @@ def style_quality(
     pairs: Pairs,
     common: Common,
     benchmark: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REF", help="Whose questions the pairs are of: does a gold answer survive?", autocompletion=options.references
-        ),
+        str | None, option("Whose questions the pairs are of: does a gold answer survive?", metavar="REF", completes=completion.references)
     ] = None,
-    strength: Annotated[str | None, typer.Option(metavar="JUDGE", help="style or rule_style: is a text informal?")] = None,
+    strength: Annotated[str | None, option("style or rule_style: is a text informal?", metavar="JUDGE")] = None,
     config: options.ConfigOption = None,
     settings: Annotated[list[str] | None, options.set_option("An option of the judge; of the benchmark's dataset: data.KEY=VALUE")] = None,
-    bertscore: Annotated[str | None, typer.Option(metavar="MODEL", help="An encoder: BERTScore.")] = None,
-    layer: Annotated[int, typer.Option(min=1, help="The encoder's layer.")] = 12,
-    perplexity: Annotated[str | None, typer.Option(metavar="MODEL", help="A causal language model.")] = None,
+    bertscore: Annotated[str | None, option("An encoder: BERTScore.", metavar="MODEL")] = None,
+    layer: Annotated[int, option("The encoder's layer.", min=1)] = 12,
+    perplexity: Annotated[str | None, option("A causal language model.", metavar="MODEL")] = None,
     device: options.DeviceOption = None,
 ) -> None:
     """Measure texts in another style: strength, content, fluency, sentiment, each with a 95 % interval."""

@@ -8,12 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Column, Table
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted
-from ragmeter.cli.options import App, Common, DeviceOption, LimitOption
+from ragmeter.cli.options import App, Common, DeviceOption, LimitOption, option
 from ragmeter.cli.run import run_and_show, show_where
 from ragmeter.console import Folding, complain, err, listing, out
 
@@ -40,7 +39,7 @@ def demo(
     common: Common,
     limit: LimitOption = None,
     device: DeviceOption = None,
-    training: Annotated[bool, typer.Option("--training/--no-training", help="Train the approaches first, or leave them out.")] = True,
+    training: Annotated[bool, option("Train the approaches first, or leave them out.", "--training/--no-training")] = True,
 ) -> int:
     """Train the four approaches small and measure them beside baselines (RAGMETER_DATA: on real samples, too)."""
     from ragmeter import experiment as experiments
@@ -106,9 +105,6 @@ def _untrained(experiment: Experiment) -> Experiment:
     if experiment.reference not in {method.name for method in ready}:
         raise UserError("its reference is trained", where=experiment.name, try_this="leave out --no-training")
     return replace(experiment, methods=ready, trainings=())
-
-
-# -- What is shown behind parts: what style costs, what compression saves, each approach in one table --
 
 
 def _metrics(board: Board, heads: Iterable[str]) -> list[str]:

@@ -109,6 +109,10 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
     if isinstance(error, UserError):
         _say(error, as_json)
         return error.exit_code
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # A command alone that needs more says what; only newer clicks take that for an error.
+        sys.stdout.write(error.format_message() + "\n")
+        return FINE
     if isinstance(error, _PARSER_ERROR):
         _say(wrong_usage(error, app), as_json)
         return WRONG

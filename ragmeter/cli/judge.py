@@ -11,30 +11,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, get_args
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from judges import score as scoring
-from judges.judge import JUDGES, Judge
+from judges.judge import JUDGES
 from judges.metric import parse as parse_metric
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
 from ragmeter.board_text import show_battles
-from ragmeter.cli import options
-from ragmeter.cli.options import (
-    App,
-    Common,
-    ConfigOption,
-    OfExperiment,
-    RunsArgument,
-    SeedOption,
-    SetOption,
-    StoredExperiment,
-    given_options,
-    option_rows,
-    show_options,
-)
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, option
+from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
 from ragmeter.experiment import JudgePlan
 from ragmeter.judge_text import agreement_row, show_judge_card
@@ -53,20 +41,15 @@ from results.statistics.battles import TieRule
 from results.store import Store
 from results.tables import labels, plain
 
-app = App(default="list", help="Judge or score stored answers; win rates, judge cards, labels by people.")
+app = App(default="list", help="Judge or score stored answers by more metrics; labels by people.")
 labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
 app.add_typer(labels_app, name="labels")
 
-StoredJudge = Annotated[
-    str, typer.Argument(help="A judge in the store: its id, or the beginning of it.", autocompletion=options.stored_judges)
-]
+StoredJudge = Annotated[str, argument("A judge in the store: its id, or the beginning of it.", completion.stored_judges)]
 
 
 @app.command("list")
-def list_all(
-    common: Common,
-    name: Annotated[str | None, typer.Argument(help="Show this judge with its options.", autocompletion=options.judges)] = None,
-) -> None:
+def list_all(common: Common, name: Annotated[str | None, argument("Show this judge with its options.", completion.judges)] = None) -> None:
     """List judges, and those that have judged something in the store; or show one with its options."""
     list_judges(name, common)
 
@@ -98,24 +81,21 @@ def _show_judge(name: str, common: Common) -> None:
         if entry.criteria:
             facts["criteria"] = ", ".join(entry.criteria)
         listing(("", ""), facts.items(), empty="")
-        show_options(rows)
+        options.show_options(rows)
 
     common.emit(value, show)
 
 
-# -- Judging -------------------------------------------------------------------------------------------------------
-
-
 @app.command()
 def run(
-    judge: Annotated[str, typer.Argument(help="A judge: `ragmeter list judges` lists them.", autocompletion=options.judges)],
+    judge: Annotated[str, argument("A judge: `ragmeter list judges` lists them.", completion.judges)],
     common: Common,
-    runs: RunsArgument = None,
-    experiment: OfExperiment = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare all methods with each other.")] = False,
-    retry: Annotated[bool, typer.Option("--retry-unscored", help="Judge again what got no value.")] = False,
+    runs: options.RunsArgument = None,
+    experiment: options.OfExperiment = None,
+    config: options.ConfigOption = None,
+    settings: options.SetOption = None,
+    all_pairs: Annotated[bool, option("Compare all methods with each other.", "--all-pairs")] = False,
+    retry: Annotated[bool, option("Judge again what got no value.", "--retry-unscored")] = False,
 ) -> None:
     """Judge stored answers; what is judged already is left alone."""
     store = common.store
@@ -149,11 +129,11 @@ def run(
 
 
 @app.command()
-def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, settings: SetOption = None) -> None:
+def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = None, settings: options.SetOption = None) -> None:
     """Read a judge's cached replies again, with this code or other options; no call is made."""
     store = common.store
     card = judgments.find_judge(store, judge)
-    other = _other_policy(card, given_options(config, settings))
+    other = judging.with_policy(card, given_options(config, settings))
     cache = ResponseCache(store.cache)
 
     def replies(keys: Sequence[str]) -> dict[str, str]:
@@ -172,39 +152,14 @@ def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, sett
     common.emit({"from": card["id"], "to": str(other), "calls_made": 0, "replayed": list(map(asdict, replayed))}, show)
 
 
-def _other_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
-    """A stored judge with other options, none of which decides what the model is asked.
-
-    Raises:
-        UserError: One does: no cached reply tells what would have been answered.
-    """
-    judge = judge_of(card["judge"], card["config"] | settings)
-    config = judge.config.model_dump(mode="json")
-    changed = [name for name in settings if name in config and config[name] != card["config"].get(name)]
-    fixed = [name for name in changed if name not in judge.config.policy | judge.config.alongside]
-    # A file of the same text under another name asks the same.
-    fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
-    if fixed and not judge.rule:
-        may = ", ".join(sorted(judge.config.policy)) or "none of its options"
-        raise UserError(
-            f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
-            where="--set",
-            try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",
-        )
-    return judge
-
-
 @app.command("win-rates")
 def win_rates(
     common: Common,
-    experiment: StoredExperiment = None,
+    experiment: options.StoredExperiment = None,
     ties: Annotated[
-        str,
-        typer.Option(
-            help="What a tied question counts: half, ignore, loss or win.", autocompletion=options.words("half", "ignore", "loss", "win")
-        ),
+        str, option("What a tied question counts: half, ignore, loss or win.", completes=completion.words("half", "ignore", "loss", "win"))
     ] = "half",
-    length: Annotated[bool, typer.Option("--length", help="Take off strengths what longer answers gain.")] = False,
+    length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
 ) -> None:
     """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
     if ties not in get_args(TieRule):
@@ -239,21 +194,17 @@ def card(judge: StoredJudge, common: Common) -> None:
     common.emit(known.to_json(), show)
 
 
-# -- Further metrics -----------------------------------------------------------------------------------------------
-
-
 @app.command()
 def score(
     common: Common,
-    runs: RunsArgument = None,
+    runs: options.RunsArgument = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.", autocompletion=options.metrics)
+        list[str] | None, option("A metric id, e.g. rouge(type=rougeL); may be repeated.", completes=completion.metrics)
     ] = None,
     remove: Annotated[
-        list[str] | None,
-        typer.Option(help="Take a column that was added off the tables; may be repeated.", autocompletion=options.stored_metrics),
+        list[str] | None, option("Take a column that was added off the tables; may be repeated.", completes=completion.stored_metrics)
     ] = None,
-    experiment: OfExperiment = None,
+    experiment: options.OfExperiment = None,
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
     if bool(metric) == bool(remove):
@@ -322,9 +273,6 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
     return queries.runs(store, row.name), row.reference
 
 
-# -- Labels by people ----------------------------------------------------------------------------------------------
-
-
 @labels_app.command()
 def show(common: Common) -> None:
     """Say who has labeled how many items, and how far people agree."""
@@ -347,19 +295,19 @@ def show(common: Common) -> None:
 
 @labels_app.command()
 def export(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV to write.")],
-    criterion: Annotated[str, typer.Option(help="What to label by: accuracy, faithfulness, overall …")],
+    output: Annotated[Path, option("The CSV to write.", "--output", "-o")],
+    criterion: Annotated[str, option("What to label by: accuracy, faithfulness, overall …")],
     common: Common,
-    runs: RunsArgument = None,
-    experiment: OfExperiment = None,
-    count: Annotated[int, typer.Option(min=1, help="Number of items, drawn at random.")] = 100,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Two answers an item, in a drawn order.")] = False,
-    seed: SeedOption = 0,
+    runs: options.RunsArgument = None,
+    experiment: options.OfExperiment = None,
+    count: Annotated[int, option("Number of items, drawn at random.", min=1)] = 100,
+    pairs: Annotated[bool, option("Two answers an item, in a drawn order.", "--pairs")] = False,
+    seed: options.SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
     chosen, _ = _chosen_runs(common.store, runs, experiment)
     if not runs:
-        chosen = [run for run in chosen if run.kind != "control"]  # people's time is dear
+        chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
         raise UserError("this file is there already", where=str(output), try_this="name another: labels may be in it")
     text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
@@ -374,8 +322,8 @@ def export(
 
 @labels_app.command("import")
 def import_labels(
-    file: Annotated[Path, typer.Argument(help="A CSV that `ragmeter judge labels export` wrote, its column `label` filled.")],
-    annotator: Annotated[str, typer.Option(help="Who labeled.")],
+    file: Annotated[Path, argument("A CSV that `ragmeter judge labels export` wrote, its column `label` filled.")],
+    annotator: Annotated[str, option("Who labeled.")],
     common: Common,
 ) -> None:
     """Import a person's labels, and say how far the people who labeled agree."""

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
 from leaderboard import server
-from ragmeter.cli.options import App, Common
+from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err
 from results.submission.card import LIMITS, MIB
 
@@ -30,18 +29,18 @@ app = App(help=SUMMARY)
 @app.command(help=DETAILS)
 def leaderboard(
     common: Common,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
-    host: Annotated[str, typer.Option(help="Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option("--open", help="Open a browser window on it.")] = False,
+    port: Annotated[int, option("Port to listen on.", min=1, max=65535)] = 8501,
+    host: Annotated[str, option("Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
+    browser: Annotated[bool, option("Open a browser window on it.", "--open")] = False,
     allow_submissions: Annotated[
-        bool, typer.Option("--allow-submissions", help="Let whoever reaches the address check and store submissions.")
+        bool, option("Let whoever reaches the address check and store submissions.", "--allow-submissions")
     ] = False,
 ) -> int:
     """Serve the leaderboard on a store."""
     store = common.store
-    position: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
-    if position is not None:
-        raise UserError("this is a file, not the folder of a store", where=str(position), try_this="--store FOLDER")
+    parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
+    if parent is not None:
+        raise UserError("this is a file, not the folder of a store", where=str(parent), try_this="--store FOLDER")
     if not store.database.exists and not common.quiet:
         # The terminal wraps what is too long: a path that was broken here could not be copied.
         err.print(Text(f"no store at {store.folder} yet: pages fill when one is written there"), soft_wrap=True)
@@ -49,7 +48,7 @@ def leaderboard(
     def started(url: str) -> None:
         common.emit({"url": url, "store": str(store.folder)}, lambda: None)
 
-    # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
+    # In a process of its own, and never from a folder in which an untrusted file could be imported as a module.
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
     on_start = started if common.json else None
     return server.serve(store.folder, port=port, host=host, open_browser=browser, submit=submit, on_start=on_start)

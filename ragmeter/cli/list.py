@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import unknown_name
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, option
+from ragmeter.config_options import option_rows
 from ragmeter.console import PROSE, WHOLE, listing, out
 
 if TYPE_CHECKING:
     from judges.metric import MetricEntry
 
-app = App(default="overview", help="List datasets, methods, metrics, experiments, runs, judges, checkpoints, trainings.")
+app = App(default="overview", help="Datasets, methods, metrics, experiments, runs, judges, checkpoints.")
 
 
 @app.command()
@@ -28,7 +28,7 @@ def overview(common: Common) -> None:
     runs, stored, kept = [], [], []
     if store.database.exists:
         runs, stored, kept = queries.runs(store), queries.experiments(store), checkpoints.checkpoints(store)
-    value = {f"{noun}s": len(options.ids(noun)) for noun in ("dataset", "method", "metric", "judge", "training")}
+    value = {f"{noun}s": len(completion.ids(noun)) for noun in ("dataset", "method", "metric", "judge", "training")}
     value |= {"experiments": len(list(shipped_files())), "experiments in the store": len(stored)}
     value |= {"runs": len({row.run for row in runs}), "checkpoints": len(kept)}
     common.emit(value, lambda: listing(("ragmeter list …", ""), value.items(), empty=""))
@@ -36,10 +36,7 @@ def overview(common: Common) -> None:
 
 @app.command()
 def datasets(
-    common: Common,
-    reference: Annotated[
-        str | None, typer.Argument(metavar="REF", help="Show this one: name[/subset].", autocompletion=options.references)
-    ] = None,
+    common: Common, reference: Annotated[str | None, argument("Show this one: name[/subset].", completion.references, metavar="REF")] = None
 ) -> None:
     """List datasets, or show one with its options."""
     from ragmeter.cli.data import list_datasets, show_dataset
@@ -53,12 +50,12 @@ def datasets(
 @app.command()
 def methods(
     common: Common,
-    name: Annotated[str | None, typer.Argument(help="Show this one.", autocompletion=options.methods)] = None,
+    name: Annotated[str | None, argument("Show this one.", completion.methods)] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            help="Only this kind: retriever, reader, control …",
-            autocompletion=options.words("retriever", "reranker", "compressor", "reader", "method", "control"),
+        option(
+            "Only this kind: retriever, reader, control …",
+            completes=completion.words("retriever", "reranker", "compressor", "reader", "method", "control"),
         ),
     ] = None,
 ) -> None:
@@ -74,7 +71,7 @@ def list_methods(name: str | None, kind: str | None, common: Common) -> None:
         entry = METHODS.get(name)
         facts = {"kind": entry.kind, "version": entry.version, "paper": entry.paper or "–"}
         facts |= {"presets": ", ".join(entry.presets) or "–", "trained on": ", ".join(entry.training_data) or "–"}
-        value = entry.card() | {"options": options.option_rows(entry.config)}
+        value = entry.card() | {"options": option_rows(entry.config)}
         common.emit(value, lambda: options.print_card(entry.id, entry.summary, facts, entry.config))
         return
     kinds = {entry.kind for entry in METHODS}
@@ -86,9 +83,7 @@ def list_methods(name: str | None, kind: str | None, common: Common) -> None:
 
 
 @app.command()
-def metrics(
-    common: Common, name: Annotated[str | None, typer.Argument(help="Show its definition.", autocompletion=options.metrics)] = None
-) -> None:
+def metrics(common: Common, name: Annotated[str | None, argument("Show its definition.", completion.metrics)] = None) -> None:
     """List metrics with definition, range and source, or show one."""
     from judges.metric import METRICS
 
@@ -168,10 +163,7 @@ def experiments(common: Common) -> None:
 
 @app.command()
 def runs(
-    common: Common,
-    experiment: Annotated[
-        str | None, typer.Argument(help="Only those of this experiment.", autocompletion=options.stored_experiments)
-    ] = None,
+    common: Common, experiment: Annotated[str | None, argument("Only those of this experiment.", completion.stored_experiments)] = None
 ) -> None:
     """List the runs in the store."""
     from results import queries
@@ -189,9 +181,7 @@ def runs(
 
 
 @app.command()
-def judges(
-    common: Common, name: Annotated[str | None, typer.Argument(help="Show this one.", autocompletion=options.judges)] = None
-) -> None:
+def judges(common: Common, name: Annotated[str | None, argument("Show this one.", completion.judges)] = None) -> None:
     """List judges, or show one with its options."""
     from ragmeter.cli.judge import list_judges
 
@@ -207,10 +197,7 @@ def checkpoints(common: Common) -> None:
 
 
 @app.command()
-def trainings(
-    common: Common,
-    name: Annotated[str | None, typer.Argument(help="Show the options of this one.", autocompletion=options.trainings)] = None,
-) -> None:
+def trainings(common: Common, name: Annotated[str | None, argument("Show the options of this one.", completion.trainings)] = None) -> None:
     """List what can be trained, or the options of one training."""
     from ragmeter.cli.train import list_trainings
 

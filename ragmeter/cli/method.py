@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import typer
 from pydantic import ValidationError
 from rich.text import Text
 
@@ -20,23 +19,23 @@ from benchmarks.io import hub
 from benchmarks.schema import Question
 from methods.api import Services
 from methods.registry import EXPLAINERS, METHODS, Component
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, given_options
+from ragmeter.cli import completion
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, option
+from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.rewriting import refusal
 from ragmeter.runner.tasks import require_device
 
-app = App(default="list", help="A method at work: check it, build its index, explain one retrieval.")
+app = App(default="list", help="Check a method, build its index, explain a retrieval, serve one.")
 INDEXED = ("clara_compressor",)
 """Methods whose index `ragmeter method index` builds; the others build theirs within `ragmeter run`."""
 
 
 @app.command("list")
 def list_all(
-    common: Common,
-    name: Annotated[str | None, typer.Argument(help="Show this method with its options.", autocompletion=options.methods)] = None,
+    common: Common, name: Annotated[str | None, argument("Show this method with its options.", completion.methods)] = None
 ) -> None:
     """List methods, or show one with its options."""
     from ragmeter.cli.list import list_methods
@@ -46,7 +45,7 @@ def list_all(
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="A method: `ragmeter list methods` lists them.", autocompletion=options.methods)],
+    name: Annotated[str, argument("A method: `ragmeter list methods` lists them.", completion.methods)],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -68,14 +67,14 @@ def check(
 
 @app.command()
 def serve(
-    model: Annotated[str, typer.Argument(help="Folder or hub id of a causal language model.")],
+    model: Annotated[str, argument("Folder or hub id of a causal language model.")],
     common: Common,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    name: Annotated[str | None, typer.Option(help="What clients call the model (default: its folder's name)")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply, whatever a request asks for.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Requests generated at once.")] = 8,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or auto (default: by device)")] = None,
+    port: Annotated[int, option("0 takes a free one.", min=0, max=65535)] = 8000,
+    host: Annotated[str, option("Address to listen on.")] = "127.0.0.1",
+    name: Annotated[str | None, option("What clients call the model (default: its folder's name)")] = None,
+    max_tokens: Annotated[int, option("Longest reply, whatever a request asks for.", min=1)] = 256,
+    batch_size: Annotated[int, option("Requests generated at once.", min=1)] = 8,
+    dtype: Annotated[str | None, option("float32, bfloat16, float16 or auto (default: by device)")] = None,
     device: DeviceOption = None,
 ) -> None:
     """Serve a local language model as an OpenAI-compatible endpoint, until interrupted."""
@@ -100,24 +99,19 @@ def serve(
         local.close()
 
 
-# -- The index of a corpus, built before anything is asked --
-
-
 @app.command()
 def index(
-    name: Annotated[str, typer.Argument(help="A method that keeps a corpus: clara_compressor.", autocompletion=options.words(*INDEXED))],
-    corpus: Annotated[
-        str, typer.Argument(help="A data reference, or a folder of `ragmeter data build-corpus`.", autocompletion=options.references)
-    ],
+    name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.words(*INDEXED))],
+    corpus: Annotated[str, argument("A data reference, or a folder of `ragmeter data build-corpus`.", completion.references)],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the index (default: where `ragmeter run` looks)")] = None,
+    output: Annotated[Path | None, option("Folder of the index (default: where `ragmeter run` looks)", "--output", "-o")] = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw the states of documents and of their memory into this SVG file (CLaRa, figure 8).")
+        Path | None, option("Draw the states of documents and of their memory into this SVG file (CLaRa, figure 8).")
     ] = None,
-    projection: Annotated[str, typer.Option(help="Of the picture: tsne or pca.", autocompletion=options.words("tsne", "pca"))] = "tsne",
-    count: Annotated[int, typer.Option(min=2, help="Documents in the picture.")] = 4000,
+    projection: Annotated[str, option("Of the picture: tsne or pca.", completes=completion.words("tsne", "pca"))] = "tsne",
+    count: Annotated[int, option("Documents in the picture.", min=2)] = 4000,
     seed: SeedOption = 0,
     device: DeviceOption = None,
 ) -> None:
@@ -211,18 +205,15 @@ def _write_picture(picture: Path, text: str) -> None:
         raise unwritable(error, picture, what="the picture") from None
 
 
-# -- What a method does with one question --
-
-
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="A method that can explain itself: ark, gpr …", autocompletion=options.explainers)],
-    question: Annotated[str, typer.Argument(help="A question's id, or the beginning of its text.")],
-    benchmark: Annotated[str, typer.Option("--benchmark", help="The data that the question is from.", autocompletion=options.references)],
+    name: Annotated[str, argument("A method that can explain itself: ark, gpr …", completion.explainers)],
+    question: Annotated[str, argument("A question's id, or the beginning of its text.")],
+    benchmark: Annotated[str, option("The data that the question is from.", "--benchmark", completes=completion.references)],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the picture to this SVG file.")] = None,
+    output: Annotated[Path | None, option("Write the picture to this SVG file.", "--output", "-o")] = None,
     device: DeviceOption = None,
 ) -> None:
     """Show what a method does with one question, as tables and a picture; --set checkpoint=FOLDER names what was trained."""

@@ -1,16 +1,12 @@
-"""What commands share: arguments and options, what the Tab key offers for them, and how groups behave."""
+"""What commands share: arguments and options, what stands for them in a command's signature, and how groups behave."""
 
 from __future__ import annotations
 
-import glob
 import inspect
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, wraps
-from importlib import import_module
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from benchmarks.core.errors import UserError, unknown_name
+from ragmeter.cli import completion
 from ragmeter.cli.errors import moved
-from ragmeter.experiments import shipped_files
 from results import DEFAULT_STORE, store_folder
 
 if TYPE_CHECKING:
@@ -30,248 +26,55 @@ if TYPE_CHECKING:
     from methods.api import Services
     from results.store import Store
 
-# -- What the Tab key offers: names, from where they are registered or stored --
-# Each public function completes a word of one kind; declarations of arguments and options name it as their
-# `autocompletion`. Somebody waits for each of them, so ids are read from the source of our modules and not by importing
-# them (unless other packages register, too), and a store is read where there is one and nobody is writing to it at this
-# moment. How the offer reaches a shell: `cli/__init__.py`.
+
+def argument(help: str, completes: completion.Complete | None = None, **how: Any) -> Any:
+    """An argument of a command, in its annotation."""
+    return typer.Argument(help=help, autocompletion=completes, **how)
 
 
-Complete = Callable[[typer.Context, str], list[str]]
-
-_REGISTRIES = {
-    "dataset": ("benchmarks", "register", "benchmarks.registry", "DATASETS"),
-    "method": ("methods", "register", "methods.registry", "METHODS"),
-    "training": ("methods", "register_training", "methods.training", "TRAININGS"),
-    "explainer": ("methods", "register_explainer", "methods.registry", "EXPLAINERS"),
-    "metric": ("judges", "register", "judges.metric", "METRICS"),
-    "judge": ("judges", "register_judge", "judges.judge", "JUDGES"),
-}
-"""By what is registered: the package, the decorator, and where the registry is."""
+def option(help: str, *names: str, completes: completion.Complete | None = None, **how: Any) -> Any:
+    """An option of a command, in its annotation; without names it is called as the parameter."""
+    return typer.Option(*names, help=help, autocompletion=completes, **how)
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
-
-
-def _offer(source: Callable[[typer.Context], Iterable[str]]) -> Complete:
-    """Completes one of the names of a source."""
-    return lambda ctx, incomplete: _beginning(incomplete, source(ctx))
-
-
-def words(*names: str) -> Complete:
-    """Completes one of these words."""
-    return _offer(lambda ctx: names)
-
-
-@cache
-def _written(noun: str) -> dict[str, str]:
-    from benchmarks.core.plugins import written_ids
-
-    return written_ids(*_REGISTRIES[noun][:2])
-
-
-def _registry(noun: str) -> Any:
-    module, name = _REGISTRIES[noun][2:]
-    return getattr(import_module(module), name)
-
-
-def ids(noun: str) -> list[str]:
-    """Of everything of a kind that is registered."""
-    from benchmarks.core.plugins import has_plugins
-
-    if has_plugins(f"ragmeter.{_REGISTRIES[noun][0]}"):
-        return [entry.id for entry in _registry(noun)]
-    return sorted(_written(noun))
-
-
-def _entry(noun: str, identifier: str) -> Any:
-    """An entry; of our own ones its module alone is imported."""
-    if module := _written(noun).get(identifier):
-        import_module(module)
-    return _registry(noun).get(identifier)
-
-
-def _registered(noun: str) -> Complete:
-    return _offer(lambda ctx: ids(noun))
-
-
-datasets, methods, trainings = _registered("dataset"), _registered("method"), _registered("training")
-explainers, metrics, judges = _registered("explainer"), _registered("metric"), _registered("judge")
-
-
-def references(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes `name[/subset][:split]`, part after part: what comes next is offered once what it belongs to is clear.
-
-    Several splits may be joined, as in `webqsp:train+validation`.
-    """
-    whole, colon, splits = incomplete.partition(":")
-    name, slash, _ = whole.partition("/")
-    if not slash and not colon:
-        names = _beginning(incomplete, ids("dataset"))
-        if len(names) != 1:
-            return names
-        entry = _entry("dataset", names[0])
-        return [entry.id, *(f"{entry.id}/{subset}" for subset in entry.subsets), *_splits(entry, entry.id)]
-    entry = _entry("dataset", name)
-    if colon:
-        *chosen, last = splits.split("+")
-        prefix = "".join(f"{item}+" for item in chosen)
-        known = [split.rpartition(":")[2] for split in _splits(entry, whole)]
-        return [f"{whole}:{prefix}{item}" for item in _beginning(last, known) if item not in chosen]
-    subsets = _beginning(whole, [f"{name}/{subset}" for subset in entry.subsets])
-    return subsets + (_splits(entry, subsets[0]) if len(subsets) == 1 else [])
-
-
-def _splits(entry: Any, whole: str) -> list[str]:
-    subset = whole.partition("/")[2] or next(iter(entry.subsets), None)
-    return [f"{whole}:{split}" for split in entry.card.splits_of(subset)]
-
-
-def _before(ctx: typer.Context, argument: str) -> str:
-    """The first argument of the command; an option still without its value keeps the parser from taking it."""
-    return str(ctx.params.get(argument) or ctx.args[0])
-
-
-# Of the training that stands before.
-presets = _offer(lambda ctx: _entry("training", _before(ctx, "name")).presets)
-stages = _offer(lambda ctx: _entry("training", _before(ctx, "name")).stages)
-
-
-def experiments(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes experiments that can be run, those that ship and YAML files; with --resume, those of the store."""
-    if ctx.params.get("resume"):
-        return stored_experiments(ctx, incomplete)
-    files = [file for end in (".yaml", ".yml") for file in sorted(glob.glob(f"{glob.escape(incomplete)}*{end}"))]
-    return [*_beginning(incomplete, (name for name, _ in shipped_files())), *files]
-
-
-def _profiles(ctx: typer.Context) -> Iterable[str]:
-    import yaml
-
-    named = _before(ctx, "experiment")
-    file = Path(named)
-    text = (file if file.is_file() else dict(shipped_files())[named]).read_text("utf-8-sig")
-    return yaml.safe_load(text).get("profiles", ())
-
-
-profiles = _offer(_profiles)
-
-
-def _stored(ctx: typer.Context, query: str) -> list[Any]:
-    """Rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
-    import duckdb
-
-    from results.database import FILE, WANTED, busy
-
-    path = store_folder(ctx.params.get("store")) / FILE
-    # Not by `results.Store`, which waits for its turn: somebody has pressed Tab.
-    for _ in range(25 if path.is_file() else 0):
-        try:
-            with closing(duckdb.connect(str(path), read_only=True)) as connection:
-                return connection.execute(query).fetchall()
-        except duckdb.Error as error:
-            if not busy(error):
-                break
-        with suppress(OSError):
-            path.with_name(WANTED).touch()
-        time.sleep(0.02)
-    return []
-
-
-_RUNS = """
-SELECT coalesce(m.experiment, '-'), coalesce(m.method, r.method), r.dataset, r.setting, r.seed, r.run
-FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY m.experiment NULLS LAST, m.position, r.started_at
-"""
-
-
-def _column(query: str) -> Complete:
-    return _offer(lambda ctx: (str(row[0]) for row in _stored(ctx, query)))
-
-
-stored_experiments = _column("SELECT name FROM experiments ORDER BY updated_at DESC")
-stored_judges = _column("SELECT DISTINCT judge FROM judges ORDER BY judge")
-stored_methods = _column(
-    "SELECT DISTINCT coalesce(m.method, r.method) AS method FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY method"
-)
-tagged = _column("SELECT name FROM tags ORDER BY name")
-_scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FROM summaries ORDER BY name")
-
-
-def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes what stored answers were scored on, or where nothing is stored, any metric."""
-    return _scored(ctx, incomplete) or metrics(ctx, incomplete)
-
-
-def runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes a run: a tag or a path; where neither begins so, the rest of a path or a fingerprint."""
-    rows = [tuple(map(str, row)) for row in _stored(ctx, _RUNS)]
-    result = tagged(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
-    return result or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
-
-
-def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes a checkpoint of the store: a tag, a folder's name, or the beginning of its hash."""
-    rows = _stored(ctx, "SELECT path, sha256 FROM checkpoints ORDER BY added_at DESC")
-    folders = _beginning(incomplete, (Path(path).name for path, _ in rows))
-    return tagged(ctx, incomplete) + (folders or _beginning(incomplete, (sha256 for _, sha256 in rows if incomplete)))
-
-
-def runs_or_checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes what a tag may point to."""
-    return list(dict.fromkeys([*runs(ctx, incomplete), *checkpoints(ctx, incomplete)]))
-
-
-# -- Arguments and options that name something, declared once for all commands; the Tab key completes them --
-
-
-RunArgument = Annotated[str, typer.Argument(help="Tag, fingerprint, or experiment/method/dataset/setting/seed.", autocompletion=runs)]
-RunsArgument = Annotated[
-    list[str] | None, typer.Argument(help="Runs, as `ragmeter list runs` names them (default: --experiment)", autocompletion=runs)
-]
+RunArgument = Annotated[str, argument("Tag, fingerprint, or experiment/method/dataset/setting/seed.", completion.runs)]
+RunsArgument = Annotated[list[str] | None, argument("Runs, as `ragmeter list runs` names them (default: --experiment)", completion.runs)]
 ExperimentArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="FILE|NAME", help="An experiment file, or a shipped name; with --resume, a stored one.", autocompletion=experiments
-    ),
+    str | None, argument("An experiment file, or a shipped name; with --resume, a stored one.", completion.experiments, metavar="FILE|NAME")
 ]
-StoredExperiment = Annotated[
-    str | None, typer.Argument(help="Experiment in the store (default: the newest)", autocompletion=stored_experiments)
-]
+StoredExperiment = Annotated[str | None, argument("Experiment in the store (default: the newest)", completion.stored_experiments)]
 OfExperiment = Annotated[
-    str | None, typer.Option("--experiment", help="All runs of this experiment (default: newest)", autocompletion=stored_experiments)
+    str | None, option("All runs of this experiment (default: newest)", "--experiment", completes=completion.stored_experiments)
 ]
-ProfileOption = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.", autocompletion=profiles)]
+ProfileOption = Annotated[str | None, option("One of the file's profiles, laid over it.", completes=completion.profiles)]
 MetricOption = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="Only this one, by name or id; may be repeated (default: the usual)", autocompletion=stored_metrics),
+    option("Only this one, by name or id; may be repeated (default: the usual)", "--metric", completes=completion.stored_metrics),
 ]
 ReferenceOption = Annotated[
-    str | None, typer.Option(help="Method that differences are taken to (default: the experiment's).", autocompletion=stored_methods)
+    str | None, option("Method that differences are taken to (default: the experiment's).", completes=completion.stored_methods)
 ]
-OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
-DataReference = Annotated[str, typer.Argument(metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=references)]
+OverSeedsOption = Annotated[bool, option("One row for all training seeds of a method.", "--over-seeds")]
+DataReference = Annotated[str, argument("A data reference: name[/subset][:split].", completion.references, metavar="REF")]
 SettingOption = Annotated[
-    str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
+    str | None, option('Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE.yaml", help="A file of options.")]
+ConfigOption = Annotated[Path | None, option("A file of options.", "--config", metavar="FILE.yaml")]
 
 
 def set_option(what: str) -> Any:
     """The option --set of a command, with what it sets."""
-    return typer.Option("--set", metavar="KEY=VALUE", help=f"{what}; may be repeated.")
+    return option(f"{what}; may be repeated.", "--set", metavar="KEY=VALUE")
 
 
 SetOption = Annotated[list[str] | None, set_option("An option, nested ones with dots (train.epochs=2)")]
 DatasetSetOption = Annotated[list[str] | None, set_option("An option of the dataset, such as path=FILE or skip_bad=true")]
 """Of commands that are about a dataset. Those about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of whatever is drawn.")]
+OutputOption = Annotated[Path | None, option("The file to write.", "--output", "-o")]
+DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best there is)")]
+LimitOption = Annotated[int | None, option("Only the first questions of each benchmark.", min=1)]
+SeedOption = Annotated[int, option("Of whatever is drawn.", min=0)]
 
-
-# -- Groups: which command one does when it is called alone, and how they are listed --
 
 _WHOLE = 500
 
@@ -321,9 +124,6 @@ class Commands(TyperGroup):
         return [*super().get_params(ctx), *(item for item in inner if item.param_type_name == "option")]
 
 
-# -- Options of every command: `common` in a command's signature stands for all of them --
-
-
 def _go_offline(offline: bool) -> bool:
     if offline:
         from benchmarks.io.hub import go_offline
@@ -351,7 +151,7 @@ _COMMON = (
 
 @dataclass(frozen=True)
 class Common:
-    """What every command is told.
+    """What stands for the options of every command.
 
     Attributes:
         folder: Of the store, where --store or RAGMETER_STORE names one; `store_folder(folder)` has the default.
@@ -378,11 +178,7 @@ class Common:
         return Store(store_folder(self.folder))
 
     def services(self, device: str | None = None, seed: int = 0) -> Services:
-        """What methods, settings and models may use of the store.
-
-        Raises:
-            UserError: There is no such device here.
-        """
+        """What methods, settings and models may use of the store."""
         from methods.api import Services
         from ragmeter.runner.tasks import require_device
 
@@ -403,13 +199,10 @@ class Common:
 
         Args:
             reference: `name[/subset][:split]`.
-            given: The dataset's options.
+            options: The dataset's options.
             limit: Only the first questions.
             setting: Where candidates come from; None: as the dataset gives them.
             services: For the setting.
-
-        Raises:
-            UserError: Something of it is not right, or there is no question.
         """
         from benchmarks.io import hub
         from benchmarks.registry import load
@@ -480,89 +273,12 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
     return command
 
 
-def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`.
-
-    Raises:
-        UserError: What stands at `data` is no options.
-    """
-    of_data = options.get("data", {})
-    if not isinstance(of_data, Mapping):
-        raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
-    return {key: value for key, value in options.items() if key != "data"}, dict(of_data)
-
-
 def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
-    """A word, once it is one of those that are known.
-
-    Raises:
-        UserError: It is not.
-    """
+    """A word, once it is one of those that are known."""
     names = list(known)
     if word not in names:
         raise unknown_name(noun, word, names, where=where)
     return word
-
-
-def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML.
-
-    Raises:
-        UserError: The file cannot be read or is no mapping, or a setting sets nothing.
-    """
-    import yaml
-
-    from ragmeter import yaml_source
-    from results.redaction import echoed
-
-    options: Any = {}
-    if config is not None:
-        try:
-            options = yaml_source.read(config.read_text("utf-8-sig"), str(config)).value
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"this file cannot be read: {error}", where=f"--config {config}") from None
-        if not isinstance(options, Mapping):
-            raise UserError("a file of options is a mapping of keys", where=f"{config}:1", try_this="key: value, a line each")
-    options = dict(options)
-    for setting in settings or ():
-        path, mark, text = setting.partition("=")
-        if not mark or not path.strip():
-            raise UserError(f"{echoed(setting)} sets nothing", where="--set", try_this="--set key=value")
-        inner, (*parents, last) = options, path.strip().split(".")
-        for parent in parents:
-            inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}
-            inner = inner[parent]
-        try:
-            inner[last] = yaml.safe_load(text) if text else ""
-        except yaml.YAMLError:
-            inner[last] = text
-    return options
-
-
-def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
-    """The options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
-    from pydantic import BaseModel
-    from pydantic_core import to_jsonable_python
-
-    described = config.model_json_schema().get("properties", {})
-    rows: list[dict[str, Any]] = []
-    for name, field in config.model_fields.items():
-        inner = field.annotation
-        if nested and isinstance(inner, type) and issubclass(inner, BaseModel):
-            rows += [row | {"name": f"{name}.{row['name']}"} for row in option_rows(inner, nested=True)]
-            continue
-        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
-        description = described[name].get("description", "")
-        rows.append({"name": name, "type": _type(described[name]), "default": default, "description": description})
-    return rows
-
-
-def _type(field: Mapping[str, Any]) -> str:
-    if "enum" in field:
-        return " | ".join(map(str, field["enum"]))
-    if "anyOf" in field:
-        return " | ".join(_type(option) for option in field["anyOf"])
-    return str(field.get("type", field.get("const", "object")))
 
 
 def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -579,6 +295,7 @@ def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[B
     """Print what is known of an entry, and its options."""
     from rich.text import Text
 
+    from ragmeter.config_options import option_rows
     from ragmeter.console import listing, out
 
     out.print(Text(name, style="bold") + Text("  " + summary))

@@ -12,37 +12,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name, unwritable
 from ragmeter.board_text import show_board
-from ragmeter.cli import options, results_style
-from ragmeter.cli.options import App, Common, MetricOption, OutputOption, OverSeedsOption, ReferenceOption, RunArgument, StoredExperiment
+from ragmeter.cli import completion, options, results_style
+from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.console import WHOLE, err, listing, offering_score, out
+from ragmeter.run_text import show_compared, show_question, show_run
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
-from results.compare import Apart, Diff, Number
 from results.published import Compared, Figure
-from results.queries import AnswerRow, QuestionRow, RunRow
-from results.statistics.core import Estimate
+from results.queries import RunRow
 from results.store import Store
-from results.tables import labels, plus_minus
+from results.tables import labels
 
-app = App(default="table", help="Tables of what was measured; show a run, compare two, report, tag, export.")
+app = App(default="table", help="Tables; show, compare, tag, report (HTML), export (TREC).")
 app.add_typer(results_style.app, name="style")
 
-ABSENT = "–"
 FORMATS = ("text", *tables.FORMATS, "json")
 FILE_WIDTH = 160
 """Width of text tables in a file."""
-SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER = 240, 70, 200
-"""Characters of a passage, of a setting and of an answer that are printed."""
-
-
-def _short(text: str, length: int) -> str:
-    return text if len(text) <= length else text[:length] + "…"
 
 
 def _write(path: Path, text: str) -> str:
@@ -55,22 +46,17 @@ def _write(path: Path, text: str) -> str:
     return f"{path}{replaced}"
 
 
-# -- Tables, alone or compared with published results --
-
-
 @app.command()
 def table(
     common: Common,
-    experiment: StoredExperiment = None,
-    metric: MetricOption = None,
-    every: Annotated[bool, typer.Option("--all", help="Every run in the store, whatever its experiment.")] = False,
-    form: Annotated[
-        str, typer.Option("--format", help="text, csv, markdown, latex or json.", autocompletion=options.words(*FORMATS))
-    ] = "text",
-    output: OutputOption = None,
-    with_published: Annotated[bool, typer.Option("--published", help="Compare our values with the papers' figures.")] = False,
-    over_seeds: OverSeedsOption = False,
-    reference: ReferenceOption = None,
+    experiment: options.StoredExperiment = None,
+    metric: options.MetricOption = None,
+    every: Annotated[bool, option("Every run in the store, whatever its experiment.", "--all")] = False,
+    form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.words(*FORMATS))] = "text",
+    output: options.OutputOption = None,
+    with_published: Annotated[bool, option("Compare our values with the papers' figures.", "--published")] = False,
+    over_seeds: options.OverSeedsOption = False,
+    reference: options.ReferenceOption = None,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
     if form not in FORMATS:
@@ -157,18 +143,12 @@ def paper(
     common: Common,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[PAPER]",
-            help="ark, clara, gpr or sark (default: list them)",
-            autocompletion=options.words("ark", "clara", "gpr", "sark"),
-        ),
+        argument("ark, clara, gpr or sark (default: list them)", completion.words("ark", "clara", "gpr", "sark"), metavar="[PAPER]"),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Only this table, by its number.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Only this method: the paper's name of it, or our id.", autocompletion=options.methods)
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only this dataset.", autocompletion=options.datasets)] = None,
-    misprints: Annotated[bool, typer.Option("--misprints", help="Only figures that cannot be right as printed.")] = False,
+    table: Annotated[str | None, option("Only this table, by its number.")] = None,
+    method: Annotated[str | None, option("Only this method: the paper's name of it, or our id.", completes=completion.methods)] = None,
+    dataset: Annotated[str | None, option("Only this dataset.", completes=completion.datasets)] = None,
+    misprints: Annotated[bool, option("Only figures that cannot be right as printed.", "--misprints")] = False,
 ) -> None:
     """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
     if name is None:
@@ -194,14 +174,11 @@ def _show_figures(results: Sequence[Figure]) -> None:
         out.print(Text(note, style="dim"))
 
 
-# -- One run, one of its questions --
-
-
 @app.command()
 def show(
-    run: RunArgument,
+    run: options.RunArgument,
     common: Common,
-    question: Annotated[str | None, typer.Argument(help="Show this question: its gold, the answer, the evidence.")] = None,
+    question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence.")] = None,
 ) -> None:
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
     store = common.store
@@ -209,7 +186,7 @@ def show(
     if question is None:
         scores = board(store, [row])
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
-        common.emit(row.to_json() | documents | {"board": scores.to_json()}, lambda: _show_run(row, scores))
+        common.emit(row.to_json() | documents | {"board": scores.to_json()}, lambda: show_run(row, scores))
         return
     known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
     if question not in known:
@@ -218,146 +195,32 @@ def show(
     if not answers:
         raise UserError(f"{row.method} has not answered {question!r} yet", where=row.path, try_this="ragmeter run --resume")
     value = {"question": asdict(known[question]), "answer": asdict(answers[0])}
-    common.emit(value, lambda: _show_question(store, known[question], answers[0]))
-
-
-def _show_run(row: RunRow, scores: Board) -> None:
-    facts = {
-        "run": row.run,
-        "path": row.path,
-        "status": row.status + (f": {row.error}" if row.error else ""),
-        "answered": f"{row.done} of {row.questions}" + (f", {row.failed} failed" if row.failed else ""),
-        "dataset": f"{row.dataset}  (fingerprint {row.dataset_fingerprint})",
-        "setting": f"{row.setting}, seed {row.seed}",
-        "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
-        "method": json.dumps(row.description, ensure_ascii=False),
-    }
-    if (cost := scores.rows[0].indexing) is not None:
-        facts["indexing"] = cost.in_words()
-    documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
-    facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
-    listing(("", ""), facts.items(), empty="")
-    out.print()
-    show_board(scores, out)
-
-
-def _show_question(store: Store, question: QuestionRow, answer: AnswerRow) -> None:
-    out.print(Text(question.text, style="bold"))
-    out.print(Text("gold:   " + " | ".join(question.golds)))
-    out.print(Text("answer: " + (answer.answer or "(none)")))
-    if answer.failed:
-        out.print(Text("failed: " + answer.failed, style="red"))
-    out.print()
-    for item in answer.evidence[:10]:
-        mark = Text("gold ", style="green") if item.gold else Text("     ")
-        out.print(
-            Text(f"{item.rank:>3} ") + mark + Text(f"{item.title}: ", style="bold") + Text(_short(" ".join(item.text.split()), SHOWN_TEXT))
-        )
-    out.print()
-    known, rows = queries.definitions(store), []
-    for metric, value in answer.scores.items():
-        reason = answer.unscored.get(metric)
-        shown = f"not scored by the judge: {reason}" if reason else "unscorable"
-        rows.append((metric, shown if value is None else f"{queries.scale_of(metric, known) * value:.1f}"))
-    listing(("metric", "value"), rows, empty="not scored yet")
-
-
-# -- Two runs --
+    common.emit(value, lambda: show_question(store, known[question], answers[0]))
 
 
 @app.command("compare")
 def compare_runs(
-    first: RunArgument,
-    second: RunArgument,
+    first: options.RunArgument,
+    second: options.RunArgument,
     common: Common,
-    metric: MetricOption = None,
-    count: Annotated[int, typer.Option(min=0, help="How many of the questions on which they differ most.")] = 5,
+    metric: options.MetricOption = None,
+    count: Annotated[int, option("How many of the questions on which they differ most.", min=0)] = 5,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
     store = common.store
     item, two = (checkpoints.find_run(store, text) for text in (first, second))
     with offering_score():
         result = compare.diff(store, item, two, metrics=metric, questions=count)
-    common.emit(result.to_json(), lambda: _show_compared(result, common.quiet))
-
-
-def _show_compared(result: Diff, quiet: bool) -> None:
-    out.print(Text(f"first   {result.first.path} ({result.first.run[:8]})"))
-    out.print(Text(f"second  {result.second.path} ({result.second.run[:8]})"))
-    out.print()
-    rows = [
-        (setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in result.settings
-    ]
-    listing(("setting", "first", "second"), rows, empty="the two were made alike")
-    out.print()
-    if result.unpaired:
-        out.print(Text(f"numbers are not paired: {result.unpaired}", style="yellow"))
-    heads = labels([number.metric for number in result.numbers])
-    listing(
-        ("metric", "first", "second", "difference", "p", "+/=/−"),
-        [(heads[number.metric], *_numbers(number)) for number in result.numbers],
-        empty="neither run has been scored yet: ragmeter run --resume",
-    )
-    if result.numbers and not quiet:
-        lower = [number.metric for number in result.numbers if not number.higher_is_better]
-        note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; p by sign flips, Holm "
-        note += "over the metrics shown; +/=/−: questions on which the second is higher, equal, lower"
-        out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
-        out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
-    if result.by is not None and result.questions:
-        out.print()
-        more = f", {len(result.questions)} of {result.apart}" if result.apart > len(result.questions) else ""
-        out.print(Text(f"where they differ most on {result.by}{more}", style="bold"))
-        scale = next((number.scale for number in result.numbers if number.metric == result.by), 100.0)
-        for question in result.questions:
-            _show_apart(question, scale)
-
-
-def _numbers(item: Number) -> tuple[str, ...]:
-    """Both values of a metric, and the difference where there is one."""
-
-    def value(estimate: Estimate | None) -> str:
-        if estimate is None or estimate.value != estimate.value:
-            return ABSENT
-        return plus_minus(estimate.value, estimate.low, estimate.high, scale=item.scale)
-
-    result, p = item.difference, item.p_holm
-    if result is None:
-        return value(item.first), value(item.second), ABSENT, ABSENT, ABSENT
-    return (
-        value(item.first),
-        value(item.second),
-        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale),
-        ABSENT if p is None or p != p else f"{p:.4f}",
-        f"{result.wins}/{result.ties}/{result.losses}",
-    )
-
-
-def _setting(value: Any, there: bool) -> str:
-    return _short(json.dumps(value, ensure_ascii=False), SHOWN_VALUE) if there else ABSENT
-
-
-def _show_apart(apart: Apart, scale: float) -> None:
-    out.print()
-    out.print(Text(f"{apart.question.question}: {apart.question.text}"))
-    out.print(Text("  gold    " + _short(" ".join(" | ".join(apart.question.golds).split()), SHOWN_ANSWER)))
-    for side, value, row in apart.sides:
-        answer = f"failed: {row.failed}" if row.failed else row.answer or "(none)"
-        out.print(Text(f"  {side:<6}  {scale * value:5.1f}  {_short(' '.join(answer.split()), SHOWN_ANSWER)}"))
-
-
-# -- Tags: names for runs and checkpoints --
+    common.emit(result.to_json(), lambda: show_compared(result, common.quiet))
 
 
 @app.command()
 def tag(
     common: Common,
-    name: Annotated[str | None, typer.Argument(help="The tag (default: list the tags)", autocompletion=options.tagged)] = None,
-    target: Annotated[
-        str | None, typer.Argument(metavar="[RUN|CHECKPOINT]", help="What it is to mean.", autocompletion=options.runs_or_checkpoints)
-    ] = None,
-    note: Annotated[str | None, typer.Option(help="Why this one.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the tag.")] = False,
+    name: Annotated[str | None, argument("The tag (default: list the tags)", completion.tagged)] = None,
+    target: Annotated[str | None, argument("What it is to mean.", completion.runs_or_checkpoints, metavar="[RUN|CHECKPOINT]")] = None,
+    note: Annotated[str | None, option("Why this one.")] = None,
+    remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
     """Tag a run or checkpoint, such as the baseline that candidates are compared with; a tag that exists moves."""
     store = common.store
@@ -391,15 +254,12 @@ def tag(
     common.emit({"name": name, kind: identity, "note": note, "before": old}, show)
 
 
-# -- Files for others: a page without a server, rankings in TREC's format --
-
-
 @app.command()
 def report(
     common: Common,
-    experiment: StoredExperiment = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
-    board: Annotated[Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")] = None,
+    experiment: options.StoredExperiment = None,
+    output: Annotated[Path, option("The HTML file to write.", "--output", "-o")] = Path("report.html"),
+    board: Annotated[Path | None, option("Write the boards as JSON too, to embed them.", "--board", metavar="FILE")] = None,
 ) -> None:
     """Write the leaderboard of an experiment as one HTML file that needs no server."""
     from leaderboard import report as page
@@ -415,12 +275,12 @@ def report(
 
 @app.command()
 def export(
-    run: RunArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run file to write.")],
+    run: options.RunArgument,
+    output: Annotated[Path, option("The run file to write.", "--output", "-o")],
     common: Common,
-    form: Annotated[str, typer.Option("--format", help="trec.", autocompletion=options.words("trec"))] = "trec",
-    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the questions' positives, too.")] = None,
-    passages: Annotated[bool, typer.Option("--passages", help="Reduce sentences to their passages, as ranking metrics do.")] = False,
+    form: Annotated[str, option("trec.", "--format", completes=completion.words("trec"))] = "trec",
+    qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
+    passages: Annotated[bool, option("Reduce sentences to their passages, as ranking metrics do.", "--passages")] = False,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
     from results import trec

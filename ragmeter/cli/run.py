@@ -8,12 +8,11 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import Broke, UserError
 from ragmeter.cli.errors import WRONG
-from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption
+from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, option
 from ragmeter.console import err, listing, out
 
 if TYPE_CHECKING:
@@ -21,31 +20,31 @@ if TYPE_CHECKING:
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
 
-app = App(help="Run an experiment, continue one, or say with --dry-run what it would take.")
+app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
 
 
 @app.command(offline=True)
 def run(
     common: Common,
     experiment: ExperimentArgument = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the store's newest experiment, or the one named.")] = False,
+    resume: Annotated[bool, option("Continue the store's newest experiment, or the one named.", "--resume")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would take, and end with 2 where something is missing; run nothing.")
+        bool, option("Say what it would take, and end with 2 where something is missing; run nothing.", "--dry-run")
     ] = False,
     profile: ProfileOption = None,
     limit: LimitOption = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the store holds of these tasks and begin again.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Answer questions that failed again.")] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first task that breaks.")] = False,
+    fresh: Annotated[bool, option("Forget what the store holds of these tasks and begin again.", "--fresh")] = False,
+    retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
+    fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     device: DeviceOption = None,
     gpu: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="With --dry-run: hours of h100 (default), h200, a100, l40s, l4, 4090 or v100.")
+        str | None, option("With --dry-run: hours of h100 (default), h200, a100, l40s, l4, 4090 or v100.", metavar="CLASS")
     ] = None,
     utilization: Annotated[
-        float | None, typer.Option(help="With --dry-run: share of its peak that training and reading reach (default: 0.4).")
+        float | None, option("With --dry-run: share of its peak that training and reading reach (default: 0.4).")
     ] = None,
 ) -> int:
-    """Run an experiment, continue one, or say with --dry-run what it would take."""
+    """Run, continue (--resume) or plan (--dry-run) an experiment."""
     if experiment is None and not resume:
         return _list(common)
     if not dry_run and (gpu or utilization is not None):
@@ -89,7 +88,7 @@ def _list(common: Common) -> int:
 
 
 def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
-    """Run an experiment and show people its tables; returns the exit code and what programs are told."""
+    """Run an experiment and show people its tables; returns the exit code and the value for programs."""
     from ragmeter.board_text import conclusion, in_words, show_battles, show_board
     from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment

@@ -7,12 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, unwritable
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common
+from ragmeter.cli import completion
+from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.console import listing, out
 
 if TYPE_CHECKING:
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 # The store and numpy with it are imported by the commands: `--help` takes none of them.
 
-app = App(default="show", help="What a store holds: export, import, delete runs and model replies.")
+app = App(default="show", help="Disk space; export, import or delete (prune) runs, cached replies.")
 replies_app = App(default="show", help="Model replies that the store keeps, so that equal calls are made once.")
 app.add_typer(replies_app, name="replies")
 
-RunsToTake = Annotated[list[str] | None, typer.Argument(help="Runs (default: all).", autocompletion=options.runs)]
+RunsToTake = Annotated[list[str] | None, argument("Runs (default: all).", completion.runs)]
 MIB = 2**20
 
 
@@ -59,9 +58,7 @@ def show(common: Common) -> None:
 
 @app.command()
 def export(
-    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the Parquet files.")],
-    common: Common,
-    runs: RunsToTake = None,
+    output: Annotated[Path, option("A new folder for the Parquet files.", "--output", "-o")], common: Common, runs: RunsToTake = None
 ) -> None:
     """Write runs, with their data and cards, as Parquet."""
     from results import checkpoints, exchange
@@ -75,7 +72,7 @@ def export(
 
 @app.command("import")
 def import_runs(
-    sources: Annotated[list[Path], typer.Argument(help="Store folders, or folders that `ragmeter store export` wrote.")], common: Common
+    sources: Annotated[list[Path], argument("Store folders, or folders that `ragmeter store export` wrote.")], common: Common
 ) -> None:
     """Import the runs of other stores; what is here already stays as it is."""
     from results import exchange
@@ -89,14 +86,14 @@ def import_runs(
 @app.command()
 def prune(
     common: Common,
-    runs: Annotated[list[str] | None, typer.Argument(help="Runs to delete.", autocompletion=options.runs)] = None,
+    runs: Annotated[list[str] | None, argument("Runs to delete.", completion.runs)] = None,
     experiment: Annotated[
-        str | None, typer.Option(help="An experiment, with the runs that only it shows.", autocompletion=options.stored_experiments)
+        str | None, option("An experiment, with the runs that only it shows.", completes=completion.stored_experiments)
     ] = None,
-    orphans: Annotated[bool, typer.Option("--orphans", help="Runs that no experiment shows any more.")] = False,
-    older_than: Annotated[int | None, typer.Option(min=0, help="Of these, only runs not written for DAYS.")] = None,
-    artifacts: Annotated[bool, typer.Option("--artifacts", help="Indexes and embeddings too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the command only says what would go.")] = False,
+    orphans: Annotated[bool, option("Runs that no experiment shows any more.", "--orphans")] = False,
+    older_than: Annotated[int | None, option("Of these, only runs not written for DAYS.", min=0)] = None,
+    artifacts: Annotated[bool, option("Indexes and embeddings too.", "--artifacts")] = False,
+    yes: Annotated[bool, option("Delete; without it the command only says what would go.", "--yes")] = False,
 ) -> None:
     """Delete runs and what only they needed, and give the room back to the disk; without a choice, say what could go."""
     from results import exchange
@@ -142,9 +139,6 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
     return [row for run, row in every.items() if run in chosen]
 
 
-# -- Model replies --------------------------------------------------------------------------------------------------
-
-
 @replies_app.command("show")
 def show_replies(common: Common) -> None:
     """Say how many replies are kept and how much room they take."""
@@ -159,9 +153,9 @@ def show_replies(common: Common) -> None:
 
 @replies_app.command("export")
 def export_replies(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write (JSON Lines).")],
+    output: Annotated[Path, option("The file to write (JSON Lines).", "--output", "-o")],
     common: Common,
-    run: Annotated[str | None, typer.Option(help="Only the replies of this run (default: all).", autocompletion=options.runs)] = None,
+    run: Annotated[str | None, option("Only the replies of this run (default: all).", completes=completion.runs)] = None,
 ) -> None:
     """Write replies to a file, with which a run is repeated elsewhere without a call."""
     from methods.models.reply_cache import export_replies
@@ -182,9 +176,7 @@ def export_replies(
 
 
 @replies_app.command("import")
-def import_replies(
-    file: Annotated[Path, typer.Argument(help="A file that `ragmeter store replies export` wrote.")], common: Common
-) -> None:
+def import_replies(file: Annotated[Path, argument("A file that `ragmeter store replies export` wrote.")], common: Common) -> None:
     """Add a file's replies to the store; those that are kept stay as they are."""
     from methods.models.reply_cache import ResponseCache, import_replies
     from results.store import CACHE
@@ -199,10 +191,10 @@ def import_replies(
 @replies_app.command("prune")
 def prune_replies(
     common: Common,
-    older_than: Annotated[float | None, typer.Option(min=0, help="Replies kept for more than DAYS.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only this model's.")] = None,
-    keep_mib: Annotated[float | None, typer.Option(min=0, help="The oldest, until so many MiB are left.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    older_than: Annotated[float | None, option("Replies older than DAYS.", min=0)] = None,
+    model: Annotated[str | None, option("Only this model's.")] = None,
+    keep_mib: Annotated[float | None, option("The oldest, until so many MiB are left.", min=0)] = None,
+    everything: Annotated[bool, option("All of them.", "--all")] = False,
 ) -> None:
     """Delete replies; runs that need them again will ask again."""
     if not everything and older_than is None and keep_mib is None and model is None:

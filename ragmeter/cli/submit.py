@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import ValidationError
 from rich.text import Text
 
@@ -15,19 +14,9 @@ from benchmarks import registry
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.settings import Setting
 from ragmeter.board_text import show_board
-from ragmeter.cli import options
-from ragmeter.cli.options import (
-    App,
-    Common,
-    ConfigOption,
-    DataReference,
-    LimitOption,
-    RunArgument,
-    SeedOption,
-    SetOption,
-    SettingOption,
-    given_options,
-)
+from ragmeter.cli import completion, options
+from ragmeter.cli.options import App, Common, argument, option
+from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
 from ragmeter.runner.provenance import environment
 from ragmeter.runner.rewriting import refusal
@@ -42,17 +31,16 @@ from results.submission.bundle import write_template
 from results.submission.storing import Stored, Verification, card_of
 from results.tables import plus_minus
 
-app = App(default="add", help="Submit predictions made elsewhere: template, check, add, verify, bundle.")
+app = App(default="add", help="Predictions made elsewhere: template, check, add, verify, bundle.")
 
-Predictions = Annotated[str, typer.Argument(metavar="FILE", help="Predictions (.jsonl, - for standard input) or a bundle (.zip).")]
-CardOption = Annotated[Path | None, typer.Option("--card", help="The submission's card (YAML).")]
+Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
+CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
 FormatOption = Annotated[
-    str,
-    typer.Option("--format", help="Of the predictions: jsonl; or trec, rankings without answers.", autocompletion=options.words(*FORMATS)),
+    str, option("Of the predictions: jsonl; or trec, rankings without answers.", "--format", completes=completion.words(*FORMATS))
 ]
-KnownBoards = Annotated[bool, typer.Option("--known-boards", help="Only for a board that the store has, as a server takes it.")]
+KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
 PathSetting = Annotated[
-    list[str] | None, typer.Option("--set", metavar="path=FILE", help="The authors' data file, where it is not found in RAGMETER_DATA.")
+    list[str] | None, option("The authors' data file, where it is not found in RAGMETER_DATA.", "--set", metavar="path=FILE")
 ]
 STEPS = (
     ("ragmeter submit template REFERENCE -o FOLDER", "writes a card, the questions and an empty predictions file: fill in both"),
@@ -64,7 +52,7 @@ STEPS = (
 @app.command()
 def add(
     common: Common,
-    file: Annotated[str | None, typer.Argument(help="As of `check` (default: list what was submitted, and how to begin)")] = None,
+    file: Annotated[str | None, argument("As of `check` (default: list what was submitted, and how to begin)")] = None,
     card: CardOption = None,
     format: FormatOption = FORMATS[0],
     known_boards: KnownBoards = False,
@@ -164,15 +152,15 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
 
 @app.command()
 def template(
-    reference: DataReference,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    reference: options.DataReference,
+    output: Annotated[Path, option("Folder to write.", "--output", "-o")],
     common: Common,
-    setting: SettingOption = None,
-    limit: LimitOption = None,
-    seed: SeedOption = 0,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    passages: Annotated[bool, typer.Option("--passages", help="Write the passages and what each question may use, too.")] = False,
+    setting: options.SettingOption = None,
+    limit: options.LimitOption = None,
+    seed: options.SeedOption = 0,
+    config: options.ConfigOption = None,
+    settings: options.SetOption = None,
+    passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
     resolved, entry = registry.resolve(reference)
@@ -201,8 +189,8 @@ def template(
 
 @app.command()
 def bundle(
-    run: RunArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .zip to write.")],
+    run: options.RunArgument,
+    output: Annotated[Path, option("The .zip to write.", "--output", "-o")],
     common: Common,
     card: CardOption = None,
 ) -> None:
@@ -228,15 +216,12 @@ def bundle(
     common.emit(manifest.model_dump(mode="json") | {"file": str(output)}, lambda: out.print(Text(line), soft_wrap=True))
 
 
-# -- A stored submission against a run made here -------------------------------------------------------------------
-
-
 @app.command()
 def verify(
-    run: RunArgument,
+    run: options.RunArgument,
     common: Common,
-    against: Annotated[str | None, typer.Option(help="Our RUN (default: the one of its method)", autocompletion=options.runs)] = None,
-    tolerance: Annotated[str, typer.Option(help="Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
+    against: Annotated[str | None, option("Our RUN (default: the one of its method)", completes=completion.runs)] = None,
+    tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
     """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
     store = common.store

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import ValidationError
 from rich.text import Text
 
@@ -14,8 +13,9 @@ from benchmarks.core.errors import UserError, first_error, in_words, unknown_nam
 from methods.registry import require_extra
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from ragmeter import yaml_source
-from ragmeter.cli import options
-from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, given_options, option_rows, show_options
+from ragmeter.cli import completion
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, argument, option, show_options
+from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
@@ -33,24 +33,19 @@ app.add_typer(checkpoints_app, name="checkpoints")
 @app.command()
 def run(
     common: Common,
-    name: Annotated[
-        str | None, typer.Argument(help="What to train (default: list what can be trained)", autocompletion=options.trainings)
-    ] = None,
+    name: Annotated[str | None, argument("What to train (default: list what can be trained)", completion.trainings)] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="Training data, e.g. worlds/long:train; may be repeated.", autocompletion=options.references)
+        list[str] | None, option("Training data, e.g. worlds/long:train; may be repeated.", completes=completion.references)
     ] = None,
     graph: Annotated[
-        list[str] | None,
-        typer.Option(help="A graph to pretrain on, e.g. webqsp:train+validation; may be repeated.", autocompletion=options.references),
+        list[str] | None, option("A graph to pretrain on, e.g. webqsp:train+validation; may be repeated.", completes=completion.references)
     ] = None,
-    base: Annotated[str | None, typer.Option(help="Model to begin from: a folder or hub id.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Named options: paper, released …", autocompletion=options.presets)] = None,
+    base: Annotated[str | None, option("Model to begin from: a folder or hub id.")] = None,
+    preset: Annotated[str | None, option("Named options: paper, released …", completes=completion.presets)] = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    stage: Annotated[str | None, typer.Option(help="Stop after this stage.", autocompletion=options.stages)] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the checkpoints (default: checkpoints/ in the store)")
-    ] = None,
+    stage: Annotated[str | None, option("Stop after this stage.", completes=completion.stages)] = None,
+    output: Annotated[Path | None, option("Folder of the checkpoints (default: checkpoints/ in the store)", "--output", "-o")] = None,
     device: DeviceOption = None,
 ) -> None:
     """Train an approach and add each stage's checkpoint to the store; interrupted, the same command continues."""
@@ -122,11 +117,7 @@ _EXAMPLES = {
 
 
 def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:
-    """The options of a training, checked.
-
-    Raises:
-        UserError: An option is unknown or of the wrong type; the message names file and line, or the flag.
-    """
+    """The options of a training, checked."""
     try:
         return entry.validate(settings)
     except ValidationError as error:
@@ -142,9 +133,6 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
         also = f"; `ragmeter list trainings {entry.id}` lists all"
         raise UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
     raise UserError(f"option {option} of {entry.id}: {without_secrets(in_words(first))}", where=where)
-
-
-# -- Checkpoints ---------------------------------------------------------------------------------------------------
 
 
 @checkpoints_app.command("list")
@@ -178,13 +166,13 @@ def list_checkpoints(common: Common) -> None:
         for path in waiting:
             err.print(Text(f"not in the list: {path} (ragmeter train checkpoints add {path})"))
 
-    value = [item.to_json() | {"blessed": tags.get(item.sha256, []), "registered": True} for item in known]
-    value += [checkpoints.read(path).to_json() | {"blessed": [], "registered": False} for path in waiting]
+    value = [item.to_json() | {"tags": tags.get(item.sha256, []), "registered": True} for item in known]
+    value += [checkpoints.read(path).to_json() | {"tags": [], "registered": False} for path in waiting]
     common.emit(value, show)
 
 
 @checkpoints_app.command("add")
-def add_checkpoint(folder: Annotated[Path, typer.Argument(help="A folder with a ragmeter.json.")], common: Common) -> None:
+def add_checkpoint(folder: Annotated[Path, argument("A folder with a ragmeter.json.")], common: Common) -> None:
     """Check a checkpoint folder and add it to the store."""
     store = common.store
     added = checkpoints.register(store, folder)
@@ -203,8 +191,7 @@ def add_checkpoint(folder: Annotated[Path, typer.Argument(help="A folder with a 
 def check_checkpoints(
     common: Common,
     checkpoint: Annotated[
-        str | None,
-        typer.Argument(help="A folder, tag, hash prefix or folder name (default: all in the store)", autocompletion=options.checkpoints),
+        str | None, argument("A folder, tag, hash prefix or folder name (default: all in the store)", completion.checkpoints)
     ] = None,
 ) -> int:
     """Check that checkpoint folders still hold what they were trained to hold."""

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from benchmarks.core.errors import UserError
 from judges.judge import Judge, JudgeCall, Pair, Parsed
 from methods.api import Services
 from ragmeter.experiment import JudgePlan
+from ragmeter.runner.rewriting import judge_of
 from results import judgments, records
 from results.board import groups
 from results.judgments import Battle, Match
@@ -156,6 +158,24 @@ def _in_chunks(
 
 
 LOST = "the reply is not kept any more"
+
+
+def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
+    """A stored judge with other options, none of which decides what the model is asked."""
+    judge = judge_of(card["judge"], card["config"] | settings)
+    config = judge.config.model_dump(mode="json")
+    changed = [name for name in settings if name in config and config[name] != card["config"].get(name)]
+    fixed = [name for name in changed if name not in judge.config.policy | judge.config.alongside]
+    # A file of the same text under another name asks the same.
+    fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
+    if fixed and not judge.rule:
+        may = ", ".join(sorted(judge.config.policy)) or "none of its options"
+        raise UserError(
+            f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
+            where="--set",
+            try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",
+        )
+    return judge
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.errors import UserError, first_error, in_words, unknown_name
@@ -20,7 +19,7 @@ from methods.api import Services
 from methods.models.chat import reach_model
 from methods.models.endpoint import Estimate
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
-from results.redaction import echoed, without_secrets
+from results.redaction import without_secrets
 
 # -- Options given as `--set KEY=VALUE`: read, and explained where they are not right --
 
@@ -28,26 +27,12 @@ from results.redaction import echoed, without_secrets
 SET = "--set"
 
 
-def settings(options: Sequence[str]) -> dict[str, Any]:
-    """`key=value` options; values are read as YAML, so that numbers, true and null are what they look like."""
-    results = {}
-    for text in options:
-        key, mark, value = text.partition("=")
-        if not mark or not key:
-            raise UserError(f"{echoed(text)} sets nothing", where=SET, try_this=f"{SET} key=value")
-        try:
-            results[key.strip()] = yaml.safe_load(value) if value else ""
-        except yaml.YAMLError:
-            results[key.strip()] = value
-    return results
-
-
 def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, prefix: str = "") -> Judge:
     """A registered judge with options.
 
     Args:
         name: Its id.
-        options: As `settings` reads them.
+        options: Read from --config and --set.
         where: What named it.
         prefix: What stands before each option's key on the command line.
 

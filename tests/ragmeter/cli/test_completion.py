@@ -21,7 +21,7 @@ from judges.metric import METRICS
 from methods.registry import EXPLAINERS, METHODS
 from methods.training import TRAININGS
 from ragmeter import cli
-from ragmeter.cli import options
+from ragmeter.cli import completion
 from results.checkpoints import tag_run
 from results.queries import runs
 from results.store import Store
@@ -83,17 +83,17 @@ def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable
     ],
 )
 def test_ids_read_from_the_source_are_those_that_are_registered(noun: str, registry: Any) -> None:
-    ours = {entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in options._REGISTRIES[noun]}
-    assert set(options._written(noun)) == ours
+    ours = {entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in completion._REGISTRIES[noun]}
+    assert set(completion._written(noun)) == ours
 
 
 def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert options.ids("method") == sorted(options._written("method"))
-    monkeypatch.setattr(options, "_registry", lambda noun: [SimpleNamespace(id=f"their_{noun}")])
+    assert completion.ids("method") == sorted(completion._written("method"))
+    monkeypatch.setattr(completion, "_registry", lambda noun: [SimpleNamespace(id=f"their_{noun}")])
     monkeypatch.setattr(plugins, "has_plugins", lambda group: group == "ragmeter.methods")
     nobody: Any = None
-    assert options.methods(nobody, "the") == ["their_method"]
-    assert options.metrics(nobody, "the") == []
+    assert completion.methods(nobody, "the") == ["their_method"]
+    assert completion.metrics(nobody, "the") == []
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(
     settings = {"COMP_WORDS": "ragmeter list methods a", "COMP_CWORD": "3"}
     assert answered_here(**settings | {"COMP_CWORD": "two"}) == ""
     assert answered_here(**settings) != ""
-    monkeypatch.setattr(options, "_written", None)
+    monkeypatch.setattr(completion, "_written", None)
     assert answered_here(**settings) == ""
 
 

@@ -97,7 +97,7 @@ def test_what_is_to_be_copied_stands_whole_on_a_line_of_its_own() -> None:
     assert wide[1] == f"ebff67f9  finished  {path}"
 
 
-def test_a_description_without_room_is_told_below() -> None:
+def test_a_description_without_room_stands_below() -> None:
     rows = [["candidates.retriever", "record | retriever", '"record"', "the dataset's own list; " * 4]]
     lines = printed(80, ["option", "type", "default", ""], rows, keys=0, below=console.PROSE)
     assert lines[1].split() == ["candidates.retriever", "record", "|", "retriever", '"record"']
@@ -117,7 +117,7 @@ def test_what_is_counted_has_its_plural(number: int, expected: str) -> None:
 
 @pytest.mark.slow
 def test_a_reader_who_goes_away_ends_a_command_in_silence() -> None:
-    command = f'"{sys.executable}" -c "from ragmeter.cli import main; main()" published ark'
+    command = f'"{sys.executable}" -c "from ragmeter.cli import main; main()" results paper ark'
     script = f"{command} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "141"

@@ -239,7 +239,7 @@ dataset_info:
         (QUESTIONS - 4, "yellow", f"{QUESTIONS} here, {QUESTIONS - 4} stated of distractor/validation: 4 more; "),
     ],
 )
-def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told(command, rows, tmp_path, stated, status, says):
+def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_are_shown(command, rows, tmp_path, stated, status, says):
     pytest.importorskip("datasets")
     files = {"distractor/validation.jsonl": rows, "README.md": STATES.format(rows=stated).encode()}
     with HubServer({hotpotqa.CARD.hub_id: Repository(files)}).as_hub(tmp_path / "home"):

@@ -315,10 +315,10 @@ def test_all_fields_that_a_record_lacks_are_named_at_once(ragmeter: Command, tmp
 
 
 def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Path) -> None:
-    for name, text in (("formal", "The mill burned."), ("told", "Wow, the mill burned!")):
+    for name, text in (("formal", "The mill burned."), ("informal", "Wow, the mill burned!")):
         row = {"question": "What burned?", "answers": ["mill"], "rank_list": [text]}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    files = [str(tmp_path / f"{name}.jsonl") for name in ("formal", "told")]
+    files = [str(tmp_path / f"{name}.jsonl") for name in ("formal", "informal")]
     done = ragmeter("data", "style-pairs", *files, "--style", "humor", "-o", str(tmp_path / "pairs.jsonl"))
     assert done.code == 0, done.err
     (item,) = load_pairs(tmp_path / "pairs.jsonl")
@@ -329,7 +329,7 @@ def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_runs_over_two_mixes_are_told_apart_and_others_keep_their_names(tmp_path: Path) -> None:
+def test_runs_over_two_mixes_are_distinguished_and_others_keep_their_names(tmp_path: Path) -> None:
     config = "{base_config: {questions: 5}, mix: {informal: SHARE}}"
     mix = f"  - {{id: styled, split: test, limit: 3, config: {config}}}\n"
     mixes = "".join(mix.replace("SHARE", share) for share in ("0.2", "0.8"))

@@ -151,7 +151,7 @@ def test_the_last_table_breaks_nothing_where_there_is_room() -> None:
         assert any(all(name in line for name in (approach, query, metric, reference)) for line in lines)
 
 
-def test_a_name_of_strangers_is_no_markup_and_one_without_separators_still_fits() -> None:
+def test_an_untrusted_name_is_no_markup_and_one_without_separators_still_fits() -> None:
     console = Console(width=10, color_system=None)
     with console.capture() as shown:
         for name in ("[red]x[/red]", "a" * 25, "", "/::", "two words"):

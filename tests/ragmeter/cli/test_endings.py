@@ -174,7 +174,7 @@ def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: St
     assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("results", "show", "bm25")[2]
 
 
-def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None:
+def test_for_an_unknown_dataset_datasets_alone_are_offered(ragmeter: Command) -> None:
     code, _, response = ragmeter("data", "foo", "--json")
     assert code == 2
     error = json.loads(response)["error"]
@@ -182,7 +182,7 @@ def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None
     assert error["what"] == "unknown dataset 'foo'"
     assert len(listed) > 5
     assert not {"overlap", "download", "list"} & set(listed)
-    # A mistyped command is told so all the same.
+    # A mistyped command is named as one all the same.
     assert "did you mean 'download'?" in ragmeter("data", "downlod")[2]
 
 
@@ -199,7 +199,7 @@ def test_an_unknown_dataset_is_told_of_datasets_alone(ragmeter: Command) -> None
         ("store replies prune --older-than x", "invalid value for '--older-than': a number is wanted, got 'x'"),
     ],
 )
-def test_numbers_that_are_none_are_told_in_our_words(line: str, response: str, ragmeter: Command) -> None:
+def test_numbers_that_are_none_are_named_in_our_words(line: str, response: str, ragmeter: Command) -> None:
     code, _, reported = ragmeter(*line.split())
     assert code == 2
     assert reported.startswith(f"error: {response}\n")

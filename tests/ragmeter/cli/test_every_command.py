@@ -174,7 +174,7 @@ def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> 
         assert f"ragmeter {name} --help" in remedy
 
 
-def test_programs_are_told_of_wrong_usage_in_json(say: Say) -> None:
+def test_programs_get_wrong_usage_as_json(say: Say) -> None:
     for name in COMMANDS:
         code, shown, response = say(*name.split(), "--json", "--nonsense")
         assert (code, shown) == (2, ""), name
@@ -242,7 +242,7 @@ class Stopped(Exception):
         (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
     ],
 )
-def test_each_ending_has_its_exit_code_and_is_told_on_standard_error(
+def test_each_ending_has_its_exit_code_and_is_reported_on_standard_error(
     raised: BaseException | None, code: int, response: str, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
@@ -330,7 +330,7 @@ def _wrong(code: int, run_command: int, shown: str, response: str) -> str:
         return f"no JSON: {shown!r}, {response!r}"
     if code in (0, 100, 101):
         return f"an error beside success: {response}" if "error" in response else ""
-    return "" if shown == "" and reported["error"]["what"] else f"a mistake that is not told: {shown!r}, {response!r}"
+    return "" if shown == "" and reported["error"]["what"] else f"a mistake that is not reported: {shown!r}, {response!r}"
 
 
 @pytest.mark.slow
@@ -385,7 +385,7 @@ COLOR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|10[0-7]|38|48)[0-9;]*m
 
 
 @pytest.mark.slow
-def test_a_terminal_has_color_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_has_color_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert COLOR.search(in_terminal(["frob"]))
     assert not COLOR.search(in_terminal(["frob"], NO_COLOR="1"))

@@ -11,8 +11,9 @@ import pytest
 from benchmarks.core import errors
 from benchmarks.core.errors import MissingPackage, UserError
 from ragmeter.cli import doctor
+from ragmeter.config_options import given_options
 from ragmeter.plan.show import dollars
-from ragmeter.runner.rewriting import judge_of, settings
+from ragmeter.runner.rewriting import judge_of
 from results import checkpoints, queries
 from results.statistics.core import Support, doubt_about_difference
 
@@ -73,7 +74,7 @@ def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Pat
 @pytest.mark.parametrize("option", [KEY, f"key_variable={KEY}", f"base_url=http://user:{KEY}@host", f"temperature={KEY}", f"{KEY}=1"])
 def test_a_key_behind_set_is_never_repeated(option: str) -> None:
     with pytest.raises(UserError) as caught:
-        judge_of("match", {"model": "m", **settings([option])})
+        judge_of("match", {"model": "m", **given_options(None, [option])})
     assert "abcdefghijklm" not in str(caught.value)
 
 

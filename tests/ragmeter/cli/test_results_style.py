@@ -43,7 +43,7 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> 
 # -- a store whose scores are known --
 
 Scores = Mapping[tuple[str, str], np.ndarray]
-"""By telling and method, shape (questions,)."""
+"""By style and method, shape (questions,)."""
 
 
 def survivors(mix: str) -> np.ndarray:
@@ -61,7 +61,7 @@ MIXES: dict[str, dict[str, float]] = {
 
 @pytest.fixture(scope="module")
 def benchmarks() -> dict[str, Benchmark]:
-    """One base told in four ways; that gold strings were lost in some is made up, so that the share is known."""
+    """One base in four styles; that gold strings were lost in some is made up, so that the share is known."""
     base = load("worlds/multihop:test").limited(QUESTIONS)
     results = {}
     for name, mix in MIXES.items():
@@ -70,7 +70,7 @@ def benchmarks() -> dict[str, Benchmark]:
             replace(item, metadata={**item.metadata, STYLED: {**item.metadata[STYLED], "survived": bool(alive)}})
             for item, alive in zip(made.questions, survivors(name), strict=True)
         ]
-        # Another telling stores its questions in an order of its own.
+        # Another style stores its questions in an order of its own.
         results[name] = replace(made, questions=questions[::-1] if name == "humor" else questions)
     return results
 
@@ -148,7 +148,7 @@ def full(_full: Path, tmp_path: Path) -> Store:
     return Store(Path(shutil.copytree(_full, tmp_path / "store")))
 
 
-def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark]) -> None:
+def test_names_of_mixes_say_their_styles(benchmarks: dict[str, Benchmark]) -> None:
     results = {name: style_of_name(benchmark.name) for name, benchmark in benchmarks.items()}
     assert {item.base for item in results.values()} == {"worlds/multihop:test"}
     assert {name: item.name for name, item in results.items()} == {
@@ -218,10 +218,10 @@ def test_a_drop_is_held_against_the_references_question_by_question(
         shown = [gap.beyond_p for row in table.rows[1:] for gap in row.gaps if gap.styled.name == name]
         assert shown == pytest.approx(holm(result))
     done = ragmeter("results", "style", "gap", "e", "--metric", "em", "--reference", "base", "--json")
-    (told_,) = json.loads(done.out)["tables"]
-    assert told_["reference"] == "base"
-    assert told_["methods"][0]["styles"][0]["beyond_reference"] is None
-    value = told_["methods"][1]["styles"][0]["beyond_reference"]["value"]
+    (result,) = json.loads(done.out)["tables"]
+    assert result["reference"] == "base"
+    assert result["methods"][0]["styles"][0]["beyond_reference"] is None
+    value = result["methods"][1]["styles"][0]["beyond_reference"]["value"]
     assert value == pytest.approx(table.rows[1].gaps[0].beyond.value)  # type: ignore[union-attr]
     missing = ragmeter("results", "style", "gap", "e", "--reference", "bse")
     assert missing.code == 2
@@ -229,7 +229,7 @@ def test_a_drop_is_held_against_the_references_question_by_question(
 
 
 @pytest.mark.slow
-def test_content_loss_is_told_apart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_content_loss_is_resultapart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
         gap = next(gap for gap in row.gaps if gap.styled.name == "informal")
@@ -285,7 +285,7 @@ def test_the_mean_gap_leaves_controls_out(full: Store, scores: dict[tuple[str, s
 
 
 @pytest.mark.slow
-def test_a_store_that_was_never_told_what_survived_says_so(
+def test_a_store_that_was_never_resultwhat_survived_says_so(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
     stored(tmp_path / "store", benchmarks, scores, remember=False)
@@ -313,7 +313,7 @@ def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Ben
 
 
 @pytest.mark.slow
-def test_without_both_tellings_there_is_no_drop(
+def test_without_both_styles_there_is_no_gap(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
     half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}

@@ -48,7 +48,7 @@ def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter
     for table in response["tables"]:
         value, reranked = table["methods"]
         assert (value["method"], reranked["method"]) == ("given", "BM25")
-        # Candidates keep their places whatever they are told in.
+        # Candidates keep their ranks in every style.
         assert value["styles"][0]["gap"]["value"] == 0
         assert value["styles"][0]["content_lost"]["n"] == 12
         assert reranked["formal"]["value"] > value["formal"]["value"]

@@ -349,7 +349,7 @@ def test_wrong_use_is_explained(arguments: tuple[str, ...], response: str, ragme
     assert "Traceback" not in done.stderr
 
 
-def test_strangers_text_reaches_the_terminal_without_control_characters(submitted: Path, ragmeter: Ragmeter) -> None:
+def test_untrusted_text_reaches_the_terminal_without_control_characters(submitted: Path, ragmeter: Ragmeter) -> None:
     bad = submitted / "bad.jsonl"
     bad.write_text(json.dumps({"question_id": "\x1b[31m[bold]x[/bold]\u202e", "answer": "a"}) + "\n", "utf-8")
     done = ragmeter("submit", bad, "--card", submitted / "card.yaml")

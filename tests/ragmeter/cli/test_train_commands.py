@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from methods.training import TRAININGS
-from ragmeter.cli.options import option_rows
+from ragmeter.config_options import option_rows
 from results.checkpoints import describe
 
 Command = Callable[..., Any]

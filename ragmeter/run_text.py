@@ -1,0 +1,135 @@
+"""A run, one of its questions, and two runs compared, as text in a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.text import Text
+
+from ragmeter.board_text import show_board
+from ragmeter.console import listing, out
+from results import queries
+from results.board import Board
+from results.compare import Apart, Diff, Number
+from results.queries import AnswerRow, QuestionRow, RunRow
+from results.statistics.core import Estimate
+from results.store import Store
+from results.tables import labels, plus_minus
+
+ABSENT = "–"
+SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER = 240, 70, 200
+"""Characters of a passage, of a setting and of an answer that are printed."""
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length] + "…"
+
+
+def show_run(row: RunRow, scores: Board) -> None:
+    """Print what a run was, and what it scored."""
+    facts = {
+        "run": row.run,
+        "path": row.path,
+        "status": row.status + (f": {row.error}" if row.error else ""),
+        "answered": f"{row.done} of {row.questions}" + (f", {row.failed} failed" if row.failed else ""),
+        "dataset": f"{row.dataset}  (fingerprint {row.dataset_fingerprint})",
+        "setting": f"{row.setting}, seed {row.seed}",
+        "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
+        "method": json.dumps(row.description, ensure_ascii=False),
+    }
+    if (cost := scores.rows[0].indexing) is not None:
+        facts["indexing"] = cost.in_words()
+    documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
+    facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
+    listing(("", ""), facts.items(), empty="")
+    out.print()
+    show_board(scores, out)
+
+
+def show_question(store: Store, question: QuestionRow, answer: AnswerRow) -> None:
+    """Print a question with its gold, a run's answer and the evidence."""
+    out.print(Text(question.text, style="bold"))
+    out.print(Text("gold:   " + " | ".join(question.golds)))
+    out.print(Text("answer: " + (answer.answer or "(none)")))
+    if answer.failed:
+        out.print(Text("failed: " + answer.failed, style="red"))
+    out.print()
+    for item in answer.evidence[:10]:
+        mark = Text("gold ", style="green") if item.gold else Text("     ")
+        out.print(
+            Text(f"{item.rank:>3} ") + mark + Text(f"{item.title}: ", style="bold") + Text(_short(" ".join(item.text.split()), SHOWN_TEXT))
+        )
+    out.print()
+    known, rows = queries.definitions(store), []
+    for metric, value in answer.scores.items():
+        reason = answer.unscored.get(metric)
+        shown = f"not scored by the judge: {reason}" if reason else "unscorable"
+        rows.append((metric, shown if value is None else f"{queries.scale_of(metric, known) * value:.1f}"))
+    listing(("metric", "value"), rows, empty="not scored yet")
+
+
+def show_compared(result: Diff, quiet: bool) -> None:
+    """Print what differs between two runs."""
+    out.print(Text(f"first   {result.first.path} ({result.first.run[:8]})"))
+    out.print(Text(f"second  {result.second.path} ({result.second.run[:8]})"))
+    out.print()
+    rows = [
+        (setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in result.settings
+    ]
+    listing(("setting", "first", "second"), rows, empty="the two were made alike")
+    out.print()
+    if result.unpaired:
+        out.print(Text(f"numbers are not paired: {result.unpaired}", style="yellow"))
+    heads = labels([number.metric for number in result.numbers])
+    listing(
+        ("metric", "first", "second", "difference", "p", "+/=/−"),
+        [(heads[number.metric], *_numbers(number)) for number in result.numbers],
+        empty="neither run has been scored yet: ragmeter run --resume",
+    )
+    if result.numbers and not quiet:
+        lower = [number.metric for number in result.numbers if not number.higher_is_better]
+        note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; p by sign flips, Holm "
+        note += "over the metrics shown; +/=/−: questions on which the second is higher, equal, lower"
+        out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
+        out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
+    if result.by is not None and result.questions:
+        out.print()
+        more = f", {len(result.questions)} of {result.apart}" if result.apart > len(result.questions) else ""
+        out.print(Text(f"where they differ most on {result.by}{more}", style="bold"))
+        scale = next((number.scale for number in result.numbers if number.metric == result.by), 100.0)
+        for question in result.questions:
+            _show_apart(question, scale)
+
+
+def _numbers(item: Number) -> tuple[str, ...]:
+    """Both values of a metric, and the difference where there is one."""
+
+    def value(estimate: Estimate | None) -> str:
+        if estimate is None or estimate.value != estimate.value:
+            return ABSENT
+        return plus_minus(estimate.value, estimate.low, estimate.high, scale=item.scale)
+
+    result, p = item.difference, item.p_holm
+    if result is None:
+        return value(item.first), value(item.second), ABSENT, ABSENT, ABSENT
+    return (
+        value(item.first),
+        value(item.second),
+        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale),
+        ABSENT if p is None or p != p else f"{p:.4f}",
+        f"{result.wins}/{result.ties}/{result.losses}",
+    )
+
+
+def _setting(value: Any, there: bool) -> str:
+    return _short(json.dumps(value, ensure_ascii=False), SHOWN_VALUE) if there else ABSENT
+
+
+def _show_apart(apart: Apart, scale: float) -> None:
+    out.print()
+    out.print(Text(f"{apart.question.question}: {apart.question.text}"))
+    out.print(Text("  gold    " + _short(" ".join(" | ".join(apart.question.golds).split()), SHOWN_ANSWER)))
+    for side, value, row in apart.sides:
+        answer = f"failed: {row.failed}" if row.failed else row.answer or "(none)"
+        out.print(Text(f"  {side:<6}  {scale * value:5.1f}  {_short(' '.join(answer.split()), SHOWN_ANSWER)}"))

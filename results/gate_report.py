@@ -1,0 +1,107 @@
+"""What the gate decided, in words, as JUnit XML and as Markdown."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+from benchmarks.core.errors import counted
+from results.gate import Gate, Verdict
+from results.tables import markdown_text, to_markdown
+
+_SIGNS = {"pass": "✅ pass", "regressed": "❌ regressed", "inconclusive": "❔ inconclusive"}
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even escaped."""
+
+
+def points(value: float | None, *, signed: bool = False) -> str:
+    """A fraction × 100, `–` where there is none."""
+    if value is None or value != value:
+        return "–"
+    return f"{100 * value:+.2f}" if signed else f"{100 * value:.2f}"
+
+
+def interval(verdict: Verdict) -> str:
+    """`-1.20 [-2.31, -0.10]`, × 100, as the metric counts."""
+    value, low, high = (points(number, signed=True) for number in verdict.change)
+    return value if low == "–" else f"{value} [{low}, {high}]"
+
+
+def _sentence(decided: Gate, verdict: Verdict) -> str:
+    """What the gate says about one metric, with the numbers that decide."""
+    loss = f"loss of more than {points(verdict.decision.margin)}pp"
+    if verdict.outcome == "inconclusive":
+        claim = f"{counted(verdict.decision.difference.n, 'question')} cannot tell whether there is a {loss}"
+    elif verdict.outcome == "pass":
+        claim = f"a {loss} is ruled out"
+    else:
+        claim = "a significant " + ("loss" if decided.strict else loss)
+    better = "" if verdict.higher_is_better else " (less is better)"
+    rest = f"; {reach(verdict)}" if verdict.outcome == "inconclusive" else ""
+    return f"{verdict.metric}: {interval(verdict)}, {claim}{better}{rest}"
+
+
+def reach(verdict: Verdict) -> str:
+    """What these questions can see, and how many would decide."""
+    parts = []
+    if verdict.detectable == verdict.detectable:
+        parts.append(f"losses from {points(verdict.detectable)}pp on are seen four times in five")
+    if verdict.questions_needed:
+        parts.append(f"about {counted(verdict.questions_needed, 'question')} would decide")
+    elif verdict.outcome == "inconclusive":
+        parts.append("no number of questions is known to decide")
+    return ", ".join(parts)
+
+
+def junit_of(decided: Gate) -> str:
+    """JUnit XML, one test case a metric: regressed is a failure, inconclusive an error."""
+
+    def xml(text: str) -> str:
+        return _NOT_XML.sub("\ufffd", text)
+
+    outcomes = [verdict.outcome for verdict in decided.verdicts]
+    numbers = (len(outcomes), outcomes.count("regressed"), outcomes.count("inconclusive"), 0, 0)
+    counts = dict(zip(("tests", "failures", "errors", "skipped", "time"), map(str, numbers), strict=True))
+    root = ET.Element("testsuites", {"name": "ragmeter gate", **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": xml(f"{decided.baseline.dataset} in {decided.baseline.setting}"), **counts})
+    properties = ET.SubElement(suite, "properties")
+    facts = {side: f"{run.run} {run.path}" for side, run in (("baseline", decided.baseline), ("candidate", decided.candidate))}
+    for name, value in (facts | {"outcome": decided.outcome, "strict": str(decided.strict).lower()}).items():
+        ET.SubElement(properties, "property", {"name": name, "value": xml(value)})
+    for verdict in decided.verdicts:
+        case = ET.SubElement(suite, "testcase", {"classname": xml(decided.candidate.path), "name": xml(verdict.metric), "time": "0"})
+        sentence = xml(_sentence(decided, verdict))
+        if verdict.outcome == "pass":
+            ET.SubElement(case, "system-out").text = sentence
+        else:
+            kind = "failure" if verdict.outcome == "regressed" else "error"
+            ET.SubElement(case, kind, {"type": verdict.outcome, "message": sentence}).text = xml("\n".join(decided.remarks))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def summary_of(decided: Gate, baseline: str, candidate: str) -> str:
+    """Markdown, for a job's summary."""
+    rows: list[Sequence[str]] = []
+    for verdict in decided.verdicts:
+        values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin))
+        needed = f"{verdict.questions_needed:,}" if verdict.questions_needed else "–"
+        rows.append(
+            (verdict.metric, _SIGNS[verdict.outcome], *values, str(verdict.decision.difference.n), points(verdict.detectable), needed)
+        )
+    heads = ("metric", "outcome", "baseline", "candidate", "difference", "margin", "pairs", "detectable loss", "questions to decide")
+    run, bar = decided.baseline, "0" if decided.strict else "minus the margin"
+    names = {name: markdown_text(text) for name, text in (("baseline", baseline), ("candidate", candidate))}
+    lines = [
+        f"### ragmeter gate: {_SIGNS[decided.outcome]}\n",
+        f"{names['candidate']} against {names['baseline']} on {markdown_text(run.dataset)}, setting {markdown_text(run.setting)}, "
+        f"{counted(decided.questions, 'question')}.\n",
+        to_markdown(heads, [[markdown_text(cell) for cell in row] for row in rows], left=2),
+        f"Values × 100, differences with their 95 % interval. Regressed: the whole interval lies below {bar}. Pass: the whole "
+        "interval lies above minus the margin. Detectable loss: the smallest that so many questions would call four times in five.\n",
+    ]
+    if changed := ", ".join(item.key.removeprefix("description.") for item in decided.changed[:12]):
+        lines.append(f"Changed: {markdown_text(changed)}\n")
+    return "\n".join([*lines, *(f"- {markdown_text(line)}" for line in decided.remarks)]) + "\n"

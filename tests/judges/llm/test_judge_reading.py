@@ -156,7 +156,7 @@ def test_a_reply_without_verdicts_is_unscored_and_says_why(reply: str | dict[str
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("verdict", "reason"),
     [
         ("Answer 3", "not an offered verdict"),
         ("Both", "not an offered verdict"),

@@ -207,7 +207,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_written(store: Store, monkeypatc
     monkeypatch.setattr("results.store.insert", no_space)
     with pytest.raises(DiskFull) as caught:
         store.append(RUN.run, [prediction(2)], {})
-    assert "ragmeter resume" in str(caught.value.try_this)
+    assert "ragmeter run --resume" in str(caught.value.try_this)
     monkeypatch.undo()
     assert store.finished_questions(RUN.run) == {"q1"}
 

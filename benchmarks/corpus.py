@@ -53,12 +53,12 @@ def keys_of(identifiers: Collection[str]) -> Keys:
 
 
 class IdIndex:
-    """From an id to its place in a column.
+    """From an id to its position in a column.
 
     Args:
         keys: Ascending, shape (n,).
-        places: The place of each key's id, shape (n,).
-        id_at: The id at a place.
+        positions: The place of each key's id, shape (n,).
+        id_at: The id at a position.
     """
 
     def __init__(self, keys: Keys, positions: NDArray[np.integer], id_at: Callable[[int], str]) -> None:
@@ -68,7 +68,7 @@ class IdIndex:
 
     @classmethod
     def of(cls, keys: Keys, id_at: Callable[[int], str]) -> IdIndex:
-        """Index a column, given the key of every place in order."""
+        """Index a column, given the key of every position in order."""
         order = np.argsort(keys, kind="stable")
         return cls(keys[order], order.astype(np.uint32 if len(keys) < 2**32 else np.uint64), id_at)
 
@@ -88,7 +88,7 @@ class IdIndex:
             os.replace(partial, _part(stem, name))
 
     def find(self, identifier: str) -> int | None:
-        """The first place with this id, None where there is none."""
+        """The first position with this id, None where there is none."""
         wanted = key(identifier)
         at = int(self._keys.searchsorted(np.uint64(wanted)))
         while at < len(self._keys) and int(self._keys[at]) == wanted:
@@ -103,7 +103,7 @@ class IdIndex:
         return self._positions[np.searchsorted(self._keys, keys)]
 
     def repeated(self) -> NDArray[np.integer]:
-        """Pairs of places whose keys are equal, neighbors in the order of places: shape (pairs, 2)."""
+        """Pairs of positions whose keys are equal, neighbors in the order of positions: shape (pairs, 2)."""
         same = np.flatnonzero(self._keys[1:] == self._keys[:-1])
         return np.stack([self._positions[same], self._positions[same + 1]], axis=1)
 

@@ -83,7 +83,7 @@ class Read:
 
     Attributes:
         entry: The passage, or the error that describes what is there instead; None for a header.
-        place: Lines or rows read up to and including this one: where reading goes on.
+        position: Lines or rows read up to and including this one: where reading goes on.
         size: Bytes read for it; 0 where that is not known.
     """
 

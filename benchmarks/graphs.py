@@ -163,7 +163,7 @@ class TripleCorpus(Corpus):
     Args:
         table: As `Corpus` has it.
         triples: The same rows as triples.
-        place: The folder of a `graph_writer.GraphWriter` that both are mapped from; None: they are in memory.
+        position: The folder of a `graph_writer.GraphWriter` that both are mapped from; None: they are in memory.
     """
 
     def __init__(self, table: pa.Table, triples: Triples, position: Path | None = None) -> None:

@@ -203,7 +203,7 @@ def _powers(base: int, count: int) -> Keys:
 
 
 def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there: Places, size: int) -> NDArray[np.bool_]:
-    """Whether two arrays say the same over so many places from each pair of places on."""
+    """Whether two arrays say the same over so many positions from each pair of positions on."""
     same = np.ones(len(at), dtype=bool)
     for offset in range(size):
         same &= left[at + offset] == right[there + offset]
@@ -266,7 +266,7 @@ def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = Non
     Args:
         path: The file, or `archive.zip!member`.
         skip_bad: Leave out records that cannot be read instead of stopping.
-        skipped: Receives their places.
+        skipped: Receives their positions.
 
     Raises:
         UserError: The file cannot be read, or a record is bad and `skip_bad` is off.
@@ -358,7 +358,7 @@ class Overlap:
         question_id: Its id.
         text: Its text.
         words: Its normalized words.
-        found, grams: By part, how many of its grams were met, and how many it has.
+        result, grams: By part, how many of its grams were met, and how many it has.
         first: `file:number` of the line, record or row where the first of them was met; None where none was.
     """
 
@@ -406,7 +406,7 @@ class Report:
         overlaps: One of each question, in the order of the sets.
         files: Training files by name, with the number of texts in each.
         words: Normalized words read.
-        seconds: Time spent on reading and comparing.
+        seconds: Time for reading and comparing.
         skipped: Places of records that could not be read.
     """
 
@@ -627,7 +627,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Two texts that say nearly the same: their places in the two sequences, and how similar they are."""
+    """Two texts that say nearly the same: their positions in the two sequences, and how similar they are."""
 
     first: int
     second: int
@@ -645,7 +645,7 @@ def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: floa
         threshold: Least similarity, above 0 and at most 1.
 
     Returns:
-        The pairs, by their places.
+        The pairs, by their positions.
     """
     left, right = (list(map(_words, normalize_all(texts))) for texts in (first, second))
     weights = word_weights([*left, *right])

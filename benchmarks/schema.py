@@ -157,7 +157,7 @@ class TupleView(Sequence[T]):
 
     @abstractmethod
     def _some(self, positions: slice) -> Sequence[T]:
-        """The items at these places."""
+        """The items at these positions."""
 
     @overload
     def __getitem__(self, position: int) -> T: ...

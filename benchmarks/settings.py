@@ -262,8 +262,8 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     extra = dict(benchmark.extra)
     if counts:
         extra["counts"] = {**extra.get("counts", {}), **counts}
-        responses = (_NOTES[key].format(n=number, setting=setting) for key, number in counts.items())
-        extra["notes"] = (*extra.get("notes", ()), *responses)
+        notes = (_NOTES[key].format(n=number, setting=setting) for key, number in counts.items())
+        extra["notes"] = (*extra.get("notes", ()), *notes)
     return replace(benchmark, questions=questions, extra=extra)
 
 

@@ -182,7 +182,7 @@ class Record:
     Attributes:
         fields: The native fields.
         path: The file.
-        place: Where in it: `line 3`, or `line 1, record 3` in an array.
+        position: Where in it: `line 3`, or `line 1, record 3` in an array.
     """
 
     fields: Mapping[str, Any]
@@ -536,14 +536,14 @@ class Availability:
         state: One of the states above.
         paths: Its files, where there are any.
         repository: The hub's repository that has the split, if one does.
-        said: What stands in the way, where something does.
+        problem: What stands in the way, where something does.
     """
 
     reference: DataReference
     state: str
     paths: tuple[Path, ...] = ()
     repository: str | None = None
-    response: UserError | None = None
+    problem: UserError | None = None
 
     @property
     def read_from(self) -> str:
@@ -552,12 +552,12 @@ class Availability:
             return ", ".join(map(str, self.paths))
         if self.state == ABSENT:
             return f"the hub ({self.repository}), when it is loaded" if self.repository else "–"
-        return self.response.what if self.response is not None else "–"
+        return self.problem.what if self.problem is not None else "–"
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        response = None if self.response is None or self.state == ABSENT else self.response.what
-        return {"state": self.state, "paths": list(map(str, self.paths)), "hub": self.repository, "said": response}
+        problem = None if self.problem is None or self.state == ABSENT else self.problem.what
+        return {"state": self.state, "paths": list(map(str, self.paths)), "hub": self.repository, "problem": problem}
 
 
 def splits(entry: DatasetEntry) -> Iterator[DataReference]:
@@ -590,7 +590,7 @@ def availability(reference: DataReference, options: Mapping[str, Any] | None = N
         if options:
             raise
         # Some option has to be given, and nobody was asked for it yet.
-        return Availability(reference, OWN, response=error)
+        return Availability(reference, OWN, problem=error)
     sought = _sought(reference, entry, options or {})
     if isinstance(sought, OwnFile):
         return _own(reference, config.path, sought)
@@ -649,13 +649,13 @@ class OwnFile(UserError):
         super().__init__(f"{reference} is read from a file of your own", try_this=hint)
 
 
-def _own(reference: DataReference, named: str | None, response: OwnFile) -> Availability:
+def _own(reference: DataReference, named: str | None, problem: OwnFile) -> Availability:
     if named is None:
-        return Availability(reference, OWN, response=response)
+        return Availability(reference, OWN, problem=problem)
     path = Path(named).expanduser()
     if path.exists():
         return Availability(reference, LOCAL, (path,))
-    return Availability(reference, ABSENT, response=no_such_path(reference, path))
+    return Availability(reference, ABSENT, problem=no_such_path(reference, path))
 
 
 def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str, Any]) -> Sought | OwnFile | None:

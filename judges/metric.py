@@ -267,8 +267,8 @@ def register(
     """
     unknown = [need for need in needs if need not in NEEDS]
     if unknown or not needs:
-        response = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
-        raise ValueError(f"metric {identifier!r} {response}; known: {', '.join(NEEDS)}")
+        problem = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
+        raise ValueError(f"metric {identifier!r} {problem}; known: {', '.join(NEEDS)}")
 
     def decorate(compute: F) -> F:
         definition = " ".join((compute.__doc__ or "").split())

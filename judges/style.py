@@ -227,7 +227,7 @@ class StyleText:
 
     Attributes:
         style: The other style.
-        source, told: The two texts, without titles.
+        source, styled: The two texts, without titles.
         golds: Gold answers of the question that the pair belongs to; () where it belongs to none.
     """
 

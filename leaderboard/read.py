@@ -163,7 +163,7 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
 def places_of(
     at: Source, experiment: str | None, group: int, reference: str | None, metric: str, higher_is_better: bool
 ) -> dict[str, Band]:
-    """The places on the board of one group of runs, by run; the column with its `reference` is remembered."""
+    """The ranks on the board of one group of runs, by run; the column with its `reference` is remembered."""
     return positions(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
 
 
@@ -468,7 +468,7 @@ def matrix_of(
         at: The store.
         experiment, setting, family, measure: As chosen.
         datasets: Keys of the columns.
-        asked: What the filters ask for, as a text of its own.
+        query: What the filters ask for, as a text of its own.
         _filters: The same, which is not part of what is remembered.
         reference: Name of the method to compare with.
         correction: Of p-values.

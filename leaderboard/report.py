@@ -98,7 +98,7 @@ def behind(store: Store, experiment: str, results: Sequence[Board], definitions:
     Args:
         store: Where to read.
         experiment: Its name.
-        found: Its boards.
+        results: Its boards.
         definitions: Of metrics by id.
         cards: Of datasets by fingerprint.
     """
@@ -280,7 +280,7 @@ def sortable(board: Board, focus: str, definitions: Definitions, bands: Mapping[
 
     Returns:
         `tree` in the first order, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and
-        `rows`, the places of the rows.
+        `rows`, the positions of the rows.
     """
     tree = board_table.table(board, focus, Order("rank", False), definitions, bands).to_json()
     rows = _table(tree)[2][6]

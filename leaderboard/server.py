@@ -150,8 +150,8 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
 def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     try:
         if done.stdout.strip():
-            response = json.loads(done.stdout)
-            return Verdict(response["report"], tuple(response["notes"]), response.get("preview", {}), response["run"])
+            output = json.loads(done.stdout)
+            return Verdict(output["report"], tuple(output["notes"]), output.get("preview", {}), output["run"])
         error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
     except (ValueError, LookupError, TypeError):
         error = None

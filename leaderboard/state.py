@@ -2,7 +2,7 @@
 
 A widget shows what the URL says; changing it writes the whole view into the URL, defaults included, so that a link
 means the same when the defaults have moved on. Whatever a URL says is checked against what exists; what a link names
-in vain is kept for `widgets.py` to tell.
+without effect is kept for `widgets.py` to show.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Miss:
     """What the URL names that cannot be chosen.
 
     Attributes:
-        asked: As the URL has it.
+        requested: As the URL has it.
         shown: What is chosen instead; empty where nothing is.
     """
 
@@ -99,7 +99,7 @@ def miss(name: str, query: str, shown: str = "") -> None:
 
 
 def corrected() -> dict[str, Miss]:
-    """At a page's end: what the link that led here names in vain, by parameter, until something else is chosen.
+    """At a page's end: what the link that led here names and is not here, by parameter, until something else is chosen.
 
     The URL then says what is shown. Choices that another choice made impossible are no misses, nor is what stands in
     the browser's history: there a second correction would lead the way back forward again.
@@ -111,8 +111,8 @@ def corrected() -> dict[str, Miss]:
         st.query_params.from_dict({name: value for name, value in right.items() if value})
         st.session_state[_REPORTED] = (_here(), results)
     _seen().add(_here())
-    position, reported = st.session_state.get(_REPORTED, ("", {}))
-    return reported if position == _here() else {}
+    position, misses = st.session_state.get(_REPORTED, ("", {}))
+    return misses if position == _here() else {}
 
 
 def _here() -> str:

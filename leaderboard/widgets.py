@@ -521,7 +521,7 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
 
     Args:
         labels: Of all columns, by key.
-        found: What can be filtered by.
+        result: What can be filtered by.
         active: How many ask for something.
     """
     with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
@@ -585,7 +585,7 @@ _NOUNS = {
 
 
 def tell_missing() -> None:
-    """At a page's end: say what the link names in vain, and what is shown instead."""
+    """At a page's end: say what the link names that is not here, and what is shown instead."""
     result = state.corrected()
     if result:
         show(el("div", *(el("p", _message(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")

@@ -252,17 +252,15 @@ def _write(clara: Any, prompts: Sequence[Prompt], memory: Any, reply: int, adapt
             value = clara.generator.assemble(prompts, memory)
             mask = value.mask
             positions = (mask.cumsum(1) - 1).clamp(min=0)
-            response = clara.base(
-                inputs_embeds=value.embedded, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1
-            )
-            token = response.logits[:, -1].argmax(-1, keepdim=True)
+            output = clara.base(inputs_embeds=value.embedded, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
+            token = output.logits[:, -1].argmax(-1, keepdim=True)
         position = positions[:, -1:]
         with watch("decode"):
             for _ in range(reply - 1):
                 mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
                 position = position + 1
-                response = clara.base(
-                    input_ids=token, attention_mask=mask, position_ids=position, past_key_values=response.past_key_values, use_cache=True
+                output = clara.base(
+                    input_ids=token, attention_mask=mask, position_ids=position, past_key_values=output.past_key_values, use_cache=True
                 )
-                token = response.logits[:, -1].argmax(-1, keepdim=True)
+                token = output.logits[:, -1].argmax(-1, keepdim=True)
     return int(value.mask.sum(1).max())

@@ -268,9 +268,9 @@ def _write(store: Store, stop: threading.Event, written: list[int]) -> None:
     for first in range(0, 500, 10):
         if stop.wait(0.1):
             break
-        responses = [Prediction(f"d0q{number}", "an answer") for number in range(first, first + 10)]
-        store.append(run.run, responses, {"f1(rules=hotpotqa)#v1": np.ones(len(responses))})
-        written[0] += len(responses)
+        predictions = [Prediction(f"d0q{number}", "an answer") for number in range(first, first + 10)]
+        store.append(run.run, predictions, {"f1(rules=hotpotqa)#v1": np.ones(len(predictions))})
+        written[0] += len(predictions)
 
 
 if __name__ == "__main__":

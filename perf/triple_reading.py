@@ -33,8 +33,8 @@ def reading(questions: int = 300) -> dict[tuple[str, bool], dict[str, float]]:
             control, reader = Component.of("oracle_evidence"), Component.of("pocket")
             method = assemble(control, Services(device="cpu"), reader=reader, compressor=written)
             method.index(benchmark.corpus)
-            responses = {item.question_id: item for item in method.answer(q.gold_query() for q in benchmark.questions)}
-            values = score(benchmark.questions, responses, [METRIC])[METRIC]
+            predictions = {item.question_id: item for item in method.answer(q.gold_query() for q in benchmark.questions)}
+            values = score(benchmark.questions, predictions, [METRIC])[METRIC]
             results[form, by_head] = {"all": float(np.nanmean(values))} | {
                 kind: float(np.nanmean(values[kinds == kind])) for kind in TYPES if (kinds == kind).any()
             }

@@ -52,7 +52,7 @@ def graph(triples: int) -> TripleCorpus:
 
 
 def encoding(turns: int, sides: dict[str, Callable[[], Any]]) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """As `in_turns`, but nothing is done once in vain: each of these encodes the whole graph."""
+    """As `in_turns`, but without a warm-up round: each of these encodes the whole graph."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {}
     for _ in range(turns):

@@ -179,12 +179,12 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """One row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
     rows = []
     for board in boards:
-        requests = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
+        questions = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
         for row in board.rows:
             run = row.run
-            responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
-            for name in (name for name in requests if name in responses):
-                question, item = requests[name], responses[name]
+            predictions = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
+            for name in (name for name in questions if name in predictions):
+                question, item = questions[name], predictions[name]
                 rows.append(
                     (
                         run.method,
@@ -319,7 +319,7 @@ def run(
         The experiment's results, those of earlier calls included.
 
     Raises:
-        UserError: The experiment says something wrong, or cannot be run here; nothing was spent.
+        UserError: The experiment says something wrong, or cannot be run here; nothing was run.
         Broke: An endpoint that it needs is not there, or the disk is full.
         Interrupted: The user stopped it; everything finished is in the store.
     """

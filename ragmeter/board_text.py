@@ -92,14 +92,14 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
         "not distinguishable from": [name for name in differences if name not in sure],
     }
     on = labels(board.metrics)[board.metrics[0]]
-    response, against = [], board.reference
+    phrases, against = [], board.reference
     for what, names in groups.items():
         if names:
             *others, last = names
             who = " and ".join(filter(None, [", ".join(others), last])) if len(names) <= _NAMED + 1 else f"{len(names)} methods"
-            response.append(f"{who} {'is' if len(names) == 1 else 'are'} {what} {against}")
+            phrases.append(f"{who} {'is' if len(names) == 1 else 'are'} {what} {against}")
             against = "it"
-    return f"On {on}, {'; '.join(response)} (paired test, p < .05 after Holm's correction)."
+    return f"On {on}, {'; '.join(phrases)} (paired test, p < .05 after Holm's correction)."
 
 
 def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None:
@@ -213,9 +213,9 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
             console.print(Text(f"{criterion}: the same numbers as {twin}"))
             continue
         printed[criterion] = cells
-        response = sum(sum(item.rate.verdicts.values()) for item in chosen)
+        total = sum(sum(item.rate.verdicts.values()) for item in chosen)
         lost = sum(item.rate.verdicts["unscored"] for item in chosen)
-        console.print(Text(f"{criterion}: {response:,} verdicts, {lost:,} of them unscored"))
+        console.print(Text(f"{criterion}: {total:,} verdicts, {lost:,} of them unscored"))
         for table in _battles(chosen, controls, console.width):
             console.print(table)
         if criterion in board.strengths:
@@ -233,8 +233,8 @@ def _lacking(item: Pairing) -> list[str]:
     """What a reader must know of a pairing beside its numbers: what is not judged, and what cannot be."""
     notes = []
     if item.pending:
-        response = "is" if item.pending == 1 else "are"
-        notes.append(f"{counted(item.pending, 'answer')} of both {response} not judged yet: the same judging goes on")
+        verb = "is" if item.pending == 1 else "are"
+        notes.append(f"{counted(item.pending, 'answer')} of both {verb} not judged yet: the same judging goes on")
     if item.unscorable:
         notes.append(f"left out, with nothing to judge by: {counted(item.unscorable, 'question')}")
     return [f"{item.method} against {item.opponent}: {note}" for note in notes]

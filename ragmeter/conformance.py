@@ -85,9 +85,9 @@ def check_method(component: Component) -> list[Check]:
     queries = [question.gold_query() if control else question.query() for question in benchmark.questions]
     first = list(method.answer(iter(queries)))
     by_id = {prediction.question_id: prediction for prediction in first}
-    requests = {query.id for query in queries}
+    ids = {query.id for query in queries}
     checks += [
-        Check("answers every query once", len(first) == len(queries) and set(by_id) == requests, _answered(first, requests)),
+        Check("answers every query once", len(first) == len(queries) and set(by_id) == ids, _answered(first, ids)),
         _each("evidence is unique", first, _repeated),
         _each("evidence ids are of the corpus", first, lambda p: _foreign(p, benchmark)),
         _each("evidence keeps to the candidates", first, lambda p: _outside(p, queries)),

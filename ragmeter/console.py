@@ -223,8 +223,8 @@ def complain(error: UserError, as_json: bool) -> None:
     from results.redaction import without_secrets
 
     if as_json:
-        responses = {"what": error.what, "where": error.where, "try": error.try_this}
-        problem = {name: text and without_secrets(text) for name, text in responses.items()}
+        parts = {"what": error.what, "where": error.where, "try": error.try_this}
+        problem = {name: text and without_secrets(text) for name, text in parts.items()}
         sys.stderr.write(json.dumps({"error": problem}, ensure_ascii=False) + "\n")
         return
     first, *rest = map(without_secrets, error.lines())

@@ -1,4 +1,4 @@
-"""What an experiment file says, checked before anything is spent.
+"""What an experiment file says, checked before anything is run.
 
 An experiment names benchmarks and methods; every pair of them is a task. Unknown keys, wrong types and impossible
 combinations are errors that name the file, the line and the nearest valid key.

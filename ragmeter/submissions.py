@@ -131,7 +131,7 @@ class Checker:
         metrics = default_metrics(target.loaded)
         # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
         training = stored_training(self.store) if self.known_boards else training_loader()
-        read = trec.run_rows(target.requested.questions) if is_trec else jsonl_rows
+        read = trec.run_rows(target.in_setting.questions) if is_trec else jsonl_rows
         report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training)
         return Checked(report, target, metrics)
 

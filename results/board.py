@@ -163,12 +163,12 @@ def checked(controls: Collection[str]) -> str:
     Args:
         controls: Ids of those that have a value.
     """
-    response = ["nothing is above the gold answer"] if BEST in controls else []
+    checks = ["nothing is above the gold answer"] if BEST in controls else []
     if set(WORTHLESS) & set(controls):
-        response.append("what says nothing or the wrong thing is below the best method")
-    if not response:
+        checks.append("what says nothing or the wrong thing is below the best method")
+    if not checks:
         return "Not checked: neither a gold answer nor one that says nothing or the wrong thing has a value here."
-    return f"Not flagged: {', and '.join(response)}."
+    return f"Not flagged: {', and '.join(checks)}."
 
 
 # -- One method trained from several seeds: its runs, called `NAME #SEED`, as one row --
@@ -608,7 +608,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     }
 
 
-# -- A board's places: who is where by one metric, and which places tests of all pairs leave open --
+# -- A board's ranks by one metric, and which ranks tests of all pairs leave open --
 
 
 _KEY = "board"

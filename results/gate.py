@@ -364,10 +364,10 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
     if differ:
-        response = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
+        differences = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
         raise UserError(
             "these runs must not be compared: they were not asked the same",
-            where=f"baseline and candidate differ in {response}",
+            where=f"baseline and candidate differ in {differences}",
             try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter results compare` shows more",
         )
     for role, run in (("baseline", baseline), ("candidate", candidate)):

@@ -147,9 +147,9 @@ def put_battles(
         "other": match.other,
     }
     rows = [
-        (question, call, response)
+        (question, call, parsed)
         for question, made, all_responses in zip(questions, calls, verdicts, strict=True)
-        for call, response in zip(made, all_responses, strict=True)
+        for call, parsed in zip(made, all_responses, strict=True)
     ]
     battles = [
         (
@@ -160,8 +160,8 @@ def put_battles(
             undone(call.part, verdict),
             None if verdict is not None else _storable(_why(call.parsed, criterion)),
         )
-        for question, call, response in rows
-        for criterion, verdict in response.items()
+        for question, call, parsed in rows
+        for criterion, verdict in parsed.items()
     ]
     battles += [
         (question, criterion, AS_GIVEN, 0, None, None)

@@ -153,8 +153,8 @@ def _pair_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]
 
 
 def _by_question(store: Store, run: RunRow) -> Iterable[tuple[str, tuple[str, str, str]]]:
-    for question, response in zip(*records.answered(store, run), strict=True):
-        yield question.id, (question.text, " | ".join(question.golds), response.answer)
+    for question, prediction in zip(*records.answered(store, run), strict=True):
+        yield question.id, (question.text, " | ".join(question.golds), prediction.answer)
 
 
 def _swapped(row: Mapping[str, str]) -> dict[str, str]:
@@ -282,7 +282,7 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
         }
         added_at = np.array([now()] * len(rows), dtype="datetime64[us]")
         insert(connection, "annotations", {**columns, "added_at": added_at})
-    return replaced, sum(read != response for read, response in zip(labeled, present, strict=True))
+    return replaced, sum(read != other for read, other in zip(labeled, present, strict=True))
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:

@@ -207,7 +207,7 @@ def ranked_cells(
     Args:
         columns: To show.
         rows: Who competes: ranks are among them.
-        found: Figures by the column's key.
+        results: Figures by the column's key.
         cards: Of methods by id.
         known: Registered checkpoints by their hash.
         violations: By run, what does not hold between its scores.
@@ -243,7 +243,7 @@ def matrix(
     """Put a matrix together, and compare every method that may be with the reference.
 
     Args:
-        columns, rows, found: As for `ranked_cells`; p-values are corrected for as many tests as there are such rows.
+        columns, rows, results: As for `ranked_cells`; p-values are corrected for as many tests as there are such rows.
         cells: What it gave.
         costs: By run.
         reference: Name of the method to compare with.
@@ -271,7 +271,7 @@ def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str,
     """Which columns share questions, directly or by way of others: a number for each such group."""
     groups: list[tuple[set[str], list[str]]] = []
     for column in columns:
-        query, keys = set(results[column.key].requested) if column.key in results else set(), [column.key]
+        query, keys = set(results[column.key].question_ids) if column.key in results else set(), [column.key]
         apart = []
         for ids, members in groups:
             if ids.isdisjoint(query):

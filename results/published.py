@@ -291,7 +291,7 @@ def options_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-# -- Ours beside the papers' published figures: value, gap, and whether it is reproduced --
+# -- Comparison with published results: value, gap, and whether it is reproduced --
 # A published figure is compared with ours only where everything that the paper says of how it came about holds for ours
 # too; otherwise the comparison says which keys differ, and decides nothing.
 
@@ -514,8 +514,8 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
 
 def _styles_of(dataset: str) -> dict[str, str]:
     """Of mixed styles: which stands beside the formal, and the share that stays formal, if any does."""
-    reported = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
-    shares = {style: float(share) for style, share in reported.items() if style not in ("by", "seed", "draw")}
+    options = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
+    shares = {style: float(share) for style, share in options.items() if style not in ("by", "seed", "draw")}
     others = {style: share for style, share in shares.items() if style != FORMAL}
     if not others:
         return {"style": FORMAL} if shares else {}

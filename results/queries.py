@@ -45,7 +45,7 @@ _SAME_MOMENT = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run that its process has begun and not ended; one that was killed looks the same.
+    """A run that its process has started and not finished; one that was killed looks the same.
 
     Attributes:
         run: The fingerprint.
@@ -53,8 +53,8 @@ class Running:
         method, dataset, setting, seed: As on boards.
         questions: How many it has.
         done, failed: Answered so far, and those among them that failed.
-        started_at: When it was first begun, UTC.
-        begun_at: When the present execution began, UTC; later than `started_at` where it was resumed.
+        started_at: When it was first started, UTC.
+        resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
     """
 
     run: str
@@ -71,12 +71,12 @@ class Running:
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier execution answered a part, so that `done` says nothing of the present one's pace."""
+        """Whether an earlier execution answered a part, so that `done` says nothing of the present one's speed."""
         return self.resumed_at - self.started_at > _SAME_MOMENT
 
 
 def running(store: Store) -> list[Running]:
-    """Runs that are being written, the one that was begun first first; none where there is no store yet."""
+    """Runs that are being written, the one that was started first first; none where there is no store yet."""
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
@@ -285,14 +285,14 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             *texts,
             _shareable(card) if card else None,
             None if metrics is None else tuple(metrics),
-            _request(base, split, style, tuple(same)),
+            _styled(base, split, style, tuple(same)),
         ]
     )
     # Services repeat keys in what they say of errors.
     return replace(result, error=without_secrets(result.error)) if result.error else result
 
 
-_request = lru_cache(maxsize=4096)(StyledRun.of_row)
+_styled = lru_cache(maxsize=4096)(StyledRun.of_row)
 
 
 @lru_cache(maxsize=4096)
@@ -486,8 +486,8 @@ def score_columns_by_data(
     for data, ids, documents in questions:
         results[data] = Columns(ids, documents, {}, {}, {})
     names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
-    for (data, run, metric), response in zip(names, table["said"], strict=True):
-        positions, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in response.values.flatten())
+    for (data, run, metric), columns in zip(names, table["said"], strict=True):
+        positions, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in columns.values.flatten())
         of, column = results[data], np.full(len(results[data].questions), np.nan)
         column[positions] = scores
         of.values[run, metric] = column

@@ -93,7 +93,7 @@ class Figures:
     """What runs are worth on one benchmark; arrays are of shape (runs,), not to be changed.
 
     Attributes:
-        runs: Place of each by its fingerprint.
+        runs: Position of each by its fingerprint.
         means: Their means.
         pairs: Paired differences, shape (runs, runs).
         scored: Questions that have a row, with or without a value.
@@ -101,7 +101,7 @@ class Figures:
         doubts: Why an interval may not cover as it says; empty where it does.
         questions: Of the benchmark.
         clustered: Whether units are documents, because questions share them.
-        asked: Ids of the questions.
+        question_ids: Ids of the questions.
     """
 
     runs: Mapping[str, int]
@@ -112,7 +112,7 @@ class Figures:
     doubts: tuple[str, ...]
     questions: int
     clustered: bool
-    requested: frozenset[str] = frozenset()
+    question_ids: frozenset[str] = frozenset()
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
@@ -142,7 +142,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
         documents = {data: (list(labels), frozenset(ids)) for data, labels, ids in requests}
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
-        connection.register("wanted", _request(wanted, unstated(connection, members) if members else {}))
+        connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))
         spent = [metric for metric in _SPENT if any(column.metric == metric for column in wanted)]
         queries = [_USAGE.format(value=_SPENT[metric], metric=metric) for metric in spent]
         table = connection.execute(" UNION ALL ".join([_SCORES, *queries])).fetchnumpy()
@@ -156,7 +156,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     return results
 
 
-def _request(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
+def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
     """One row a run and metric, numbered by column and by place within it; costs that are not known marked."""
     rows = [
         (number, position, member, column.metric, column.dataset_fingerprint, _FIELD.get(column.metric) not in unknown.get(member, ()))
@@ -334,14 +334,14 @@ def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Ite
     names: dict[str, list[str]] = {}
     for name, made in groups:
         names.setdefault(name, []).append(made)
-    reported: dict[tuple[str, str], str] = {}
+    distinct: dict[tuple[str, str], str] = {}
     for name, kinds in names.items():
         if len(kinds) > 1:
             own = [made for made in kinds if made != _SENT]
             firsts = [next(iter(groups[name, made].values())) for made in own]
-            reported |= {(name, made): text for made, text in zip(own, _distinguished(name, firsts, names), strict=True)}
+            distinct |= {(name, made): text for made, text in zip(own, _distinguished(name, firsts, names), strict=True)}
     for (name, made), runs in groups.items():
-        text = reported.get((name, made))
+        text = distinct.get((name, made))
         yield (name, key_of(name), runs) if text is None else (text, key_of(name, made), runs)
 
 

@@ -359,8 +359,8 @@ def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     head = _cells("th", columns)
     body = "".join(f"<tr>{_cells('td', row)}</tr>\n" for row in rows)
     named = f"<caption{_LEFT}>{_text(caption)}</caption>\n" if caption else ""
-    response = "".join(f"<li>{_text(note)}</li>\n" for note in notes)
-    below = f"<ul>\n{response}</ul>\n" if response else ""
+    items = "".join(f"<li>{_text(note)}</li>\n" for note in notes)
+    below = f"<ul>\n{items}</ul>\n" if items else ""
     return f"<table>\n{named}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{below}"
 
 

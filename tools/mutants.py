@@ -213,8 +213,8 @@ def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str
             os.kill(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    reported = root / "report.json"
-    return os.waitstatus_to_exitcode(done[1]), json.loads(reported.read_text()) if reported.exists() else None
+    report = root / "report.json"
+    return os.waitstatus_to_exitcode(done[1]), json.loads(report.read_text()) if report.exists() else None
 
 
 def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict, done: dict) -> None:
@@ -227,8 +227,8 @@ def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict, do
     if not (drawn := [key for key in drawn if key not in done]):
         return
     if not kept.exists():
-        _, reported = forked(root, tests, lambda at: Watch(at, {every[key]["file"] for key in every}), 7200, [])
-        kept.write_text(json.dumps(reported))
+        _, report = forked(root, tests, lambda at: Watch(at, {every[key]["file"] for key in every}), 7200, [])
+        kept.write_text(json.dumps(report))
     items = json.loads(kept.read_text())["items"]
     for key in drawn:
         row = {"id": key, **(every.get(key) or {**earlier[key], "status": "gone", "by": None})}

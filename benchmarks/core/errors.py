@@ -113,8 +113,8 @@ def refused(error: OSError, where: object = None, *, what: str, try_this: str | 
     """The error for what the system refused (arguments as of `unwritable`; `what` is what could not be done)."""
     kind = Broke if error.errno in _DISK else UserError
     position = error.filename if where is None else where
-    response = f"{what}: {error.strerror or error}"
-    return kind(response, where=None if position is None else str(position), try_this=try_this)
+    message = f"{what}: {error.strerror or error}"
+    return kind(message, where=None if position is None else str(position), try_this=try_this)
 
 
 def make_folder(folder: Path, where: object = None) -> None:

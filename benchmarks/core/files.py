@@ -22,11 +22,11 @@ def whole(path: Path, write: Callable[[Path], T]) -> T:
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        response = write(partial)
+        result = write(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    return response
+    return result
 
 
 def whole_text(path: Path, text: str) -> None:

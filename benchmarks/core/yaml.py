@@ -43,8 +43,8 @@ def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
     """The error for a file that is no YAML, with its line where the parser tells one."""
     if isinstance(error, yaml.reader.ReaderError):
         sign = error.character if isinstance(error.character, int) else ord(error.character[:1])
-        response = f"this is not YAML: character {error.position + 1:,} of it is U+{sign:04X}, which no text has"
-        return UserError(response, where=name, try_this="name a text file, or remove the character")
+        message = f"this is not YAML: character {error.position + 1:,} of it is U+{sign:04X}, which no text has"
+        return UserError(message, where=name, try_this="name a text file, or remove the character")
     if not isinstance(error, yaml.MarkedYAMLError):
         return UserError(f"this is not YAML: {error}", where=name, try_this=_WRITTEN)
     mark = error.problem_mark or error.context_mark

@@ -63,7 +63,7 @@ class Layout:
         items: The field of a single object that holds all records, "" where each record stands for itself.
         sizes: Number of questions by split, where it differs from the card's.
         has_graphs: Whether its records bring graphs.
-        beside: From a file to other files that its records cannot be read without.
+        alongside: From a file to other files that its records cannot be read without.
     """
 
     title: str

@@ -82,10 +82,10 @@ def ask(call: Callable[[], T], wanted: Wanted) -> T:
         except Exception as error:
             late = wanted.file is None and time.monotonic() - began > PATIENCE_S
             if number == TRIES - 1 or late or not _passes(error):
-                response = _message(error, wanted)
-                if response is None:
+                message = _message(error, wanted)
+                if message is None:
                     raise
-                raise response from error
+                raise message from error
             wait = min(_wait(error, number), MOST_WAIT_S)
         time.sleep(wait)
     raise AssertionError("the last try returns or raises")

@@ -349,10 +349,10 @@ class _Mixing:
                     results[position, style] = rendering
         return results
 
-    def _of(self, question: str, formal: Sequence[Passage], renderings: Mapping[tuple[int, str], Passage]) -> list[Rewriting]:
+    def _of(self, question: str, formal: Sequence[Passage], texts: Mapping[tuple[int, str], Passage]) -> list[Rewriting]:
         return [
             Rewriting(question, formal[position], style, passage, self._pairs.written_by(question, formal[position].id, style))
-            for (position, style), passage in renderings.items()
+            for (position, style), passage in texts.items()
         ]
 
 
@@ -387,9 +387,9 @@ def _held(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
 
 def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]) -> Question:
     """The question over rewritten passages: every id that names one of them follows it."""
-    new = {old.id: renderings for old, renderings in zip(formal, now, strict=True)}
-    ids = {old: renderings.id for old, renderings in new.items()}
-    kept = {old.id for old, renderings in zip(formal, now, strict=True) if len(old.sentences) == len(renderings.sentences)}
+    new = {old.id: passage for old, passage in zip(formal, now, strict=True)}
+    ids = {old: passage.id for old, passage in new.items()}
+    kept = {old.id for old, other in zip(formal, now, strict=True) if len(old.sentences) == len(other.sentences)}
     facts = []
     for fact in question.supporting_facts:
         passage, _, number = fact.partition(SENTENCE_MARK)
@@ -401,9 +401,9 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
     metadata = {key: _renamed(value, ids) for key, value in question.metadata.items()}
     if "has_answer" in metadata:
         # What a file says of its own contexts does not hold for what they became.
-        renderings = {passage.id: passage.text for old, passage in zip(formal, now, strict=True) if old.id != passage.id}
+        texts_by_id = {passage.id: passage.text for old, passage in zip(formal, now, strict=True) if old.id != passage.id}
         metadata["has_answer"] = tuple(
-            item for item in metadata["has_answer"] if item not in renderings or has_answer(renderings[item], question.golds)
+            item for item in metadata["has_answer"] if item not in texts_by_id or has_answer(texts_by_id[item], question.golds)
         )
     if question.document_id is not None:
         metadata = {**metadata, "document_id": question.document_id}
@@ -438,14 +438,14 @@ def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) 
         where, positions = _sources(old)
         among.append(where)
         formal = work.formal([(old.candidates or ())[position] for position in positions])
-        renderings = [work.passages[(new.candidates or ())[position]] for position in positions]
+        present = [work.passages[(new.candidates or ())[position]] for position in positions]
         rows += [row] * len(positions)
-        texts += [(item.text, other.text) for item, other in zip(formal, renderings, strict=True)]
+        texts += [(item.text, other.text) for item, other in zip(formal, present, strict=True)]
     golds = [before.questions[row].golds for row in rows]
     size, owners = len(after), np.array(rows, dtype=np.int64)
     had = has_answer_all([formal for formal, _ in texts], golds)
     has = had.copy()
-    changed = [position for position, (formal, renderings) in enumerate(texts) if formal != renderings]
+    changed = [position for position, (first, second) in enumerate(texts) if first != second]
     has[changed] = has_answer_all([texts[position][1] for position in changed], [golds[position] for position in changed])
     counted = (np.bincount(owners, weights=result, minlength=size).astype(int) for result in (had, has, had & has))
     recorded = []

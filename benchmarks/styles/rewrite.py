@@ -27,7 +27,7 @@ class Summary:
     Attributes:
         pairs: Pairs in the file that can be used.
         given_up: Pairs in the file whose rewriting failed for good.
-        asked: Passages that this call had rewritten.
+        requested: Passages that this call had rewritten.
         tries: Failed tries, also of passages that came out well in the end, by what failed.
     """
 

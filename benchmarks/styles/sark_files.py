@@ -43,7 +43,7 @@ class Row:
         answers: Gold answers; none in `labels`.
         passages: The list, in the file's order: best first in `labels`, as retrieved in `ranked`.
         labels: Of `labels`: 1 or 0 by labeled passage.
-        place: Where it stands first.
+        position: Where it stands first.
     """
 
     id: str

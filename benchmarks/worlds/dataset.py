@@ -132,12 +132,12 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
 
 def _variant(config: WorldsConfig) -> str:
     """What is asked, where it is not what worlds ask by themselves."""
-    reported = []
+    parts = []
     if config.mix != MIX:
-        reported.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
+        parts.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
     if config.relations is not None and config.world_config.unseen_relations:
-        reported.append(f"relations={config.relations}")
-    return ",".join(reported)
+        parts.append(f"relations={config.relations}")
+    return ",".join(parts)
 
 
 def _check(config: WorldsConfig, split: str) -> None:
@@ -171,7 +171,7 @@ def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Questio
         library = articles(world, config.rendering)
         draws = Draws("multihop", world.seed)
         chooser = Distractors(world, library)
-        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
             chosen = [library.texts[row].passage for row in chooser.choose(query, config.candidates, draws)]
             passages.update((passage.id, passage) for passage in chosen)
             candidates = tuple(passage.id for passage in chosen)
@@ -187,7 +187,7 @@ def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], 
         candidates = tuple(dict.fromkeys(chunk.id for chunk in chunks))
         draws = Draws("long", world.seed, community)
         facts = [world.facts[index] for index in library.where]
-        for number, query in enumerate(_request(world, facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, facts, draws, count, config)):
             identifier = f"long-{world.seed}-{community}-{number:05d}"
             question = _question(world, query, identifier, library, candidates)
             questions.append(replace(question, document_id=chunks[0].document_id))
@@ -198,7 +198,7 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
         draws = Draws("graph", world.seed)
         ids = {triple: triple_id(triple) for triple in world.graph()}
-        for number, query in enumerate(_request(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
             question = _question(world, query, f"graph-{world.seed}-{number:05d}", None, None)
             graph = question_graph(world, query, config.triples, draws)
             evidence = tuple(dict.fromkeys(ids[triple] for triple in question.triples))
@@ -209,7 +209,7 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     return graphs
 
 
-def _request(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
+def _questions(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
     asker = Asker(world, facts, draws, config.question_alias, _HELD_OUT.get(config.relations or ""))
     yield from asker.ask(count, config.unanswerable, config.question_mix)
 
@@ -252,10 +252,10 @@ def _styled(
     rewriter = RuleRewriter(split, content_loss=config.content_loss)
     others = [style for style, share in config.styles.items() if style != FORMAL and share > 0]
     formal = list(passages.values())
-    reported: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
+    texts_by_style: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
     for style in others:
         texts = rewriter.rewrite(formal, style)
-        reported[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
+        texts_by_style[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
     changed: list[Question] = []
     kept: dict[str, Passage] = {}
     pairs: dict[str, tuple[StylePair, ...]] = {}
@@ -263,10 +263,10 @@ def _styled(
         candidates = question.candidates or ()
         assigned = apportion(len(candidates), config.styles)
         Draws("mixture", question.id).shuffle(assigned)
-        now = {old: reported[style][old] for old, style in zip(candidates, assigned, strict=True)}
+        now = {old: texts_by_style[style][old] for old, style in zip(candidates, assigned, strict=True)}
         kept.update((passage.id, passage) for passage in now.values())
         pairs[question.id] = tuple(
-            StylePair(passages[old], style, reported[style][old], used=now[old] is reported[style][old])
+            StylePair(passages[old], style, texts_by_style[style][old], used=now[old] is texts_by_style[style][old])
             for old in candidates
             for style in others
         )

@@ -138,12 +138,12 @@ class Asker:
             if fact.tail is not None and len(self._world.leading_to(fact.tail, fact.relation)) == 1:
                 text = self._fill(self._draws.pick(fact.relation.inverse), t=fact.tail)
                 step = Step(text, fact.head.name, fact.row)
-                return self._request(text, "single", [fact.head], (fact,), (fact.tail,), (step,))
+                return self._question(text, "single", [fact.head], (fact,), (fact.tail,), (step,))
         if not self._plain:
             return None
         fact = self._draws.pick(self._plain)
         text = self._fill(self._draws.pick(fact.relation.asks), h=fact.head)
-        return self._request(text, "single", [fact], (fact,), (fact.head,), (Step(text, fact.text, fact.row),))
+        return self._question(text, "single", [fact], (fact,), (fact.head,), (Step(text, fact.text, fact.row),))
 
     def bridge(self) -> WorldQuestion | None:
         """Two facts: the second is about the tail of the first, which the question only describes."""
@@ -159,7 +159,7 @@ class Asker:
             Step(self._fill(self._draws.pick(first.relation.asks), h=first.head), first.text, first.row),
             Step(ask.format(h="#1"), second.text, second.row),
         )
-        return self._request(ask.format(h=phrase), "bridge", [second], (first, second), (first.head,), steps)
+        return self._question(ask.format(h=phrase), "bridge", [second], (first, second), (first.head,), steps)
 
     def comparison(self) -> WorldQuestion | None:
         """Two facts of one relation: which of two, or yes and no."""
@@ -175,9 +175,9 @@ class Asker:
         heads = (item.head, two.head)
         if self._draws.chance(0.5):
             text = self._fill(which, a=item.head, b=two.head)
-            return self._request(text, "comparison", [winner.head], (item, two), heads, ())
+            return self._question(text, "comparison", [winner.head], (item, two), heads, ())
         text = self._fill(whether, a=item.head, b=two.head)
-        return self._request(text, "comparison", ["yes" if winner is item else "no"], (item, two), heads, ())
+        return self._question(text, "comparison", ["yes" if winner is item else "no"], (item, two), heads, ())
 
     def multi(self) -> WorldQuestion | None:
         """All tails of one head, or all heads of one tail; the answer is the whole set."""
@@ -218,12 +218,12 @@ class Asker:
             return None
         two = self._draws.pick(others)
         text = self._fill(self._draws.pick(item.relation.same), a=item.head, b=two.head)
-        return self._request(text, "comparison", ["yes" if want else "no"], (item, two), (item.head, two.head), ())
+        return self._question(text, "comparison", ["yes" if want else "no"], (item, two), (item.head, two.head), ())
 
     def _set(self, text: str, answers: Sequence[Fact | Entity], facts: Sequence[Fact], topic: Entity) -> WorldQuestion | None:
         if not 2 <= len(facts) <= MAX_ANSWERS or not all(fact.row in self._known for fact in facts):
             return None
-        return self._request(text, "multi", answers, tuple(facts), (topic,), ())
+        return self._question(text, "multi", answers, tuple(facts), (topic,), ())
 
     def _pair(self, facts: Sequence[Fact]) -> tuple[Fact, Fact]:
         return self._draws.pick(facts), self._draws.pick(facts)
@@ -238,7 +238,7 @@ class Asker:
         aliases = entity.aliases
         return self._draws.pick(aliases) if aliases and self._draws.chance(self._alias) else entity.text
 
-    def _request(
+    def _question(
         self,
         text: str,
         kind: str,
@@ -340,7 +340,7 @@ class Distractors:
         """Candidates of a question in random order: all of its evidence, filled up with distractors.
 
         Args:
-            asked: The question.
+            query: The question.
             size: How many candidates; more where the evidence alone is larger.
             draws: The source of chance.
 
@@ -414,7 +414,7 @@ def question_graph(world: World, query: WorldQuestion, size: int, draws: Draws) 
 
     Args:
         world: The world.
-        asked: The question; all of its facts are in the graph.
+        query: The question; all of its facts are in the graph.
         size: Number of triples.
         draws: The source of chance.
 

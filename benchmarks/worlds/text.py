@@ -77,7 +77,7 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering,
     Args:
         entity: The subject.
         items: Facts to state, and relations to skirt with a decoy sentence.
-        telling: Difficulty.
+        rendering: Difficulty.
         draws: The source of chance.
     """
     chance = draws.random
@@ -207,7 +207,7 @@ def document(world: World, community: int, rendering: Rendering | None = None) -
     Args:
         world: The world.
         community: Number of the community, below `world.communities`.
-        telling: Difficulty.
+        rendering: Difficulty.
 
     Returns:
         Chunks of about a hundred words, in reading order; each can be understood without the others.

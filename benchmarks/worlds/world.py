@@ -338,7 +338,7 @@ class Entity:
     """Something that facts are about.
 
     Attributes:
-        index: Its place in `World.entities`.
+        index: Its position in `World.entities`.
         id: `e` and its place, as graph datasets number entities.
         kind: One of `ontology.KINDS`.
         name: Unique in the world, and not part of another's name.
@@ -380,7 +380,7 @@ class Fact(NamedTuple):
     """One thing that is true.
 
     Attributes:
-        row: Its place in `World.facts`.
+        row: Its position in `World.facts`.
         head: The entity it is about.
         relation: What it says.
         tail: The entity it leads to, or None for a plain value.

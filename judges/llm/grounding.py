@@ -360,11 +360,11 @@ class Grounding:
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         """Both measures; see `judge_grounding` for the cases that need no call."""
         known = settled(item)
-        responses = rounds(calls)
+        read = rounds(calls)
         if FAITHFULNESS.name not in known:
-            known[FAITHFULNESS.name] = mean_score([faithfulness(item) for item in responses])
+            known[FAITHFULNESS.name] = mean_score([faithfulness(item) for item in read])
         if FACTUAL_CORRECTNESS.name not in known:
-            scores = [factual_correctness(item, self.config.mode) for item in responses]
+            scores = [factual_correctness(item, self.config.mode) for item in read]
             known[FACTUAL_CORRECTNESS.name] = mean_score(scores)
         return known
 
@@ -540,14 +540,14 @@ class RuleGrounding:
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         """Both measures from what the rules said."""
-        responses = {call.part: call.parsed for call in calls}
+        read = {call.part: call.parsed for call in calls}
         scores = settled(item)
         if not _references(item.question):
             scores[FACTUAL_CORRECTNESS.name] = Score(None)
         for name, part in ((FAITHFULNESS.name, FAITHFUL), (FACTUAL_CORRECTNESS.name, CORRECT)):
             if name in scores:
                 continue
-            result = responses.get(part, Parsed(None, f"{part}: the rules were not applied"))
+            result = read.get(part, Parsed(None, f"{part}: the rules were not applied"))
             scores[name] = Score(None, result.unscored) if result.value is None else Score(self._value(result.value))
         return scores
 

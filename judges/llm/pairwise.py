@@ -142,6 +142,6 @@ def disqualified(first: bool, second: bool) -> str | None:
 def shown_verdicts(call: JudgeCall) -> dict[str, str | None]:
     """For each criterion the verdict by the order shown; None where it is unscored."""
     value = call.parsed.value or {}
-    responses = {criterion: value.get(criterion) for criterion in CRITERIA}
+    verdicts = {criterion: value.get(criterion) for criterion in CRITERIA}
     # A lacking verdict must not become the word None, which is one.
-    return {criterion: None if verdict is None else OFFERED[verdict] for criterion, verdict in responses.items()}
+    return {criterion: None if verdict is None else OFFERED[verdict] for criterion, verdict in verdicts.items()}

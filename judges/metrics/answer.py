@@ -160,7 +160,7 @@ class Pairs:
         return result
 
     @cached_property
-    def requested(self) -> NDArray[np.bool_]:
+    def has_pair(self) -> NDArray[np.bool_]:
         """Which questions have a pair at all. Shape (questions,)."""
         return np.bincount(self.rows, minlength=self.size) > 0
 

@@ -42,7 +42,7 @@ def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
     result = pairs(batch, golds)
     kept = partial(_preserved, named=lru_cache(maxsize=None)(_extract(extractor)))
     scores = result.best(np.array(list(map(kept, result.references, result.answers)), dtype=np.float64))
-    return np.where(result.requested & np.isnan(scores), 1.0, scores)
+    return np.where(result.has_pair & np.isnan(scores), 1.0, scores)
 
 
 def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str], extractor: str = RULE) -> Scores:

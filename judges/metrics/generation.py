@@ -385,8 +385,8 @@ def _f_measures(predictions: Sequence[str], references: Sequence[str], type: str
         raise unknown_name("type of ROUGE", type, TYPES)
     count = _subsequence() if type == "rougeL" else _common_pairs if type == "rouge2" else _common_words
     counts = (count(*map(str.split, pair)) for pair in zip(predictions, references, strict=True))
-    common, response, wanted = np.fromiter(counts, np.dtype((np.float64, 3)), len(references)).T
-    precision, recall = common / np.maximum(response, 1), common / np.maximum(wanted, 1)
+    common, predicted, wanted = np.fromiter(counts, np.dtype((np.float64, 3)), len(references)).T
+    precision, recall = common / np.maximum(predicted, 1), common / np.maximum(wanted, 1)
     total = precision + recall
     return np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1), 0.0)
 

@@ -164,8 +164,8 @@ def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, 
         Sum of matches over the sum of lines, over the sum of golds, and the harmonic mean of the two; 0 where there
         is nothing to divide by.
     """
-    result, response, wanted = (float(np.nansum(part)) for part in (matched, lines, golds))
-    return result / max(response, 1.0), result / max(wanted, 1.0), 2 * result / max(response + wanted, 1.0)
+    result, predicted, wanted = (float(np.nansum(part)) for part in (matched, lines, golds))
+    return result / max(predicted, 1.0), result / max(wanted, 1.0), 2 * result / max(predicted + wanted, 1.0)
 
 
 def rog_lines(prediction: str | Sequence[str]) -> list[str]:

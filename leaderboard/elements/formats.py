@@ -70,7 +70,7 @@ def unscored(count: int, query: int) -> str:
 
     Args:
         count: Questions without a value for want of a verdict.
-        asked: All questions of the score, those among them.
+        query: All questions of the score, those among them.
     """
     if not count:
         return ""

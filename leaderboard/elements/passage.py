@@ -88,10 +88,10 @@ class PassageText:
         if start >= end:
             return None
         marks = sum(start <= first < end for first, _ in self.answers)
-        reported = f", the answer {marks:,} times" if marks > 1 else ", the answer once" if marks else ""
+        counted = f", the answer {marks:,} times" if marks > 1 else ", the answer once" if marks else ""
         return el(
             "details",
-            el("summary", f"… {end - start:,} characters {where}{reported}"),
+            el("summary", f"… {end - start:,} characters {where}{counted}"),
             el("p", *self._pieces(start, end)),
             cls="fold",
             key=f"{key}-{where}",

@@ -204,13 +204,13 @@ def _values(shown: Shown, row: System) -> list[str]:
         if cell is None:
             cells.append(formats.NOTHING)
             continue
-        response, won = value(shown, column, cell) + doubted(shown, column, cell), better(column, cell)
+        shown_value, won = value(shown, column, cell) + doubted(shown, column, cell), better(column, cell)
         if cell.apart and not row.control:
-            cells.append(f"({', '.join(filter(None, (response, gaps(cell), why_apart(cell))))})")
+            cells.append(f"({', '.join(filter(None, (shown_value, gaps(cell), why_apart(cell))))})")
             continue
         mark = "" if won is None else " ▲" if won else " ▼"
         best = " ●" if cell.band is not None and cell.band.best else ""
-        cells.append(", ".join(filter(None, (response + mark + best, gaps(cell), rank(cell)))))
+        cells.append(", ".join(filter(None, (shown_value + mark + best, gaps(cell), rank(cell)))))
     if len(board.columns) > 1:
         mean = board.mean(row)
         scale = shown.scale(board.columns[0])
@@ -239,7 +239,7 @@ def _paper(shown: Shown, item: Printed) -> list[str]:
         for column, figure in zip(board.columns, figures, strict=True)
     ]
     empty = [formats.NOTHING] * (len(HEADS) - 1 + (len(board.columns) > 1))
-    return [f"{item.method} ({item.response})", *cells, *empty, "published"]
+    return [f"{item.method} ({item.setting})", *cells, *empty, "published"]
 
 
 # -- The matrix as a picture: what a paper or a slide shows of it --
@@ -281,7 +281,7 @@ def picture(export: Export) -> Drawing:
         parts.append(_rule(y, width))
         parts += [
             _text("apart", 12.0, y + 16, _short(paper.method, _NAMED), "start"),
-            _text("small", 12.0, y + 29, _short(paper.response, _NAMED + 10), "start"),
+            _text("small", 12.0, y + 29, _short(paper.setting, _NAMED + 10), "start"),
         ]
         for number, column in enumerate(columns):
             figure = paper.figures.get(column.key)
@@ -301,10 +301,10 @@ def picture(export: Export) -> Drawing:
 
 
 def _row(shown: Shown, row: System, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
-    response = "control" if row.control else "reference" if row.name == shown.board.reference else ""
+    badge = "control" if row.control else "reference" if row.name == shown.board.reference else ""
     parts = [_text("name", 12.0, y + 16, _short(row.name, _NAMED), "start")]
-    if response:
-        parts.append(_text("small", 12.0, y + 29, response, "start"))
+    if badge:
+        parts.append(_text("small", 12.0, y + 29, badge, "start"))
     for number, (column, cell) in enumerate(zip(shown.board.columns, shown.board.line(row), strict=True)):
         parts += _cell(shown, row, column, cell, number, y)
         if cell is not None and column.key in known and not (cell.apart or row.control):

@@ -257,13 +257,13 @@ class Printed:
     Attributes:
         paper: Which.
         method: As it calls it.
-        said: Its setting, shortened.
+        setting: Its setting, shortened.
         figures: By the column's key.
     """
 
     paper: str
     method: str
-    response: str
+    setting: str
     figures: Mapping[str, Figure]
 
     @property
@@ -280,7 +280,7 @@ def papers_of(columns: Sequence[Column]) -> list[Printed]:
             continue
         for figure in printed(column.first.dataset, column.first.setting, column.metric):
             results.setdefault((figure.paper, figure.method, _message(figure)), {}).setdefault(column.key, figure)
-    return [Printed(paper, method, response, figures) for (paper, method, response), figures in sorted(results.items())]
+    return [Printed(paper, method, setting, figures) for (paper, method, setting), figures in sorted(results.items())]
 
 
 def _message(figure: Figure) -> str:

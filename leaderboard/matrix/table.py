@@ -107,7 +107,7 @@ def doubted(shown: Shown, column: Column, cell: Cell | None = None) -> str:
 
 
 def rank(cell: Cell) -> str:
-    """`rank 3 (1–5)`: the place, and the places that the tests leave open."""
+    """`rank 3 (1–5)`: the rank, and the ranks that the tests leave open."""
     if cell.band is None:
         return ""
     low, high = cell.band.low, cell.band.high
@@ -147,16 +147,16 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         counts.append(f"{cell.unscored:,} that the judge gave no value")
     if cell.run.failed:
         counts.append(f"{cell.run.failed:,} failed and count as wrong")
-    responses = [f"{value(shown, column, cell)} ({', '.join(counts)})."]
+    sentences = [f"{value(shown, column, cell)} ({', '.join(counts)})."]
     if cell.apart:
-        responses.append(f"Not ranked: {cell.apart}.")
+        sentences.append(f"Not ranked: {cell.apart}.")
     if cell.band is not None:
         band = f"between {cell.band.low} and {cell.band.high}" if cell.band.low < cell.band.high else "for sure"
-        responses.append(f"Rank {cell.band.rank}, {band}{'; not separable from the best' if cell.band.best else ''}.")
+        sentences.append(f"Rank {cell.band.rank}, {band}{'; not separable from the best' if cell.band.best else ''}.")
     if cell.paired is not None:
         item = cell.paired
         low, high = item.value - item.half, item.value + item.half
-        responses.append(
+        sentences.append(
             f"{scale.difference(item.value)} {scale.differences(low, high)} to {shown.board.reference} on "
             f"{item.n:,} common questions, {formats.p_value(item.corrected)} corrected, "
             f"{formats.p_value(item.p)} before."
@@ -164,10 +164,10 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     known = shown.comparison(column, cell)
     if known is not None:
         differs = f" What differs: {'; '.join(map(str, known.differs))}." if known.differs else ""
-        responses.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
+        sentences.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
     if cell.doubt:
-        responses.append(f"† {cell.doubt}.")
-    return " ".join(responses)
+        sentences.append(f"† {cell.doubt}.")
+    return " ".join(sentences)
 
 
 def aside(row: System) -> str:
@@ -236,13 +236,13 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
 def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
     """What columns would say that are left out because every row says the same.
 
-    What a submission spent is its sender's affair: that nothing was spent is said only where all was measured here.
+    A submission's costs are stated by its sender: a note that nothing was used appears only where all was measured here.
     """
     if not board.rows or papers or any(tuple(row.origins) != ("run",) for row in board.rows):
         return []
-    words = {"tokens": "no tokens were spent", "cost": "no call cost money"}
-    responses = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
-    return [*responses, "all measured here"]
+    words = {"tokens": "no tokens were used", "cost": "no call cost money"}
+    sentences = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
+    return [*sentences, "all measured here"]
 
 
 def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
@@ -292,7 +292,7 @@ def legend(shown: Shown) -> Node:
     board = shown.board
     lines = [
         "Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
-        "● not separable from the best: no test tells it apart, which is not the same as equal."
+        "● not separable from the best: no test finds a difference, which is not the same as equal."
     ]
     if len(board.columns) <= MOST_DRAWN:
         lines.append(
@@ -579,7 +579,7 @@ def _paper(shown: Shown, item: Printed, layout: _Layout) -> Node:
                 badge("paper", "", item.source),
                 cls="top",
             ),
-            el("span", item.response, cls="aside"),
+            el("span", item.setting, cls="aside"),
             scope="row",
             cls="stick",
         ),

@@ -27,7 +27,7 @@ NONE = "-"
 PAGE = 25
 # How often what goes on is looked at.
 EVERY_S = 2.0
-# How often it is looked whether something has begun.
+# How often it is looked whether something has started.
 IDLE_S = 10.0
 # Questions shown on which two runs differ most.
 APART = 8
@@ -105,7 +105,7 @@ def _look(folder: str, active: bool) -> None:
         # Where it looks by itself, nobody around it says so.
         show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
         return
-    paces = _sightings().look(result, now())
+    speeds = _sightings().look(result, now())
     if bool(result) != active:
         # The list below has changed, and it is time to look more often, or seldom.
         st.rerun(scope="app")
@@ -113,7 +113,7 @@ def _look(folder: str, active: bool) -> None:
         note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
         show(el("p", note, cls="note"), "live-none")
         return
-    show(diff_view.live(result, paces), "live")
+    show(diff_view.live(result, speeds), "live")
     note = f"Looks again every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
     show(el("p", note, cls="note"), "live-note")
 

@@ -137,7 +137,7 @@ def _result(at: Source, checked: _Checked) -> None:
 def _preview(at: Source, verdict: Verdict) -> str | None:
     """Draw the board with the submission on it; the metric that it is ranked by, None where none was scored."""
     if not verdict.preview:
-        show(el("p", "No metric can be computed from it here, so there is no place on the board to preview.", cls="note"), "preview-note")
+        show(el("p", "No metric can be computed from it here, so there is no rank on the board to preview.", cls="note"), "preview-note")
         return None
     report = verdict.report
     rows = beside(

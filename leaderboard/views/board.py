@@ -25,8 +25,8 @@ from results.systems import CONTAMINATED
 ALPHA = 0.05
 FINISHED = "finished"
 PLACES = (
-    "Below a place: the places that tests of all pairs leave open (Holm-corrected, 5 %). ● not separable from the "
-    "best: no test tells it apart, which is not the same as equal."
+    "Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). ● not separable from the "
+    "best: no test finds a difference, which is not the same as equal."
 )
 ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
@@ -74,7 +74,7 @@ def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Ma
         "cost": lambda row: row.cost and row.cost.cost_usd,
     }
     if order.column == "rank" and not order.descending:
-        # Those without a place (still running, controls) follow by value.
+        # Those without a rank (still running, controls) follow by value.
         sign = -1 if higher_is_better(focus, definitions) else 1
         keys["rank"] = lambda row: (positions.get(row.run.run, math.inf), _or_inf(_value(row, focus), sign))
     key = keys.get(order.column, lambda row: _value(row, order.column))
@@ -101,7 +101,7 @@ def table(
         focus: The metric that ranks, and whose differences are spelled out; one of the board's.
         order: The sorting.
         definitions: Metric definitions by id.
-        bands: What tests leave open of the places by the focus metric (`results.board`).
+        bands: The ranks by the focus metric that tests leave open (`results.board`).
         opens: Whether a method's name asks for what is known of it, where a page can follow.
     """
     rows = ordered(board, focus, order, definitions)
@@ -138,7 +138,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
             "rank",
             "#",
             "",
-            f"Place by {formats.metric_label(focus)}, and below it the places that tests of "
+            f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of "
             "all pairs leave open (Holm-corrected, 5 %): not of controls, nor of runs that are unfinished, "
             "contaminated or inconsistent",
             order,

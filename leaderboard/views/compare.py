@@ -101,7 +101,7 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
     """Values by question kind, one column a run.
 
     Args:
-        found: The comparison.
+        result: The comparison.
         parts: Its slices.
         what: What they are slices by.
         shown: The metric's scale.
@@ -130,8 +130,8 @@ def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
     """Questions with each run's score; a click on one asks for its page.
 
     Args:
-        found: The comparison.
-        places: Positions of the questions to list.
+        result: The comparison.
+        positions: Positions of the questions to list.
         shown: The metric's scale.
     """
     lines = []
@@ -305,10 +305,8 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
         parts = []
         for outcome, count in zip(OUTCOMES, (won, item.ties, lost), strict=True):
             share = count / item.n
-            reported = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
-            parts.append(
-                el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=reported)
-            )
+            tip = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
+            parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=tip))
         lines.append(
             el(
                 "div",

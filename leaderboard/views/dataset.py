@@ -58,30 +58,30 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
 
 def card(dataset: DatasetFacts) -> Node:
     """A dataset's card."""
-    response = dataset.card
+    card = dataset.card
     rows: list[tuple[str, Node | str]] = [
-        ("License", str(response.get("license", ""))),
-        ("Where from", _origin(response)),
-        ("Revision", str(response.get("revision") or "not pinned" if response.get("hub_id") else "")),
-        ("Languages", _joined(response.get("languages"))),
-        ("Metrics", _joined(formats.metric_label(str(metric)) for metric in response.get("metrics") or ())),
-        ("Settings", _joined(response.get("settings"))),
-        ("Splits", _splits(response.get("splits") or {})),
+        ("License", str(card.get("license", ""))),
+        ("Where from", _origin(card)),
+        ("Revision", str(card.get("revision") or "not pinned" if card.get("hub_id") else "")),
+        ("Languages", _joined(card.get("languages"))),
+        ("Metrics", _joined(formats.metric_label(str(metric)) for metric in card.get("metrics") or ())),
+        ("Settings", _joined(card.get("settings"))),
+        ("Splits", _splits(card.get("splits") or {})),
         ("Questions here", _questions(dataset)),
         ("Types", _joined(f"{kind or 'no type'} {number:,}" for kind, number in dataset.types.items())),
         ("Fingerprint", dataset.fingerprint),
-        ("About it", el("span", *prose(str(response["notes"]))) if response.get("notes") else ""),
+        ("About it", el("span", *prose(str(card["notes"]))) if card.get("notes") else ""),
         ("When it was read", el("ul", *(el("li", *prose(note)) for note in dataset.notes)) if dataset.notes else ""),
     ]
     return el(
         "section",
-        el("h2", str(response.get("title") or dataset.name)),
-        el("p", *prose(str(response.get("description", "")))),
+        el("h2", str(card.get("title") or dataset.name)),
+        el("p", *prose(str(card.get("description", "")))),
         facts(rows),
         el(
             "details",
             el("summary", "How to cite it"),
-            el("p", str(response.get("citation", "")), cls="text"),
+            el("p", str(card.get("citation", "")), cls="text"),
             key=f"cite-{dataset.fingerprint}",
         ),
         cls="stack",

@@ -25,20 +25,20 @@ def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Ce
     if math.isnan(estimate.value):
         return Cell(formats.NOTHING, tip=tip)
     doubt = "†" if estimate.doubt else ""
-    response = "; ".join(part for part in (tip, f"† {estimate.doubt}" if doubt else "") if part)
-    return Cell(scale.value(estimate.value) + doubt, scale.interval(estimate.low, estimate.high), response)
+    tip_text = "; ".join(part for part in (tip, f"† {estimate.doubt}" if doubt else "") if part)
+    return Cell(scale.value(estimate.value) + doubt, scale.interval(estimate.low, estimate.high), tip_text)
 
 
 def card(result: JudgeCard) -> Node:
     """Who the judge is, what it was asked, and what that took."""
-    response, work = result.card, result.work
+    about, work = result.card, result.work
     rows: list[tuple[str, Node | str]] = [
-        ("Kind", "compares two answers" if response["kind"] == "pair" else "judges one answer"),
-        ("Model", "rules, no model" if response["rule"] else str(response["model"])),
+        ("Kind", "compares two answers" if about["kind"] == "pair" else "judges one answer"),
+        ("Model", "rules, no model" if about["rule"] else str(about["model"])),
         ("Answered as", ", ".join(f"{name} ({count:,} calls)" for name, count in work.models.items() if name)),
-        ("Options", ", ".join(f"{name} = {value}" for name, value in {**response["config"], **response["also"]}.items())),
-        ("Criteria", ", ".join(response["criteria"]) or ", ".join(item["name"] for item in response["measures"])),
-        ("Source", str(response.get("source", ""))),
+        ("Options", ", ".join(f"{name} = {value}" for name, value in {**about["config"], **about["also"]}.items())),
+        ("Criteria", ", ".join(about["criteria"]) or ", ".join(item["name"] for item in about["measures"])),
+        ("Source", str(about.get("source", ""))),
         ("Calls", f"{work.calls:,}" if work.calls else "none: nothing was asked of a model"),
     ]
     if work.calls:
@@ -52,7 +52,7 @@ def card(result: JudgeCard) -> Node:
             ),
             ("Price of all calls", f"US$ {formats.dollars(work.cost_usd)}" if work.cost_usd else "no price configured"),
         ]
-    return el("section", el("h2", str(response["id"])), el("p", *prose(str(response["definition"]))), facts(rows), cls="stack")
+    return el("section", el("h2", str(about["id"])), el("p", *prose(str(about["definition"]))), facts(rows), cls="stack")
 
 
 def habits(result: JudgeCard) -> Node | None:
@@ -255,7 +255,7 @@ def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequen
     Args:
         answers: To a question.
         here: `answered_here` of them.
-        found: Verdicts on them.
+        results: Verdicts on them.
     """
     keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
     return keys | {item.call: f"Judge {item.judge}" for item in results if item.call is not None}
@@ -265,7 +265,7 @@ def verdicts(results: Sequence[Verdict], names: Mapping[str, str], opened: str, 
     """A fold for each judge with a line for each of its calls.
 
     Args:
-        found: Of one question.
+        results: Of one question.
         names: Method names by run.
         opened: Key of the conversation that is shown.
         question: Its id, for keys.
@@ -358,11 +358,11 @@ def conversation(result: Conversation | None, whose: str) -> Node:
     if result is None:
         text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
         return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))
-    responses = [(role or "message", text) for role, text in result.messages] + [("reply", result.reply)]
+    messages = [(role or "message", text) for role, text in result.messages] + [("reply", result.reply)]
     return el(
         "section",
         el("h3", whose, cls="section"),
-        el("dl", *(part for role, text in responses for part in (el("dt", role), el("dd", _cut(text)))), cls="conversation"),
+        el("dl", *(part for role, text in messages for part in (el("dt", role), el("dd", _cut(text)))), cls="conversation"),
         label=f"Conversation: {whose}",
         role="region",
     )

@@ -121,8 +121,8 @@ def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list
     matches = []
     for row in rows:
         value, low, high = (number * scale.factor for number in (row.value.value, row.value.low, row.value.high))
-        reported = f"; gate: {row.decided[0].outcome}" if row.decided else ""
-        shown = f"{scale.value(row.value.value)} {scale.interval(row.value.low, row.value.high)}{reported}"
+        gate = f"; gate: {row.decided[0].outcome}" if row.decided else ""
+        shown = f"{scale.value(row.value.value)} {scale.interval(row.value.low, row.value.high)}{gate}"
         matches.append(Point(row.board, float(row.number), value, low, high, row.checkpoint.sha256[:8], shown))
     return sorted(matches, key=lambda point: (point.series, point.x))
 
@@ -163,9 +163,9 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
 
 def paper(text: str | None) -> Node | str:
     """A paper, linked where it names an arXiv number or is one; empty where there is none."""
-    response = (text or "").strip()
-    result = _ARXIV.search(response) or _ARXIV_NUMBER.fullmatch(response)
-    return link(response, f"https://arxiv.org/abs/{result['number']}") if result else response
+    stripped = (text or "").strip()
+    result = _ARXIV.search(stripped) or _ARXIV_NUMBER.fullmatch(stripped)
+    return link(stripped, f"https://arxiv.org/abs/{result['number']}") if result else stripped
 
 
 def options(runs: Sequence[RunRow]) -> Node | None:
@@ -280,7 +280,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
     """One line a checkpoint.
 
     Args:
-        found: The method's checkpoints, newest first.
+        matches: The method's checkpoints, newest first.
         runs: By hash, the runs made with it.
     """
     lines = []

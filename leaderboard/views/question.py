@@ -77,8 +77,8 @@ def answer_table(
         el("th", el("span", "Time", cls="name", tip="Wall time by stage"), scope="col", cls="number"),
         el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col", cls="number"),
     ]
-    responses = {answer.run: answer for answer in answers}
-    lines = [_answer_line(row, run, responses.get(run.run), metrics, definitions) for run in runs]
+    by_run = {answer.run: answer for answer in answers}
+    lines = [_answer_line(row, run, by_run.get(run.run), metrics, definitions) for run in runs]
     return el(
         "div",
         el(

@@ -115,7 +115,7 @@ def _message(item: AnswerRow) -> str:
 
 
 WINDOW = timedelta(minutes=2)
-"""What is older says little of the present pace."""
+"""What is older says little of the present speed."""
 _LEAST = timedelta(seconds=3)
 _ENOUGH = 5
 """Writes come once a second: what was seen in a shorter time, or of fewer answers, is chance."""
@@ -129,7 +129,7 @@ class Speed:
 
     Attributes:
         per_second: Questions a second; None where it is not known yet.
-        remaining_s: Seconds until the last question at this pace; None where there is no pace.
+        remaining_s: Seconds until the last question at this speed; None where it is not known.
         quiet_s: Seconds for which no new answer was seen; 0.0 at the first look.
     """
 
@@ -152,7 +152,7 @@ class Sightings:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Speed]:
-        """Note how far runs are, and tell their pace; runs that are not among them are forgotten.
+        """Note how far runs are, and return their speed; runs that are not among them are forgotten.
 
         Args:
             runs: All that run.
@@ -166,7 +166,7 @@ class Sightings:
 def _pace(run: Running, seen: _Seen, now: datetime) -> Speed:
     looks = seen.looks
     if looks and run.done < looks[-1][1]:
-        # Begun anew, or failed questions are asked again: what was seen before is of another execution.
+        # Started anew, or failed questions are asked again: what was seen before is of another execution.
         looks.clear()
     if not looks or run.done > looks[-1][1]:
         seen.changed_at = now
@@ -199,42 +199,42 @@ def status(run: RunRow) -> Node | None:
     return None if run.status == "finished" else badge(run.status, _KINDS.get(run.status, ""), run.error or "")
 
 
-def live(runs: Sequence[Running], paces: Mapping[str, Speed]) -> Node:
+def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
     """What goes on: how far each run is, how fast, and how long still."""
     heads = [
         Head("Run"),
         Head("Answered", "questions"),
         Head("Failed", "questions", number=True),
         Head("Speed", "questions / s", "Over the last two minutes in which somebody watched", True),
-        Head("Remaining", "at this pace", number=True),
+        Head("Remaining", "at this speed", number=True),
         Head("Began", "UTC"),
     ]
-    return plain_table("Runs that go on", heads, [_live(run, paces[run.run]) for run in runs], "live-scroll")
+    return plain_table("Runs that go on", heads, [_live(run, speeds[run.run]) for run in runs], "live-scroll")
 
 
-def _live(run: Running, pace: Speed) -> Line:
+def _live(run: Running, speed: Speed) -> Line:
     share = run.done / run.questions if run.questions else 0.0
     bar = el("span", cls="whisker", numbers={"low": 0.0, "high": share}, role="img", label=f"{share:.0%} answered")
     where = f"{run.experiment} · {run.dataset} · {run.setting} · seed {run.seed}"
     name = el("span", el("span", run.method, cls="method"), el("span", where, cls="aside"))
     answered = el("span", el("span", f"{run.done:,} of {run.questions:,}", cls="top"), el("span", f"{share:.0%}", cls="interval"), bar)
-    again = f"first begun {run.started_at:%Y-%m-%d %H:%M}" if run.resumed else ""
+    again = f"first started {run.started_at:%Y-%m-%d %H:%M}" if run.resumed else ""
     return Line(
         name,
         [
             answered,
             f"{run.failed:,}" if run.failed else formats.NOTHING,
-            _speed(pace),
-            formats.NOTHING if pace.remaining_s is None else formats.span(pace.remaining_s),
+            _speed(speed),
+            formats.NOTHING if speed.remaining_s is None else formats.span(speed.remaining_s),
             Cell(f"{run.resumed_at:%Y-%m-%d %H:%M}", again),
         ],
     )
 
 
-def _speed(pace: Speed) -> Cell:
-    silence = f"nothing new for {formats.span(pace.quiet_s)}" if pace.quiet_s >= QUIET_S else ""
+def _speed(speed: Speed) -> Cell:
+    silence = f"nothing new for {formats.span(speed.quiet_s)}" if speed.quiet_s >= QUIET_S else ""
     tip = "Building and indexing take their time; a process that was killed answers no more" if silence else ""
-    return Cell(formats.NOTHING if pace.per_second is None else f"{pace.per_second:.3g}", silence, tip)
+    return Cell(formats.NOTHING if speed.per_second is None else f"{speed.per_second:.3g}", silence, tip)
 
 
 def listing(runs: Sequence[RunRow], chosen: str) -> Node:

@@ -34,8 +34,8 @@ def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: 
     if math.isnan(item.value):
         return Cell(formats.NOTHING, tip=tip)
     doubt = "†" if item.doubt else ""
-    response = "; ".join(part for part in (tip, f"† {item.doubt}" if doubt else "") if part)
-    return Cell(f"{better}{scale.difference(item.value)}{doubt}", scale.differences(item.low, item.high), response)
+    tip_text = "; ".join(part for part in (tip, f"† {item.doubt}" if doubt else "") if part)
+    return Cell(f"{better}{scale.difference(item.value)}{doubt}", scale.differences(item.low, item.high), tip_text)
 
 
 def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:

@@ -34,20 +34,20 @@ def cards(method: str, runs: Sequence[RunRow]) -> Node:
         method: Its id.
         runs: Its runs; those without a card are left out.
     """
-    reported: dict[str, list[RunRow]] = {}
+    groups: dict[str, list[RunRow]] = {}
     for run in sorted(runs, key=lambda run: run.updated_at, reverse=True):
         if run.card:
             same = (_part(run, "method"), run.card.get("contact"), run.card.get("training_data"))
-            reported.setdefault(_key(same), []).append(run)
-    return el("div", *(_card(method, same) for same in reported.values()), cls="stack")
+            groups.setdefault(_key(same), []).append(run)
+    return el("div", *(_card(method, same) for same in groups.values()), cls="stack")
 
 
 def _card(method: str, runs: Sequence[RunRow]) -> Node:
-    response, sent = _part(runs[0], "method"), runs[0].card or {}
-    name, version = (str(response.get(key) or "") for key in ("name", "version"))
-    paragraphs = [part for part in str(response.get("description") or "").split("\n\n") if part.strip()]
+    about, sent = _part(runs[0], "method"), runs[0].card or {}
+    name, version = (str(about.get(key) or "") for key in ("name", "version"))
+    paragraphs = [part for part in str(about.get("description") or "").split("\n\n") if part.strip()]
     trained = [_training(item) for item in sent.get("training_data") or () if isinstance(item, Mapping)]
-    url = str(response.get("url") or "")
+    url = str(about.get("url") or "")
     return el(
         "section",
         el("p", "Sent in; what it says of itself is the sender's word.", cls="note"),
@@ -55,12 +55,12 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         facts(
             [
                 ("Name", f"{name or method}, version {version}" if version else name or method),
-                ("Sent in by", ", ".join(map(str, response.get("authors") or ())) or _NOT_STATED),
+                ("Sent in by", ", ".join(map(str, about.get("authors") or ())) or _NOT_STATED),
                 ("Contact", str(sent.get("contact") or "")),
                 ("URL", link(url, url) if is_web_address(url) else url),
-                ("Paper", paper(str(response.get("paper") or "")) or "none given"),
-                ("Parameters", _size(response)),
-                ("License", str(response.get("license") or "")),
+                ("Paper", paper(str(about.get("paper") or "")) or "none given"),
+                ("Parameters", _size(about)),
+                ("License", str(about.get("license") or "")),
                 ("Trained on", el("ul", *trained) if trained else "nothing that it declares"),
                 ("Found by the check", _findings(runs)),
             ]
@@ -114,12 +114,12 @@ def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
     severity, count = str(item.get("severity") or ""), item.get("count") or 0
     details = [str(position.get("detail") or "") for position in item.get("places") or () if isinstance(position, Mapping)]
     beside = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
-    reported = "; ".join(filter(None, beside))
+    details_text = "; ".join(filter(None, beside))
     return el(
         "li",
         el("span", str(item.get("what") or "")),
         badge(severity, _SEVERITIES.get(severity, "")) if severity else None,
-        el("span", f" {reported}", cls="aside") if reported else None,
+        el("span", f" {details_text}", cls="aside") if details_text else None,
         tip=str(item.get("try") or ""),
     )
 
@@ -176,9 +176,9 @@ def verdict(report: Mapping[str, Any]) -> Node:
         f"{report['rows']:,} rows for {report['questions']:,} questions",
         ", ".join(counts),
     )
-    response = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
+    verdict = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
     return el(
-        "section", el("h2", response, cls="section"), el("p", *(el("span", fact, cls="fact") for fact in facts), cls="facts"), cls="stack"
+        "section", el("h2", verdict, cls="section"), el("p", *(el("span", fact, cls="fact") for fact in facts), cls="facts"), cls="stack"
     )
 
 
@@ -242,7 +242,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
         lines.append(Line(row.name, [position, *row.cells]))
     heads = [
         Head("Method"),
-        Head("#", tip=f"Place by {formats.metric_label(first)}: finished runs, controls never", number=True),
+        Head("#", tip=f"Rank by {formats.metric_label(first)}: finished runs, controls never", number=True),
         *(_head(metric, definitions) for metric in metrics),
     ]
     return plain_table("The board with the submission on it", heads, lines, "preview-scroll")

@@ -79,7 +79,7 @@ class Plan:
     """The steps of a stage.
 
     Attributes:
-        steps: For each step of the optimizer its batches, each a list of places in the rows.
+        steps: For each step of the optimizer its batches, each a list of row positions.
     """
 
     steps: tuple[tuple[tuple[int, ...], ...], ...]

@@ -145,7 +145,7 @@ class Mined:
 
 
 def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
-    """Places of the chunks that are among the best of any query: shape (queries, chunks) to places, best rank first."""
+    """Positions of the chunks that are among the best of any query: shape (queries, chunks) to positions, best rank first."""
     if not len(scores):
         return []
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
@@ -191,9 +191,9 @@ def mine(
         config: Depth and filter.
         stage, model: As in `Mined`.
     """
-    requests = [question.id for question in document.questions if queries.get(question.id)]
+    ids = [question.id for question in document.questions if queries.get(question.id)]
     chunks = encoder.passages([piece.text for piece in document.pieces])
-    flat = [query for item in requests for query in queries[item]]
+    flat = [query for item in ids for query in queries[item]]
     vectors = encoder.queries(flat) if flat else np.empty((0, chunks.shape[1]), np.float32)
     result, start = [], 0
     for question in document.questions:

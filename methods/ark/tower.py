@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Micro(NamedTuple):
-    """Texts of one side that are encoded together: their places in the whole, and the texts."""
+    """Texts of one side that are encoded together: their positions in the whole, and the texts."""
 
     side: str
     positions: list[int]

@@ -353,13 +353,13 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
 
 
 def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[float]:
-    requests = [question for question in document.questions if question.evidence]
+    questions = [question for question in document.questions if question.evidence]
     options: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
     passages = model.encode([piece.text for piece in document.pieces], prompt=prompts.passage or None, **options)
-    queries = model.encode([question.text for question in requests], prompt=prompts.query or None, **options)
+    queries = model.encode([question.text for question in questions], prompt=prompts.query or None, **options)
     best = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :k]
     recalls = []
-    for question, positions in zip(requests, best.tolist(), strict=True):
+    for question, positions in zip(questions, best.tolist(), strict=True):
         top = {document.pieces[position].id for position in positions}
         recalls.append(float(np.mean([item in top for item in question.evidence])))
     return recalls

@@ -238,8 +238,8 @@ class _HasAnswerIndex:
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """The k best of the retriever, those with an answer first."""
-        requests = [Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities) for query in queries]
-        rankings = self._index.retrieve(requests, k)
+        without_gold = [Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities) for query in queries]
+        rankings = self._index.retrieve(without_gold, k)
         return [self._split(query, ranking) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:

@@ -144,10 +144,10 @@ class PromptedIndex:
         return [self._ranking(query, replies[size * position : size * (position + 1)], k) for position, query in enumerate(queries)]
 
     def _ranking(self, query: Query, replies: Sequence[Reply], k: int) -> Ranking:
-        responses = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
+        rewritten = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
         # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.
         different: dict[str, str] = {}
-        for text in responses:
+        for text in rewritten:
             different.setdefault(normalize(text) or text, text)
         wordings = list(different.values())
         queries = [replace(query, id=f"{query.id}~{number}", text=text) for number, text in enumerate(wordings)]
@@ -209,7 +209,7 @@ class Node:
     Attributes:
         text: Everything up to here.
         queries: What was searched with on the way.
-        found: Passages found on the way, in the order of the searches, each once.
+        result: Passages found on the way, in the order of the searches, each once.
     """
 
     text: str
@@ -471,7 +471,7 @@ class NativeRqRag:
 
 
 def _answered(ranking: Ranking) -> Prediction:
-    response = ranking.notes[NOTE]
+    note = ranking.notes[NOTE]
     evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
-    notes = {**ranking.notes, **({FAILED: response["failed"][0]} if "failed" in response else {})}
-    return Prediction(ranking.query_id, response.get("answer", ""), evidence, ranking.usage, notes)
+    notes = {**ranking.notes, **({FAILED: note["failed"][0]} if "failed" in note else {})}
+    return Prediction(ranking.query_id, note.get("answer", ""), evidence, ranking.usage, notes)

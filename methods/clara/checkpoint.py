@@ -74,16 +74,16 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
     path = folder / CONFIG
     if not path.is_file():
         raise UserError("this is not a checkpoint of CLaRa", where=str(folder), try_this="a folder that `ragmeter train clara` wrote")
-    reported = read_json(path)
+    card = read_json(path)
     try:
-        if reported["layout"] != LAYOUT:
+        if card["layout"] != LAYOUT:
             raise UserError(
-                f"this checkpoint has layout {reported['layout']}; {LAYOUT} is read",
+                f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
                 where=str(path),
                 try_this="train it again with this version",
             )
-        config, base_hash = ClaraConfig.model_validate(reported["config"]), reported["base_hash"]
-        names = tuple(adapter for adapter in ADAPTERS if adapter in reported["adapters"])
+        config, base_hash = ClaraConfig.model_validate(card["config"]), card["base_hash"]
+        names = tuple(adapter for adapter in ADAPTERS if adapter in card["adapters"])
     except (KeyError, TypeError, ValidationError) as error:
         raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
     if weights_hash(config.base, config.revision) != base_hash:

@@ -69,7 +69,7 @@ def instruction_example(row: InstructionRow, documents: int) -> TrainingExample:
 
 
 def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[TrainingExample]:
-    """Rows of pretraining as they are taught: one training example a row, or (`scp.requested`, ours) one a document.
+    """Rows of pretraining as they are taught: one training example a row, or (`scp.questions`, ours) one a document.
 
     Args:
         rows: Of one document, those of its types.
@@ -86,7 +86,7 @@ def scp_examples(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[T
         pairs = [pair for row in same if row.kind == "qa" for pair in zip(row.questions, row.answers, strict=True)]
         draws = Draws("clara asked", seed, text)
         chosen = draws.sample(pairs, min(options.questions, len(pairs)))
-        queries = [Exchange(answer(question, 1), response) for question, response in chosen]
+        queries = [Exchange(answer(question, 1), reply) for question, reply in chosen]
         rephrased = [exchange for row in same if row.kind == "paraphrase" for exchange in scp_example(row, _number(seed, text)).exchanges]
         results.append(TrainingExample((text,), (*queries, *rephrased)))
     return results

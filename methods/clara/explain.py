@@ -100,8 +100,8 @@ class Topics:
 
     def result(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
         """Words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
-        query, reported = _spelled([question]), _spelled(documents)
-        return tuple(word for word in self.union if word.casefold() in reported - query)
+        query, written = _spelled([question]), _spelled(documents)
+        return tuple(word for word in self.union if word.casefold() in written - query)
 
 
 def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top: int = TOP) -> list[Topics]:
@@ -249,9 +249,9 @@ def _documents(shown: Sequence[Passage], results: Sequence[Topics]) -> Table:
 
 def _summary(question: Question, ids: Sequence[str], answer: str, k: int, added: Sequence[str]) -> str:
     gold = [position for position, item in enumerate(ids, 1) if item in question.evidence]
-    reported = f"Of {len(question.evidence)} documents of evidence {sum(rank <= k for rank in gold)} are read"
+    summary = f"Of {len(question.evidence)} documents of evidence {sum(rank <= k for rank in gold)} are read"
     ranks = f", at rank {', '.join(map(str, gold))} of {len(ids)}" if gold else ""
-    evidence = f" {reported}{ranks}." if question.evidence else ""
+    evidence = f" {summary}{ranks}." if question.evidence else ""
     words = f" Its memory adds {', '.join(added[:WORDS])}." if added else ""
     expected = f" ({'; '.join(question.answers)})" if question.answers else ""
     return f"“{shortened(question.text)}” – {answer or 'no answer'}{expected}.{evidence}{words}"
@@ -342,9 +342,9 @@ def svg(result: States, projection: Projection = "tsne", seed: int = 0) -> str:
         f'<circle class="{kind}" cx="{x}" cy="{SIZE + 20}" r="5"/><text x="{x + 12}" y="{SIZE + 25}">{label}</text>'
         for x, kind, label in ((MARGIN, "document", "documents"), (MARGIN + 130, "memory", "their memory"))
     )
-    reported = f"{count:,} documents, {name}, mean squared distance {result.distance:.3g}"
+    summary = f"{count:,} documents, {name}, mean squared distance {result.distance:.3g}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE + LEGEND}" width="{SIZE}" '
         f'height="{SIZE + LEGEND}"><style>{_STYLE}</style><rect class="frame" x="1" y="1" width="{SIZE - 2}" '
-        f'height="{SIZE - 2}"/>{dots}{legend}<text x="{MARGIN + 260}" y="{SIZE + 25}">{reported}</text></svg>\n'
+        f'height="{SIZE - 2}"/>{dots}{legend}<text x="{MARGIN + 260}" y="{SIZE + 25}">{summary}</text></svg>\n'
     )

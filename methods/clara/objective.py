@@ -216,8 +216,8 @@ def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Te
     position = torch.arange(ids.shape[1], device=ids.device)
     slot = (position * logits.shape[1] // count).clamp(max=logits.shape[1] - 1)
     rows = torch.arange(len(ids), device=ids.device).unsqueeze(-1)
-    response = logits.float().log_softmax(-1)[rows, slot, ids]
-    return -(response * known).sum(-1) / known.sum(-1)
+    log_probabilities = logits.float().log_softmax(-1)[rows, slot, ids]
+    return -(log_probabilities * known).sum(-1) / known.sum(-1)
 
 
 # -- What pretraining and instruction tuning learn: replies from memory, and memory that stays near its document --
@@ -551,8 +551,8 @@ class Joint:
         each = result.memory.gather(1, ids[..., None, None].expand(-1, -1, *result.memory.shape[2:]))
         prompts = [answer(row.question, 1) for row in rows for _ in range(ids.shape[1])]
         answers = [row.answer for row in rows for _ in range(ids.shape[1])]
-        reported = self._clara.cross_entropy(prompts, each.flatten(0, 1), answers, "row_sums")
-        return marginal_terms(result.scores.gather(1, ids) / tau, -reported.view(ids.shape)).sum()
+        losses = self._clara.cross_entropy(prompts, each.flatten(0, 1), answers, "row_sums")
+        return marginal_terms(result.scores.gather(1, ids) / tau, -losses.view(ids.shape)).sum()
 
 
 class Supervised:

@@ -140,7 +140,7 @@ class Layout(Protocol):
         """The text of a prompt, up to where the reply begins.
 
         Args:
-            asked: What is asked.
+            query: What is asked.
             memory: Memory tokens of one document.
             between: The token behind each memory.
         """

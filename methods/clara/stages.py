@@ -119,7 +119,7 @@ def prepare(
         options = config.scp if stage == "scp" else config.instruction
         taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, config.seed)
         kept = fitting_examples(taught, clara.generator, config.skip_long)
-        return Prepared(Compression(clara, options, process), kept, options.train, _request(taught) - _request(kept))
+        return Prepared(Compression(clara, options, process), kept, options.train, _turns(taught) - _turns(kept))
     queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.out_of_vocabulary, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
     every = len(queries)
@@ -133,7 +133,7 @@ def prepare(
     return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), queries, config.supervised.train)
 
 
-def _request(examples: Sequence[TrainingExample]) -> int:
+def _turns(examples: Sequence[TrainingExample]) -> int:
     return sum(len(example.exchanges) for example in examples)
 
 
@@ -262,8 +262,8 @@ def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor], ans
     total = 0.0
     for start in range(0, len(prompts), batch_size):
         end = start + batch_size
-        reported = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
-        total += float(reported.sum())
+        losses = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
+        total += float(losses.sum())
     return total / sum(len(clara.generator.target_ids(item)) for item in answers)
 
 

@@ -347,7 +347,7 @@ def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, 
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(str(folder) + ".lock"):
         if not (folder / CARD).exists():
-            _require_same(folder / "begun.json", identity)
+            _require_same(folder / "started.json", identity)
             _append(folder, corpus, identity, compress, progress)
             _finish(folder, corpus, identity)
     if read_card(folder) != identity:
@@ -399,7 +399,7 @@ def _finish(folder: Path, corpus: Corpus, identity: Identity) -> None:
     ids = Ids(mapped(folder / "ids.arrow"))
     IdIndex.of(keys_of(ids), ids.at).save(folder / "ids")
     write_json(folder / CARD, {"format": FORMAT, **asdict(identity)})
-    (folder / "begun.json").unlink()
+    (folder / "started.json").unlink()
 
 
 def _require_same(path: Path, identity: Identity) -> None:

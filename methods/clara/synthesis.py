@@ -663,7 +663,7 @@ class Outlook:
 
 
 def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence[Type] = TYPES) -> Outlook:
-    """What is still to be asked; a loop that has begun counts as if it had not. Asks nobody."""
+    """What is still to be asked; a loop that has started counts as if it had not. Makes no call."""
     counter = TokenCounter(synthesis.config.tokenizer)
     waiting = {kind: [document for document in documents if synthesis.loop(document, kind).status == "open"] for kind in types}
     calls = prompt = completion = 0.0

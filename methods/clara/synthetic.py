@@ -144,10 +144,10 @@ def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
         sentences: The document's.
         draws: The source of chance.
     """
-    reported: list[str] = []
+    rewritten: list[str] = []
     for group in _runs(sentences):
-        reported += _rephrased(group, draws)
-    return reported
+        rewritten += _rephrased(group, draws)
+    return rewritten
 
 
 def _runs(sentences: Sequence[Statement]) -> list[list[Statement]]:
@@ -169,17 +169,17 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
     draws.shuffle(moved)
     order = dict(zip(positions, moved, strict=True))
     plain, pronoun = named(entity.text), Mention(*entity.pronouns)
-    reported = []
+    rewritten = []
     for position, item in enumerate(group):
         item = order.get(position, item)
         if item.fact is None:
-            reported.append(item.text)
+            rewritten.append(item.text)
         elif introduced and position == 0:
-            reported.append(_introducing(item, item.fact, draws))
+            rewritten.append(_introducing(item, item.fact, draws))
         else:
             later = position > 0 and draws.chance(PRONOUNS)
-            reported.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _named(item, plain))
-    return reported
+            rewritten.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _named(item, plain))
+    return rewritten
 
 
 def _introducing(item: Statement, fact: Fact, draws: Draws) -> str:
@@ -262,7 +262,7 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
     """The rows about a document: one for each type that it gives anything for.
 
     Args:
-        one: The document.
+        item: The document.
         types: The types wanted.
         seed: Of the wordings of its questions and its paraphrase.
     """
@@ -272,8 +272,8 @@ def rows_about(item: WorldDocument, types: tuple[Type, ...], seed: int = 0) -> l
         draws = Draws("clara pretraining", kind, seed, identifier)
         facts = facts_of(item.sentences)
         if kind == "paraphrase":
-            reported = " ".join(rephrased(item.sentences, draws))
-            rows.append(ScpRow("paraphrase", text, (), (reported,), f"{identifier}/{kind}"))
+            paraphrase = " ".join(rephrased(item.sentences, draws))
+            rows.append(ScpRow("paraphrase", text, (), (paraphrase,), f"{identifier}/{kind}"))
             continue
         pairs = (simple_pairs if kind == "simple" else complex_pairs)(facts, text, draws)
         if pairs:

@@ -95,9 +95,9 @@ def _prepared(
     taught = examples(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
     questions = [*held_out(config, stage, context.services, rows), *(row for row in aside if isinstance(row, JointRow))]
     selects = stage in ("supervised", "joint")
-    reported = held_out_that_fit(taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens)
-    left_out = len(taught) + len(questions) - len(reported[0]) - len(reported[1])
-    validate = validator(clara, *reported, config.validate_on, selects=selects)
+    fitting = held_out_that_fit(taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens)
+    left_out = len(taught) + len(questions) - len(fitting[0]) - len(fitting[1])
+    validate = validator(clara, *fitting, config.validate_on, selects=selects)
     trainer = StageTrainer(
         stage,
         clara.module,

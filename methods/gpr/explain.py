@@ -238,10 +238,10 @@ def _trained(config: GprExplainConfig, services: Services) -> TripleRetriever:
 def _untrained(config: GprExplainConfig, services: Services) -> TripleRetriever:
     """The towers as the training began with them."""
     training = config.training
-    query, reported = training.question_encoder, training.triple_encoder
-    encoder: EncoderConfig = reported
-    if (query.model, query.revision) != (reported.model, reported.revision):
-        encoder = reported.model_copy(update={"query_model": query.model, "query_revision": query.revision})
+    query, triple = training.question_encoder, training.triple_encoder
+    encoder: EncoderConfig = triple
+    if (query.model, query.revision) != (triple.model, triple.revision):
+        encoder = triple.model_copy(update={"query_model": query.model, "query_revision": query.revision})
     loaded = Encoder(encoder, services.device, services.folder("embeddings"))
     return TripleRetriever(loaded, training.linearize, config.scope)
 

@@ -493,7 +493,7 @@ def wordings(relation: Relation, side: Side, phrasings: tuple[Phrasing, ...]) ->
 
 
 def _from_statements(relation: Relation, side: Side) -> list[str]:
-    return [_request(text, relation, side) for text in relation.says if _fits(text, side)]
+    return [_question(text, relation, side) for text in relation.says if _fits(text, side)]
 
 
 def _fits(statement: str, side: Side) -> bool:
@@ -501,7 +501,7 @@ def _fits(statement: str, side: Side) -> bool:
     return not any(item in statement for item in _MODIFIED if item.endswith(slot))
 
 
-def _request(statement: str, relation: Relation, side: Side) -> str:
+def _question(statement: str, relation: Relation, side: Side) -> str:
     """A statement with one end asked for; the question word goes to the front where a passive allows it."""
     if side == "tail":
         word, text = _question_word(relation), statement.replace(" a {t}", " {t}")

@@ -116,7 +116,7 @@ class SamplingConfig(BaseModel):
 
 
 class Drawn(NamedTuple):
-    """Rows of training; `neighbor`, `anchor` and `negative` are places of triples.
+    """Rows of training; `neighbor`, `anchor` and `negative` are positions of triples.
 
     Attributes:
         anchor: The triple that is asked about.
@@ -258,7 +258,7 @@ class _Order(NamedTuple):
 
     Attributes:
         triples: The triple of each sorted entry.
-        place, run, run_length, start, length: Of each unsorted entry: where it went, and where the run and the stretch
+        position, run, run_length, start, length: Of each unsorted entry: where it went, and where the run and the stretch
             of its entity begin and how long they are.
     """
 

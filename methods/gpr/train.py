@@ -265,7 +265,7 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
     """
     rows = material.held_out()
     graphs = [_Graphs(load(item, _options(item, config)), config) for item in config.validation]
-    if graphs and not any(graph.requested for graph in graphs):
+    if graphs and not any(graph.questions for graph in graphs):
         raise UserError(
             "no validation question has an answer in its graph, so there is no recall",
             where="validation",
@@ -318,7 +318,7 @@ class _Graphs:
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
         questions = benchmark.questions[: config.validate_on.questions]
         results = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
-        self.requested = [item for item in results if item[2]]
+        self.questions = [item for item in results if item[2]]
 
     def _rows(self, question: Question) -> Rows:
         if question.candidates is None:
@@ -336,13 +336,13 @@ class _Graphs:
 
     def recalls(self, towers: Towers) -> list[float]:
         """Of each question, the share of its graph's answers that its best triples name."""
-        if not self.requested:
+        if not self.questions:
             return []
-        needed = np.unique(np.concatenate([rows for _, rows, _ in self.requested]))
+        needed = np.unique(np.concatenate([rows for _, rows, _ in self.questions]))
         triples = towers.encoded("triple", linearized(self._corpus.triples, needed, self._linearize))
-        questions = towers.encoded("question", [text for text, _, _ in self.requested])
+        questions = towers.encoded("question", [text for text, _, _ in self.questions])
         recalls = []
-        for query, (_, rows, answers) in zip(questions, self.requested, strict=True):
+        for query, (_, rows, answers) in zip(questions, self.questions, strict=True):
             best = best_rows(_products(triples, query, np.searchsorted(needed, rows)), self._k)
             recalls.append(len(answers & self._entities(rows[best])) / len(answers))
         return recalls

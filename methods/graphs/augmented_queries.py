@@ -361,8 +361,8 @@ def queries_of(
         requests = {
             size: QueryRequest(question, tuple(item.size(size).nodes(graph)), item.seeds.names) for size in SIZES if not item.skipped
         }
-        reported = [[asdict(node) for node in request.entities] for request in requests.values()]
-        keys.append(fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), reported))
+        entities = [[asdict(node) for node in request.entities] for request in requests.values()]
+        keys.append(fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), entities))
         kept = _kept(file_of(folder, "queries", question.id), keys[-1], dict[str, AugmentedQueries])
         if kept is not None:
             results[number] = kept

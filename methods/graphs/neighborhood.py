@@ -61,13 +61,13 @@ class Seeds:
     Attributes:
         names: Nodes, by name; empty where the question is left out.
         found: How: `name`, `jaccard5`, `embedding`, or "" where it is left out.
-        asked: The names that were looked for.
+        wanted: The names that were looked for.
         failed: Why the names could not be had, where a call failed.
     """
 
     names: tuple[str, ...]
-    result: str
-    requested: tuple[str, ...]
+    match: str
+    wanted: tuple[str, ...]
     failed: str | None = None
 
 

@@ -77,9 +77,9 @@ def _edges(graph: KnowledgeGraph, positions: dict[str, tuple[float, float]]) -> 
         if edge.source in positions and edge.target in positions:
             (x1, y1), (x2, y2) = positions[edge.source], positions[edge.target]
             kind = "edge" if "extracted" in edge.kinds else "edge similarity"
-            response = "; ".join(edge.descriptions) or f"similar: {edge.similarity or 0:.2f}"
+            label = "; ".join(edge.descriptions) or f"similar: {edge.similarity or 0:.2f}"
             lines.append(
-                f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"><title>{escaped(response)}</title></line>'
+                f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"><title>{escaped(label)}</title></line>'
             )
     return lines
 

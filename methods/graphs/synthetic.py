@@ -58,11 +58,11 @@ class WorldsExtractor:
 
     def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
         kinds = _kinds(sentence for chunk in chunks for sentence in sentences(chunk.text))
-        reported, lost = _read(chunks, kinds)
-        names = _Names(reported, kinds)
+        stated, lost = _read(chunks, kinds)
+        names = _Names(stated, kinds)
         builder = GraphBuilder()
         by_chunk: dict[int, list[_Stated]] = defaultdict(list)
-        for fact in reported:
+        for fact in stated:
             by_chunk[fact.chunk].append(fact)
         for chunk, facts in by_chunk.items():
             builder.add(chunk, _records(facts, names))
@@ -74,9 +74,9 @@ class WorldsExtractor:
 class _Names:
     """The fullest name of each entity that a document tells of."""
 
-    def __init__(self, reported: Iterable[_Stated], kinds: Mapping[str, Counter[str]]) -> None:
+    def __init__(self, stated: Iterable[_Stated], kinds: Mapping[str, Counter[str]]) -> None:
         self._kinds = kinds
-        mentioned = Counter(name for fact in reported for name in _entities(fact))
+        mentioned = Counter(name for fact in stated for name in _entities(fact))
         self._articles = {_bare(name) for name in mentioned if name.startswith("the ")}
         self._by_word: dict[str, set[str]] = defaultdict(set)
         for name in {_bare(name) for name in mentioned}:
@@ -124,7 +124,7 @@ def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
 
 def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Stated], int]:
     """The facts that sentences state, chunk by chunk, and how many are about an entity without a name."""
-    reported: list[_Stated] = []
+    stated: list[_Stated] = []
     epithets: dict[str, str] = {}
     subject: str | None = None
     lost = 0
@@ -143,8 +143,8 @@ def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[l
             if pattern.states and subject is None:
                 lost += 1
             elif pattern.states and subject is not None:
-                reported.append(_Stated(chunk.index, pattern, subject, tail))
-    return reported, lost
+                stated.append(_Stated(chunk.index, pattern, subject, tail))
+    return stated, lost
 
 
 def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[str]]) -> tuple[int, int, int]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sequences (by their places) that begin with the same `prefix` tokens."""
+    """Sequences (by their positions) that begin with the same `prefix` tokens."""
 
     prefix: int
     members: tuple[int, ...]

@@ -127,7 +127,7 @@ class EmbeddingCache:
 
         Args:
             texts: The texts.
-            encode: From places in `texts` to their vectors.
+            encode: From positions in `texts` to their vectors.
 
         Returns:
             Shape (texts, dimension).

@@ -41,7 +41,7 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
         fixed: Tokens that every row costs besides its own, such as a shared prefix.
 
     Returns:
-        Batches of places in `lengths`; each place is in exactly one batch.
+        Batches of positions in `lengths`; each position is in exactly one batch.
     """
     order = sorted(range(len(lengths)), key=lambda position: (-lengths[position], position))
     batches: list[list[int]] = []

@@ -191,7 +191,7 @@ class Validator(Protocol):
         """What it is; part of the rewriter's id."""
         ...
 
-    def objections(self, sources: Sequence[str], reported: Sequence[str], style: str) -> list[str | None]:
+    def objections(self, sources: Sequence[str], rewritten: Sequence[str], style: str) -> list[str | None]:
         """For each pair a reason, `what: detail`, or None where there is nothing against it.
 
         Raises:
@@ -303,11 +303,11 @@ class LLMRewriter:
         for number in range(self.config.tries):
             if not waiting:
                 break
-            reported = self._ask(waiting, prompt, number)
-            self._validate(waiting, reported, style)
-            for item, (passage, by) in zip(waiting, reported, strict=True):
+            results = self._ask(waiting, prompt, number)
+            self._validate(waiting, results, style)
+            for item, (passage, by) in zip(waiting, results, strict=True):
                 result[item.position] = Outcome(passage, by if passage else "", tuple(item.failed))
-            waiting = [item for item, (passage, _) in zip(waiting, reported, strict=True) if passage is None]
+            waiting = [item for item, (passage, _) in zip(waiting, results, strict=True) if passage is None]
         return result
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
@@ -318,13 +318,13 @@ class LLMRewriter:
 
     def _ask(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[tuple[Passage | None, str]]:
         """Ask once more for every passage; those that cannot be used leave a reason."""
-        reported: list[tuple[Passage | None, str]] = []
+        results: list[tuple[Passage | None, str]] = []
         for item, came in zip(waiting, self._replies(waiting, prompt, number), strict=True):
             reason = came.failed or self._fault(item.passage, came.texts)
             if reason is not None:
                 item.failed.append(reason)
-            reported.append((None if reason is not None else self._passage(item.passage, came.texts), came.by))
-        return reported
+            results.append((None if reason is not None else self._passage(item.passage, came.texts), came.by))
+        return results
 
     def _replies(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[_Came]:
         queries = [self._messages(item, prompt, number) for item in waiting]
@@ -377,17 +377,17 @@ class LLMRewriter:
         sentences = tuple(texts) if self._by_lines(source) else ()
         return Passage(identifier, source.title, text, sentences, source.document_id)
 
-    def _validate(self, waiting: Sequence[_Try], reported: list[tuple[Passage | None, str]], style: str) -> None:
+    def _validate(self, waiting: Sequence[_Try], results: list[tuple[Passage | None, str]], style: str) -> None:
         """Let the validators object; what they object to is not returned."""
         for validator in self.validators:
-            positions = [position for position, (passage, _) in enumerate(reported) if passage is not None]
+            positions = [position for position, (passage, _) in enumerate(results) if passage is not None]
             sources = [waiting[position].passage.text for position in positions]
-            texts = [passage.text for passage, _ in reported if passage is not None]
+            texts = [passage.text for passage, _ in results if passage is not None]
             objections = validator.objections(sources, texts, style) if positions else []
             for position, objection in zip(positions, objections, strict=True):
                 if objection is not None:
                     waiting[position].failed.append(objection)
-                    reported[position] = (None, reported[position][1])
+                    results[position] = (None, results[position][1])
 
 
 def _whole(passage: Passage) -> Passage:

@@ -202,14 +202,14 @@ class Instructions:
     def filled(self, question: str, evidence: str) -> tuple[str, str]:
         """System and user message."""
         prompt: Prompt = self._passages if evidence else self._closed_book
-        return prompt.filled(_request(question) if self.triples else question, evidence)
+        return prompt.filled(_with_mark(question) if self.triples else question, evidence)
 
     def answer(self, reply: str) -> str:
         """The answer in a reply."""
         return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
 
 
-def _request(question: str) -> str:
+def _with_mark(question: str) -> str:
     """A question with its question mark, as RoG's prompts have it."""
     text = question.strip()
     return text if text.endswith("?") else f"{text}?"
@@ -352,8 +352,8 @@ def _of_worlds() -> dict[str, Relation]:
 
 def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Passage]:
     """One passage per head, in the order of the first of it; its id is that first triple's."""
-    reported: dict[str, Passage] = {}
+    merged: dict[str, Passage] = {}
     for passage, (head, _, _) in zip(passages, triples, strict=True):
-        known = reported.get(head)
-        reported[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
-    return list(reported.values())
+        known = merged.get(head)
+        merged[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
+    return list(merged.values())

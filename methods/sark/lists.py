@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\[\s*([0-9]{1,6})\s*\]")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a reply says: places from 0, best first, all of them; or why it cannot be used."""
+    """What a reply says: positions from 0, best first, all of them; or why it cannot be used."""
 
     order: tuple[int, ...]
     rejected: str | None = None

@@ -542,8 +542,8 @@ def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainin
         result = _Scores(objective, [*queries, *ordered])
         figures: dict[str, float] = {}
         if queries:
-            response = np.concatenate([result.classified(group) for group in queries]) > 0
-            figures["validation_f1"] = f1(response, np.array([group.label == 1 for group in queries]))
+            correct = np.concatenate([result.classified(group) for group in queries]) > 0
+            figures["validation_f1"] = f1(correct, np.array([group.label == 1 for group in queries]))
         if ordered:
             figures["validation_order"] = float(np.mean([share_in_order(result.ranked(group)) for group in ordered]))
         gaps = [*_gaps(list(map(result.ranked, queries))), *_gaps(list(map(result.ranked, ordered)))]

@@ -129,8 +129,8 @@ def _checked(
     position: Availability, settings: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool
 ) -> _Checked:
     try:
-        if position.state == UNCLEAR and position.response is not None:
-            raise position.response
+        if position.state == UNCLEAR and position.problem is not None:
+            raise position.problem
         benchmark = load(position.reference, settings)
         same = load(position.reference, settings).fingerprint == benchmark.fingerprint
     except UserError as error:

@@ -186,7 +186,7 @@ def template(
     parsed = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
     target = target_of(str(resolved), data, limit, parsed, seed, common.store)
     files = write_template(output, target, parsed, seed=seed, limit=limit, config=supplied, passages=passages)
-    questions = len(target.requested.questions)
+    questions = len(target.in_setting.questions)
 
     def show() -> None:
         for path in files:

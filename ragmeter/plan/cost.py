@@ -450,7 +450,7 @@ def reading_cost(
         # Readers without a language model (extractive, retrieval_only) cost next to nothing; others are not known.
         silent = type(config).__module__.startswith("methods.")
         return Cost() if silent else unknown(f"reading by {reader.id}")
-    if not shape.requested:
+    if not shape.sampled:
         return unknown(f"tokens of {shape.reference}: its lengths are unknown")
     if isinstance(config, ReadingOptions) and config.follows_benchmark and shape.reading is None:
         return unknown(f"prompts of {reader.id}: it follows instructions that {shape.reference} does not bring")
@@ -467,7 +467,7 @@ def _model_cost(
     limit = getattr(config, "max_prompt_tokens", None)
     if isinstance(config, Seq2SeqConfig):
         limit = limit or T5_PROMPT
-    lengths = [count(item.question, _handed_to_reader(item, k)) for item in shape.requested]
+    lengths = [count(item.question, _handed_to_reader(item, k)) for item in shape.sampled]
     calls = Calls(questions, mean([min(length, limit or length) for length in lengths]), longest)
     if isinstance(config, ChatConfig):
         return asked(calls, config, assume)
@@ -519,10 +519,10 @@ def memory_cost(
     clara = weights.clara(model)
     if clara is None:
         return unknown(f"reading by {model}: it is no checkpoint that is here or trained by this experiment")
-    if not shape.requested:
+    if not shape.sampled:
         return unknown(f"tokens of {shape.reference}: its lengths are unknown")
-    documents = mean([len(_handed_to_reader(item, k)) for item in shape.requested])
-    prompt = mean([_tokens(messages(answer(item.question, 1), MEMORY)) for item in shape.requested])
+    documents = mean([len(_handed_to_reader(item, k)) for item in shape.sampled])
+    prompt = mean([_tokens(messages(answer(item.question, 1), MEMORY)) for item in shape.sampled])
     memory = documents * clara.memory_tokens
     calls = Calls(questions, prompt + memory, config.max_new_tokens, memory)
     size = weights.size(model)
@@ -550,7 +550,7 @@ def _text_cost(config: ClaraTextConfig, shape: Shape, questions: float, k: int |
         texts = [passage.full_text[:most] for passage in _handed_to_reader(item, k)]
         return _tokens(messages(answer_from_text(item.question, texts), "\n".join(texts)))
 
-    prompt = mean([min(count(item), model.max_prompt - config.max_new_tokens) for item in shape.requested])
+    prompt = mean([min(count(item), model.max_prompt - config.max_new_tokens) for item in shape.sampled])
     calls = Calls(questions, prompt, config.max_new_tokens)
     return here(calls, weights.size(config.model, config.revision), config.dtype, config.batch_size, assume)
 
@@ -789,7 +789,7 @@ def parts(method: MethodPlan, benchmark: BenchmarkPlan, work: Work) -> dict[str,
 def _handed(method: Component, shape: Shape) -> Shape:
     if method.id not in WITHOUT_PASSAGES:
         return shape
-    return replace(shape, requested=tuple(replace(item, passages=(), candidates=0) for item in shape.requested), whole=False)
+    return replace(shape, sampled=tuple(replace(item, passages=(), candidates=0) for item in shape.sampled), whole=False)
 
 
 def _whole(method: Component, work: Work) -> Cost:
@@ -810,7 +810,7 @@ def _compressed(compressor: Component, work: Work, k: int | None) -> Cost:
         clara = work.weights.clara(config.model)
         if clara is None:
             return unknown(f"compressing by {config.model}: it is no checkpoint that is known here")
-        documents = mean([len(item.passages if k is None else item.passages[:k]) for item in work.shape.requested])
+        documents = mean([len(item.passages if k is None else item.passages[:k]) for item in work.shape.sampled])
         return compressing(clara, work.shape, work.questions * documents, work.assume, work.weights, config.model)
     return Cost() if type(config).__module__.startswith(OURS) else unknown(f"compressing by {compressor.id}")
 
@@ -827,18 +827,18 @@ class JudgeRow:
 
     Attributes:
         judge: Its id.
-        asked: Judgments at most: answers, or pairs of them in both orders, repeated. What is judged already, or
+        judgments: Judgments at most: answers, or pairs of them in both orders, repeated. What is judged already, or
             needs no opinion, is not taken off; a judge may need several calls for one of them.
         cost: At most, one call each.
     """
 
     judge: str
-    requested: int
+    judgments: int
     cost: Cost
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {"judge": self.judge, "judgments": self.requested, "cost": self.cost.to_json()}
+        return {"judge": self.judge, "judgments": self.judgments, "cost": self.cost.to_json()}
 
 
 def judge_rows(experiment: Experiment, shapes: Sequence[Shape], answer: float, assume: Assumptions) -> list[JudgeRow]:
@@ -874,7 +874,7 @@ def _cost(plan: JudgePlan, shape: Shape, number: int, answer: float, assume: Ass
         return unknown(f"judging by {plan.judge.entry.id}")
     if not isinstance(config, LLMJudgeConfig):
         return Cost(calls=number) + unknown(f"tokens of {plan.judge.entry.id}: how many calls a judgment takes varies")
-    if not shape.requested:
+    if not shape.sampled:
         return Cost(calls=number) + unknown(f"tokens of {plan.judge.entry.id} on {shape.reference}")
     prompt = config.load()
     shown = 1 if plan.judge.entry.kind == "point" else 2

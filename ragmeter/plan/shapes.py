@@ -61,7 +61,7 @@ class Shape:
         questions: How many; None: unknown.
         origin: counted: the data are here; sampled: some of what is generated was made; stated: by card and typical
             lengths; unknown: nothing is known of lengths.
-        asked: Questions that lengths are taken from.
+        sampled: Questions that lengths are taken from.
         corpus: Passages of the corpus, at most; None: unknown.
         passage: Mean tokens of one of them.
         whole: Whether all of the corpus is searched, for want of candidates.
@@ -74,7 +74,7 @@ class Shape:
     reference: DataReference
     questions: int | None
     origin: Origin
-    requested: tuple[SampledQuestion, ...] = ()
+    sampled: tuple[SampledQuestion, ...] = ()
     corpus: int | None = None
     passage: float = 0.0
     whole: bool = False
@@ -86,23 +86,23 @@ class Shape:
     @property
     def question(self) -> float:
         """Mean tokens of a question."""
-        return mean([tokens(item.question) for item in self.requested])
+        return mean([tokens(item.question) for item in self.sampled])
 
     @property
     def answer(self) -> float:
         """Mean tokens of an answer."""
-        return mean([tokens(item.answer) for item in self.requested])
+        return mean([tokens(item.answer) for item in self.sampled])
 
     @property
     def candidates(self) -> float:
         """Mean number of passages that a question may use; of a corpus without candidates all."""
-        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.requested])
+        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.sampled])
 
     @property
     def document(self) -> float:
         """Mean tokens of all passages that a question may use."""
-        shown = [tokens(passage.full_text) for item in self.requested for passage in item.passages]
-        return mean(shown) * mean([item.candidates for item in self.requested])
+        shown = [tokens(passage.full_text) for item in self.sampled for passage in item.passages]
+        return mean(shown) * mean([item.candidates for item in self.sampled])
 
 
 def tokens(text: str) -> int:
@@ -335,8 +335,8 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     if all(position.state != LOCAL for position in positions):
         return None
     # A layout of the file may have a number of its own.
-    response = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
-    return response if response is not None and held < NEARLY_ALL * response else None
+    stated = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
+    return stated if stated is not None and held < NEARLY_ALL * stated else None
 
 
 def samples(shapes: Iterable[Shape]) -> list[Sample]:
@@ -416,11 +416,11 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             continue
         if result.state in (ABSENT, UNCLEAR):
             fetch = f"ragmeter data download {result.reference}" if result.repository else None
-            response = result.response
+            problem = result.problem
             yield UserError(
-                f"the data {result.reference} are not here" if result.state == ABSENT else str(response and response.what),
-                where=response.where if response else None,
-                try_this="; or ".join(filter(None, (response.try_this if response else None, fetch))) or None,
+                f"the data {result.reference} are not here" if result.state == ABSENT else str(problem and problem.what),
+                where=problem.where if problem else None,
+                try_this="; or ".join(filter(None, (problem.try_this if problem else None, fetch))) or None,
             )
 
 
@@ -461,7 +461,7 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
     result = _of(benchmark, None)
     if any(len(several) > 1 for several in rows.values()):
         shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
-        result = replace(result, requested=tuple(shown), questions=len(rows))
+        result = replace(result, sampled=tuple(shown), questions=len(rows))
     if len(rows) < ROWS:
         return replace(result, whole_number=whole_of(reference, config, benchmark, result.questions or 0))
     number = stated(reference, config, None, None, ()).questions
@@ -478,7 +478,7 @@ def _row(questions: Sequence[Question], benchmark: Benchmark) -> SampledQuestion
 
 def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     """The shape of data that are here."""
-    response = benchmark.extra.get("reading")
+    reading = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
     shown = [_request(item, benchmark, setting) for item in first]
     corpus = list(benchmark.corpus.ids[:SEARCHED])
@@ -492,7 +492,7 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
         len(benchmark.corpus),
         mean(lengths),
         whole,
-        Reading(**response) if response else None,
+        Reading(**reading) if reading else None,
         benchmark,
     )
 

@@ -36,7 +36,7 @@ def plan_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, 
         "stages": [row.to_json() for row in planned.stages],
         "tasks": [row.to_json() for row in planned.tasks if row.status != WAITING],
         "after_training": [row.to_json() for row in planned.tasks if row.status == WAITING],
-        "judgments": {row.judge: row.requested for row in planned.judges},
+        "judgments": {row.judge: row.judgments for row in planned.judges},
         "judges": [row.to_json() for row in planned.judges],
         "published": [row.to_json() for row in planned.published],
         "totals": {name: cost.to_json() for name, cost in planned.totals.items()},
@@ -170,7 +170,7 @@ def _judges(planned: Plan) -> None:
     columns = _columns([row.cost for row in planned.judges])
     _table(
         ("judge", "judgments ≤", *(name for name, _ in columns), ""),
-        [(row.judge, f"{row.requested:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges],
+        [(row.judge, f"{row.judgments:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges],
     )
     out.print()
 

@@ -151,7 +151,7 @@ def unclear(shapes: Iterable[Shape], what: str) -> Cost:
     return total(
         unknown(f"{what} on {shape.reference}: " + ("its lengths are" if shape.questions else "how much there is, is") + " unknown")
         for shape in shapes
-        if shape.questions is None or not shape.requested
+        if shape.questions is None or not shape.sampled
     )
 
 
@@ -170,7 +170,7 @@ TRIPLE = 15
 def ark_stages(config: ArkTrainingConfig, room: Planner) -> list[TrainingExample]:
     """The stages of a training, its preparation first."""
     shapes = room.shapes_of(config.data, config.data_options)
-    known = [shape for shape in shapes if shape.questions is not None and shape.requested]
+    known = [shape for shape in shapes if shape.questions is not None and shape.sampled]
     missing = unclear(shapes, "training")
     written = {}
     if config.augments:
@@ -624,8 +624,8 @@ def _sark_template(name: str, path: str | None) -> int:
 def _sark_trained(config: SarkTrainingConfig, room: Planner, shape: Shape) -> Cost:
     """Every row with its passage and its list, in both styles: 14 sequences."""
     loss = config.loss
-    reported = STYLES if loss.styles else 1
-    sequences = reported * ((1 if loss.passage else 0) + (LENGTH if loss.listwise else 0))
+    styles = STYLES if loss.styles else 1
+    sequences = styles * ((1 if loss.passage else 0) + (LENGTH if loss.listwise else 0))
     length = min(shape.question + shape.passage, config.model.max_length)
     size = room.weights.size(config.base, config.revision)
     texts = config.train.epochs * _labeled(config, shape) * sequences

@@ -148,7 +148,7 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
 
     Args:
         kind: `llm` or `rule`.
-        given: Options of the rewriter, and at a role those of the judge that validates.
+        options: Options of the rewriter, and at a role those of the judge that validates.
         validators: `style=JUDGE`, `content=JUDGE` or `entities=SHARE`; a role alone takes the judge of its name, or
             all names and numbers.
         split: Of the benchmark; decides which rules.

@@ -83,14 +83,14 @@ class Task:
         Raises:
             UserError: The method follows them, and they do not.
         """
-        response = self.loaded.benchmark.extra.get("reading")
-        if response is None and self.method.composition.follows_benchmark:
+        reading = self.loaded.benchmark.extra.get("reading")
+        if reading is None and self.method.composition.follows_benchmark:
             raise UserError(
                 f"{self.method.name!r} follows reading instructions, and {self.loaded.plan.reference} brings none",
                 where=self.loaded.plan.where,
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
             )
-        return Reading(**response) if response else None
+        return Reading(**reading) if reading else None
 
     def build(self, services: Services) -> Method:
         """Make the method."""
@@ -255,7 +255,7 @@ def _trained(plans: Sequence[TrainingPlan], store: Store) -> bool:
 
 
 def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
-    """Check what can be checked before anything is spent: packages, keys, device, disk.
+    """Check what can be checked before a run starts: packages, keys, device, disk.
 
     Raises:
         UserError: Something is missing; the message says how to get it.

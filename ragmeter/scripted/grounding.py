@@ -115,15 +115,15 @@ def _tells(truth: Truth, sentence: str, context: str) -> bool:
     """Whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
-    reported = []
+    sides_by_fact = []
     for world in truth.worlds.values():
         names = {e.name: [n.casefold() for n in (e.name, *e.aliases)] for e in world.entities}
         for head, _, tail in world.triples:
             sides = (names[head], names.get(tail, [tail.casefold()]))
             if all(any(name in folded for name in side) for side in sides):
-                reported.append(sides)
-    return bool(reported) and all(
-        any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in reported
+                sides_by_fact.append(sides)
+    return bool(sides_by_fact) and all(
+        any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in sides_by_fact
     )
 
 

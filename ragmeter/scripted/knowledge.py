@@ -80,9 +80,9 @@ def extract(truth: Knows, request: ChatRequest) -> str | None:
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
     for fact in shelf_of(truth).facts(result["text"]):
-        response = statements(fact)[0]
-        entities += [EntityRecord(fact.head.name, fact.head.kind, response), EntityRecord(fact.text, fact.relation.tail, response)]
-        relations.append(RelationRecord(fact.head.name, fact.text, response, STRENGTH))
+        sentence = statements(fact)[0]
+        entities += [EntityRecord(fact.head.name, fact.head.kind, sentence), EntityRecord(fact.text, fact.relation.tail, sentence)]
+        relations.append(RelationRecord(fact.head.name, fact.text, sentence, STRENGTH))
     return render(dict.fromkeys(entities), relations)
 
 

@@ -86,9 +86,9 @@ def check_paraphrase(truth: Knows, request: ChatRequest) -> str | None:
     result = filled(_prompt("check_paraphrase"), request)
     if result is None:
         return None
-    reported = result["paraphrase"].casefold()
+    text = result["paraphrase"].casefold()
     facts = _facts(truth, result["document"])
-    return _json(judgment="Yes" if all(_names(reported, fact) for fact in facts) else "No")
+    return _json(judgment="Yes" if all(_names(text, fact) for fact in facts) else "No")
 
 
 SYNTHESIS: tuple[Callable[[Any, ChatRequest], str | None], ...] = (
@@ -101,10 +101,10 @@ SYNTHESIS: tuple[Callable[[Any, ChatRequest], str | None], ...] = (
 )
 
 
-def _names(reported: str, fact: Fact) -> bool:
+def _names(text: str, fact: Fact) -> bool:
     tail, others = answer_of(fact)
     heads = (fact.head.name, *fact.head.aliases)
-    return any(name.casefold() in reported for name in heads) and any(f.casefold() in reported for f in (tail, *others))
+    return any(name.casefold() in text for name in heads) and any(f.casefold() in text for f in (tail, *others))
 
 
 def _facts(truth: Knows, document: str) -> list[Fact]:

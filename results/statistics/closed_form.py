@@ -106,7 +106,7 @@ def bands(pairs: Moments, *, positions: NDArray[np.int64] | None = None, higher_
 
     Args:
         pairs: Shape (methods, methods), of these methods, or of more.
-        places: Where the methods stand in `pairs`; None: they are those of `pairs`, in its order.
+        positions: Positions of the methods in `pairs`; None: they are those of `pairs`, in its order.
         higher_is_better: False for a metric of which less is better.
         level: One less the probability of one wrong claim or more.
 

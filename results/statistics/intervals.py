@@ -374,15 +374,15 @@ def stage_losses(
 
 @dataclass(frozen=True, slots=True)
 class StyleGap:
-    """What one style costs. Drops are formal minus style: positive is a loss.
+    """The effect of one style. Gaps are formal minus style: positive is a loss.
 
     Attributes:
-        drop: Paired drop over the questions scored in both.
+        gap: Paired gap over the questions scored in both.
         p_holm: Its p-value, Holm-corrected over the styles.
         content_lost: Share of those questions whose gold string did not survive the rewriting.
-        from_content: Part of the drop that falls on questions whose gold string did not survive.
-        from_style: The rest, on questions that can still be answered; the two parts sum to the drop.
-        drop_where_survived: Paired drop over the questions whose gold string survived, by themselves.
+        from_content: Part of the gap that falls on questions whose gold string did not survive.
+        from_style: The rest, on questions that can still be answered; the two parts sum to the gap.
+        gap_where_survived: Paired gap over the questions whose gold string survived, by themselves.
     """
 
     gap: Difference

@@ -291,14 +291,14 @@ def repetition_variance(
     Raises:
         ValueError: Arrays differ in length.
     """
-    items, response = np.asarray(item, np.int64), np.asarray(verdict, np.float64)
-    value = response if values is None else np.asarray(values, np.float64)
-    if not items.shape == response.shape == value.shape or items.ndim != 1:
-        raise ValueError(f"rows must be of the same verdicts, got {items.shape}, {response.shape} and {value.shape}")
+    items, codes = np.asarray(item, np.int64), np.asarray(verdict, np.float64)
+    value = codes if values is None else np.asarray(values, np.float64)
+    if not items.shape == codes.shape == value.shape or items.ndim != 1:
+        raise ValueError(f"rows must be of the same verdicts, got {items.shape}, {codes.shape} and {value.shape}")
     size = int(items.max(initial=-1)) + 1
-    scored = ~np.isnan(response)
+    scored = ~np.isnan(codes)
     held = np.bincount(items[scored], minlength=size)
-    kinds, equal = np.unique(np.stack([items[scored], response[scored]]), axis=1, return_counts=True)
+    kinds, equal = np.unique(np.stack([items[scored], codes[scored]]), axis=1, return_counts=True)
     pairs = held * (held - 1) / 2
     same = np.bincount(kinds[0].astype(np.int64), weights=equal * (equal - 1) / 2, minlength=size)
     differing = np.where(held > 1, 1 - same / np.maximum(pairs, 1), math.nan)
@@ -330,9 +330,9 @@ def battle_repetition_variance(
     """
     pairs, questions, orders, _, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
     cells, item = np.unique(np.stack([pairs, questions, orders]), axis=1, return_inverse=True)
-    response = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
+    codes = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
     labels = _labels(cells[1], clusters)
-    return repetition_variance(item.ravel(), response, values=verdict_values(verdicts), clusters=labels, **drawing)
+    return repetition_variance(item.ravel(), codes, values=verdict_values(verdicts), clusters=labels, **drawing)
 
 
 def order_flip_rate(

@@ -46,7 +46,7 @@ class Finding:
         what: One sentence.
         try_this: The remedy.
         count: How often.
-        places: The first of them.
+        positions: The first of them.
     """
 
     code: str

@@ -102,7 +102,7 @@ def write_template(
     data |= {"limit": limit} if limit is not None else {}
     data |= {"config": config} if config else {}
     data["dataset_fingerprint"] = target.loaded.fingerprint
-    questions = target.requested.questions
+    questions = target.in_setting.questions
     queries = [question.query() for question in questions]
     card = _CARD.format(data=yaml.safe_dump(data, sort_keys=False), name=target.loaded.reference.name)
     files: dict[str, Callable[[], Iterable[str]]] = {
@@ -111,7 +111,7 @@ def write_template(
         QUESTIONS: lambda: (_line({"id": query.id, "text": query.text}) for query in queries),
     }
     if passages:
-        corpus = target.requested.corpus
+        corpus = target.in_setting.corpus
         files[PASSAGES] = lambda: (
             _line({"id": item.id, "title": item.title, "text": item.text, "sentences": list(item.sentences)}) for item in corpus
         )
@@ -226,11 +226,11 @@ def write_bundle(
         raise UserError("a bundle's name ends with .zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
         raise UserError("this file is there already", where=str(path), try_this="choose another name")
-    response = card_yaml(card).encode()
+    card_bytes = card_yaml(card).encode()
     rows = [_row(prediction) for prediction in predictions]
     body = b"".join(rows)
     files = {
-        name: Member(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)) for name, data in ((CARD, response), (PREDICTIONS, body))
+        name: Member(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)) for name, data in ((CARD, card_bytes), (PREDICTIONS, body))
     }
     manifest = Manifest(
         run=run,
@@ -249,7 +249,7 @@ def write_bundle(
         path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
             text = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False)
-            for name, data in ((MANIFEST, text.encode()), (CARD, response), (PREDICTIONS, body)):
+            for name, data in ((MANIFEST, text.encode()), (CARD, card_bytes), (PREDICTIONS, body)):
                 member = zipfile.ZipInfo(name, _FIXED_DATE)
                 member.compress_type = zipfile.ZIP_DEFLATED
                 member.external_attr = (stat.S_IFREG | 0o644) << 16

@@ -188,9 +188,9 @@ def _by_content(data: Training, benchmark: Benchmark) -> list[str]:
 
 
 def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
-    response = re.sub(r"[^a-z0-9]", "", data.name.lower())
+    stripped = re.sub(r"[^a-z0-9]", "", data.name.lower())
     names = (benchmark.reference.name, benchmark.card.title)
-    return not data.reference and any(re.sub(r"[^a-z0-9]", "", name.lower()) in response for name in names)
+    return not data.reference and any(re.sub(r"[^a-z0-9]", "", name.lower()) in stripped for name in names)
 
 
 def training_loader() -> LoadTraining:
@@ -270,7 +270,7 @@ class Prompted:
         return tuple(dict.fromkeys(filter(None, (normalize(gold) for gold in self.question.golds))))
 
     def positions(self, gold: str) -> list[Spot]:
-        """The unexplained places of an answer."""
+        """The unexplained positions of an answer."""
         if gold not in self._positions:
             self._positions[gold] = [spot for message in self.messages for spot in self._open(gold, message)]
         return self._positions[gold]

@@ -212,8 +212,8 @@ def store_report(
 
 
 def _description(card: Card) -> dict[str, Any]:
-    response = card.to_json()
-    return {"submission": card.method.label, "models": response["models"], "settings": response["settings"]}
+    stated = card.to_json()
+    return {"submission": card.method.label, "models": stated["models"], "settings": stated["settings"]}
 
 
 def stored(store: Store, run: str) -> RunRow | None:
@@ -434,12 +434,12 @@ def _agreement(metric: str, questions: list[str], theirs: np.ndarray, ours: np.n
     gaps = np.where(scorable, np.abs(theirs - ours), 0.0)
     differing = np.flatnonzero((gaps > 1e-9) | torn)
     n = int(scorable.sum())
-    response = float(theirs[scorable].mean()) if n else None
+    submitted = float(theirs[scorable].mean()) if n else None
     result = float(ours[scorable].mean()) if n else None
-    difference = response - result if response is not None and result is not None else None
+    difference = submitted - result if submitted is not None and result is not None else None
     first = tuple((questions[row], _value(theirs[row]), _value(ours[row])) for row in differing[:SHOWN])
     agrees = not torn.any() and (difference is None or abs(difference) <= tolerance + 1e-12)
-    return Agreement(metric, response, result, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
+    return Agreement(metric, submitted, result, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
 
 
 def _value(value: float) -> float | None:

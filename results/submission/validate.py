@@ -35,11 +35,11 @@ class Target:
 
     Attributes:
         loaded: The benchmark as loaded (and limited); its fingerprint is the run's.
-        asked: The same in the card's setting: its questions carry the candidates.
+        in_setting: The same in the card's setting: its questions carry the candidates.
     """
 
     loaded: Benchmark
-    requested: Benchmark
+    in_setting: Benchmark
 
 
 def validate(
@@ -70,13 +70,13 @@ def validate(
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
     rows = 0
-    most = len(target.requested.questions) + limits.spare_rows
+    most = len(target.in_setting.questions) + limits.spare_rows
     for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
         if rows > most:
             findings.add(
                 "too_many_rows",
-                f"there are more rows than questions, {len(target.requested.questions):,}; reading stopped",
+                f"there are more rows than questions, {len(target.in_setting.questions):,}; reading stopped",
                 line=row.line,
                 try_this="one row a question, of the split and limit that the card names",
             )
@@ -96,7 +96,7 @@ def validate(
         target.loaded.name,
         target.loaded.fingerprint,
         rows,
-        len(target.requested.questions),
+        len(target.in_setting.questions),
         findings.all(),
         predictions if kept else (),
         result,
@@ -126,10 +126,10 @@ class _Checker:
 
     def __init__(self, setting: Setting, target: Target, findings: Findings) -> None:
         self._findings = findings
-        self._corpus: Corpus = target.requested.corpus
-        self._questions: Sequence[Question] = target.requested.questions
+        self._corpus: Corpus = target.in_setting.corpus
+        self._questions: Sequence[Question] = target.in_setting.questions
         self._setting = setting
-        self._graphs = target.requested.extra.get("graphs", {}) if setting.scope == "question" else {}
+        self._graphs = target.in_setting.extra.get("graphs", {}) if setting.scope == "question" else {}
         self._known = {name: q for q in self._questions for name in (q.id, q.query_id)}
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}

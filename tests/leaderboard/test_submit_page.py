@@ -153,7 +153,7 @@ def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
 
     monkeypatch.setattr(server, "hand_over", without_scores)
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
-    assert "no place on the board to preview" in words(page.part("preview-note"))
+    assert "no rank on the board to preview" in words(page.part("preview-note"))
     assert not page.has("preview")
     page.test.button(key="store").click().run(timeout=120)
     assert not page.test.exception

@@ -251,7 +251,7 @@ def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:
     metrics = [parse_metric("recall@5"), parse_metric("em")]
 
     def check(raw: str):  # type: ignore[no-untyped-def]
-        read_rows = trec.run_rows(target.requested.questions)
+        read_rows = trec.run_rows(target.in_setting.questions)
         return validate(card, io.BytesIO(raw.encode()), target, file="r.txt", metrics=metrics, read=read_rows)
 
     report = check(text)

@@ -51,6 +51,6 @@ def fact_material(world: World, styles: Sequence[str] = STYLES) -> Iterator[Fact
     draws = Draws("material", world.seed)
     for fact in world.facts:
         plain = statements(fact)
-        reported = {style: tuple(rewriter.sentence(text, style, draws) for text in plain) for style in styles}
+        restyled = {style: tuple(rewriter.sentence(text, style, draws) for text in plain) for style in styles}
         answer, accepted = answer_of(fact)
-        yield FactMaterial(fact, answer, accepted, {"formal": tuple(plain), **reported}, tuple(paraphrases(fact)))
+        yield FactMaterial(fact, answer, accepted, {"formal": tuple(plain), **restyled}, tuple(paraphrases(fact)))

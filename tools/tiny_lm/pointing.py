@@ -29,7 +29,7 @@ class Pointers:
 
     Attributes:
         rows, columns: The token that predicts the first one of an answer; shape [answers].
-        places: True at the first token of every mention of the answer in the context; shape [answers, length].
+        positions: True at the first token of every mention of the answer in the context; shape [answers, length].
     """
 
     rows: NDArray[np.int64]

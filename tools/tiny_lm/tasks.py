@@ -137,8 +137,8 @@ class Maker:
         evidence = {self._library.where[fact.row][0] for fact in query.facts}
         rows = [row for row in self._chooser.choose(query, size + 1, draws) if row not in evidence][:size]
         texts = [self._library.texts[row] for row in rows]
-        reported = {row for text in texts for row in text.facts}
-        further = [fact for fact in self._world.by_head[head.index] if fact.row not in reported]
+        stated_here = {row for text in texts for row in text.facts}
+        further = [fact for fact in self._world.by_head[head.index] if fact.row not in stated_here]
         draws.shuffle(further)
         group = self._group(self._library, texts, [])
         blocks = [Block(asking(query.text), UNANSWERABLE, "missing")]
@@ -212,9 +212,9 @@ class Maker:
         if draws.chance(0.35):
             others = [e for e in (draws.pick(world.entities) for _ in range(30)) if e.kind == head.kind and e is not head]
             head = others[0] if others else head
-        reported = {world.facts[row].relation.id for row in stated if world.facts[row].head is head}
+        relations = {world.facts[row].relation.id for row in stated if world.facts[row].head is head}
         relation = draws.pick(relations_of(head.kind, False))
-        if relation.id in reported or "once" in relation.flags or "unless-capital" in relation.flags:
+        if relation.id in relations or "once" in relation.flags or "unless-capital" in relation.flags:
             return None
         question = draws.pick(relation.asks).format(h=self._mention(head))
         return Block(asking(question), UNANSWERABLE, "missing")

@@ -45,7 +45,7 @@ class Place:
     Attributes:
         chunk: Number of the train world in use.
         batch: Batches of it that were used.
-        level: Step of the curriculum, as the chunk was begun; -1 while copying is still to be learned.
+        level: Step of the curriculum, as the chunk was started; -1 while copying is still to be learned.
         right: Running share of answers that are right in every token.
         copied: Running loss of copying.
     """

@@ -161,7 +161,7 @@ def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldT
         assert isinstance(corpus, TripleCorpus)
         index = Component.of("bm25_triples").build(Services()).index(corpus)
         for question in benchmark.questions:
-            item = _request(question, corpus, index, pool)
+            item = _gold_triples(question, corpus, index, pool)
             if item is None:
                 without += 1
             else:
@@ -175,7 +175,7 @@ def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldT
     return result, without
 
 
-def _request(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> GoldTriples | None:
+def _gold_triples(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> GoldTriples | None:
     candidates = question.candidates if question.candidates is not None else corpus.ids
     rows = corpus.rows_of(candidates).astype(np.int64)
     proof = set(question.triples)
@@ -195,7 +195,7 @@ def groups(queries: Sequence[GoldTriples], negatives: int, hard: int, *key: str 
     A text that reads like the right one is not held against it.
 
     Args:
-        asked: The questions.
+        queries: The questions.
         negatives: Other triples of each row, fewer where the graph has no more.
         hard: How many of them are drawn from the hard ones.
         key: What is drawn for: seed and epoch; equal keys give equal rows.
@@ -295,7 +295,7 @@ def validator(objective: GroupObjective, queries: Sequence[GoldTriples], k: int)
 
     Args:
         objective: Scores pairs.
-        asked: The questions.
+        queries: The questions.
         k: As said.
     """
 
@@ -397,10 +397,10 @@ class _Job:
         self, config: GraphCrossEncoderTrainingConfig, benchmarks: list[Benchmark], context: TrainingContext, process: Any
     ) -> None:
         self.config, self.context, self.process = config, context, process
-        self.requested, self.without = questions_of(benchmarks, config.pool)
+        self.questions, self.without = questions_of(benchmarks, config.pool)
         self.model = cross_encoder(config, str(process.device))
         self.objective = GroupObjective(self.model, config.part, process)
-        self.count = sum(len(item.gold) for item in self.requested)
+        self.count = sum(len(item.gold) for item in self.questions)
         self._groups = lru_cache(1)(self._groups_of)
 
     @property
@@ -434,7 +434,7 @@ class _Job:
             self.process,
             validate,
         )
-        figures = {"questions": float(len(self.requested)), "rows": float(self.count), "questions_left_out": float(self.without)}
+        figures = {"questions": float(len(self.questions)), "rows": float(self.count), "questions_left_out": float(self.without)}
         return PreparedRun(loop, self._save, figures)
 
     def _step(self, step: int) -> Figures:
@@ -445,7 +445,7 @@ class _Job:
 
     def _groups_of(self, epoch: int) -> list[Group]:
         hard = round(self.config.hard * self.config.negatives)
-        return groups(self.requested, self.config.negatives, hard, self.config.seed, epoch)
+        return groups(self.questions, self.config.negatives, hard, self.config.seed, epoch)
 
     def _save(self, folder: Path, figures: Figures) -> None:
         self.model.save_pretrained(str(folder), create_model_card=False)

@@ -281,7 +281,7 @@ def masked(texts: Tokenized, positions: NDArray[np.int64], hidden: NDArray[np.in
 
     Args:
         texts: All texts.
-        places: Which: shape (batch,).
+        positions: Which: shape (batch,).
         hidden: The word that is hidden in each of all texts (`hidden_words`).
     """
     starts, lengths = texts.offsets[positions], np.diff(texts.offsets)[positions]
@@ -381,8 +381,8 @@ class SkpObjective:
             )
             backward(share + carried, self.accelerator)
         hidden = summed(hidden, self.accelerator, self.model.device)
-        reported = float(apart.detach())
-        return {"loss": hidden + self.weight * reported, "masked": hidden, "contrastive": reported}
+        contrast = float(apart.detach())
+        return {"loss": hidden + self.weight * contrast, "masked": hidden, "contrastive": contrast}
 
     def _leaves(self, kept: Mapping[int, tuple[Tensor, ...]], count: int, dimension: int) -> list[Tensor]:
         """The vectors of texts and of copies, of all processes, as leaves of the graph."""

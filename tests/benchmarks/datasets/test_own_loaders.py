@@ -87,7 +87,7 @@ def command(*words: str) -> Any:
 def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
     listed = {card["id"]: card["here"][0] for card in command("--json")}
     assert [listed[name]["state"] for name in ("own", "asked", "worlds")] == [OWN, OWN, "made here"]
-    assert "file of your own" in command("list", "own", "--json")["here"][0]["said"]
+    assert "file of your own" in command("list", "own", "--json")["here"][0]["problem"]
     for name in DATASETS._entries.keys() - {"own", "asked", "hotpotqa"}:
         del DATASETS._entries[name]
     assert any("own" in reason and "--set path" in reason for reason in command("check", "--all", "--json")["skipped"])
@@ -102,8 +102,8 @@ def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> No
     assert LOCAL in json.dumps(split)
     missing = availability(DataReference("own", None, "test"), {"path": f"{file}.gone"})
     assert missing.state == ABSENT
-    assert missing.response is not None
-    assert missing.response.where == f"{file}.gone"
+    assert missing.problem is not None
+    assert missing.problem.where == f"{file}.gone"
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, m
     monkeypatch.setenv("RAGMETER_DATA", str(folder.parent))
     (dev,) = [item for item in command.shown("list", "hotpotqa")["here"] if item["reference"] == "hotpotqa/distractor:dev"]
     assert dev["state"] == "unclear"
-    assert "several files" in dev["said"]
+    assert "several files" in dev["problem"]
     result = command.shown("check", "hotpotqa:dev", code=1)
     assert result["splits"][0]["color"] == "red"
 

@@ -55,6 +55,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_every_kind_is_listed_as_text_and_as_json(tmp_path: Path) -> None:
     for noun in ("methods", "datasets", "metrics", "experiments", "checkpoints"):
         assert ragmeter("list", noun, "--store", str(tmp_path)).returncode == 0

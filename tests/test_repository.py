@@ -56,10 +56,10 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.slow
-def test_bare_nouns_list_and_speak_json(tmp_path: Path) -> None:
+def test_every_kind_is_listed_as_text_and_as_json(tmp_path: Path) -> None:
     for noun in ("methods", "datasets", "metrics", "experiments", "checkpoints"):
-        assert started(noun, "--store", str(tmp_path)).returncode == 0
-        done = started(noun, "--json", "--store", str(tmp_path))
+        assert ragmeter("list", noun, "--store", str(tmp_path)).returncode == 0
+        done = ragmeter("list", noun, "--json", "--store", str(tmp_path))
         assert done.returncode == 0, done.stderr
         json.loads(done.stdout)
 

@@ -258,4 +258,4 @@ def test_options_of_what_makes_sarks_rows_are_refused_in_our_words(labels: dict[
         _ = (config.extra or config).component
     assert caught.value.what == response
     assert "Input should" not in caught.value.what
-    assert caught.value.try_this == f"ragmeter methods {response.split(' of ')[1].partition(':')[0]}"
+    assert caught.value.try_this == f"ragmeter list methods {response.split(' of ')[1].partition(':')[0]}"

@@ -184,7 +184,8 @@ def test_a_store_of_another_schema_is_refused_and_the_way_to_bring_it_along_said
         with pytest.raises(UserError, match=f"schema version {version}") as caught:
             use()
         assert caught.value.where == str(store.database.path)
-        for response in ("version 0.0.1", f"ragmeter results export FOLDER --store {store.folder}", "ragmeter results merge FOLDER"):
+        export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
+        for response in ("version 0.0.1", f"`ragmeter {export} --store {store.folder}`", "ragmeter store import FOLDER"):
             assert response in str(caught.value.try_this)
     assert store.database.path.read_bytes() == before
 
@@ -207,7 +208,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_written(store: Store, monkeypatc
     monkeypatch.setattr("results.store.insert", no_space)
     with pytest.raises(DiskFull) as caught:
         store.append(RUN.run, [prediction(2)], {})
-    assert "ragmeter resume" in str(caught.value.try_this)
+    assert "ragmeter run --resume" in str(caught.value.try_this)
     monkeypatch.undo()
     assert store.finished_questions(RUN.run) == {"q1"}
 

@@ -119,7 +119,7 @@ def test_a_disk_that_fills_up_leaves_every_finished_question(small_disk: Path, t
     with pytest.raises(DiskFull) as caught:
         fill_up()
     assert len(acknowledged) > 3
-    assert "ragmeter resume" in str(caught.value.try_this)
+    assert "ragmeter run --resume" in str(caught.value.try_this)
     assert caught.value.exit_code == 1
     # What was acknowledged is there, whole, and the store goes on once there is room again.
     assert Store(small_disk / "store").finished_questions("r") >= set(acknowledged)

@@ -362,7 +362,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Pa
     process.send_signal(signal.SIGINT)
     _, response = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "ragmeter resume" in response
+    assert "ragmeter run --resume" in response
     (row,) = queries.runs(store)
     assert row.status == "interrupted"
     assert 0 < row.done < 12

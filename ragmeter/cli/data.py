@@ -86,7 +86,7 @@ def show_dataset(reference: str, common: Common) -> None:
     }
 
     def show() -> None:
-        print_card(entry.id, card.description, facts, entry.config)
+        print_card(f"{entry.id}/{subset}" if subset else entry.id, card.description, facts, entry.config)
         out.print()
         rows = [(str(position.reference), _number(_size(entry, position)), position.state, position.read_from) for position in positions]
         listing(("split", "questions", "now", "read from"), rows, empty="")

@@ -189,7 +189,7 @@ def test_programs_get_wrong_usage_as_json(say: Say) -> None:
         ("list nonsense", "there is no command 'nonsense'", "ragmeter list --help"),
         ("run x --limt 3", "there is no option '--limt'", "did you mean '--limit'?"),
         ("results compare one", "missing argument 'second'", "ragmeter results compare --help"),
-        ("gate", "missing option '--baseline'", "ragmeter gate --help"),
+        ("gate --strict", "missing option '--baseline'", "ragmeter gate --help"),
         ("run x --limit many", "invalid value for '--limit'", "ragmeter run --help"),
         ("run x --limit 0", "invalid value for '--limit'", "ragmeter run --help"),
         ("run x y", "got unexpected extra argument", "ragmeter run --help"),
@@ -207,6 +207,12 @@ def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, wh
     assert (code, shown) == (2, "")
     assert response.startswith(f"error: {what}")
     assert remedy in response
+
+
+def test_a_command_that_needs_options_shows_its_help_alone(say: Say) -> None:
+    code, shown, response = say("gate")
+    assert (code, response) == (0, "")
+    assert "--baseline" in shown
 
 
 def test_what_moved_is_not_there_any_more_and_where_it_is_now_is() -> None:

@@ -69,7 +69,7 @@ def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
         chosen = Draws("rephrased", config.seed).sample(range(len(ids)), config.documents)
         ids = [ids[position] for position in sorted(chosen)]
     questions = [
-        Question(f"retold-{item.id}", INSTRUCTION, (item.full_text,), evidence=(item.id,), candidates=(item.id,))
+        Question(f"rephrased-{item.id}", INSTRUCTION, (item.full_text,), evidence=(item.id,), candidates=(item.id,))
         for item in loaded.corpus.get(ids)
     ]
     variant = f"{resolved}, positives" if config.positives else str(resolved)

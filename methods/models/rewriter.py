@@ -30,23 +30,23 @@ from methods.models.limits import UsageByRole
 
 
 PLACEHOLDERS = ("text", "low", "high", "form", "again")
-PLAIN = "Reply with the retold text alone, as one paragraph."
+PLAIN = "Reply with the rewritten text alone, as one paragraph."
 LINES = (
-    "The text has one sentence in each of its $lines lines. Reply with as many lines: each sentence retold, in the "
+    "The text has one sentence in each of its $lines lines. Reply with as many lines: each sentence rewritten, in the "
     "same order, one a line, and nothing else."
 )
-JSON = 'Reply with a JSON object: {"text": the retold text}.'
+JSON = 'Reply with a JSON object: {"text": the rewritten text}.'
 JSON_LINES = (
     'The text has one sentence in each of its $lines lines. Reply with a JSON object: {"sentences": [each sentence '
-    "retold, in the same order]}, with $lines items."
+    "rewritten, in the same order]}, with $lines items."
 )
 AGAIN = "- this is attempt $number: the one before it could not be used ($reason)."
 
 _TAG = re.compile(r"<(/?\s*passage\s*)>", re.IGNORECASE)
 _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?```", re.DOTALL)
-_LEAD = re.compile(r"(?:sure|certainly|of course|okay|here(?:['’]s| is| are)|output|rewritten|retold)\b[^\n]{0,80}:\s*\n+", re.IGNORECASE)
-_LABEL = re.compile(r"(?:\*\*)?(?:output|rewritten text|retold text|rewrite)\s*:(?:\*\*)?\s*", re.IGNORECASE)
+_LEAD = re.compile(r"(?:sure|certainly|of course|okay|here(?:['’]s| is| are)|output|rewritten)\b[^\n]{0,80}:\s*\n+", re.IGNORECASE)
+_LABEL = re.compile(r"(?:\*\*)?(?:output|rewritten text|rewrite)\s*:(?:\*\*)?\s*", re.IGNORECASE)
 _NUMBERED = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])\s+")
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['’]?m|i am)(?: \w+)? sorry\b|as an ai\b|unfortunately,? i (?:can|am)"
@@ -58,13 +58,13 @@ _REFUSAL = re.compile(
 class Whole(BaseModel):
     """A rewritten text."""
 
-    text: str = Field(description="the retold text")
+    text: str = Field(description="the rewritten text")
 
 
 class Sentences(BaseModel):
     """A rewritten text, sentence by sentence."""
 
-    sentences: list[str] = Field(description="each sentence retold, in the order of the text")
+    sentences: list[str] = Field(description="each sentence rewritten, in the order of the text")
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,9 @@ def show_where(common: Common) -> None:
     """Say where the rows are, and what shows them as pages."""
     folder = str(common.store.folder)
     # As this command was called: outside an activated environment the bare name would not be found.
-    pages = shlex.join([sys.argv[0], "leaderboard", "--open", "--store", folder])
+    # As it was called: outside an activated environment the bare name would not be found.
+    called = sys.argv[0] if sys.argv[0].endswith("ragmeter") else "ragmeter"
+    pages = shlex.join([called, "leaderboard", "--open", "--store", folder])
     out.print(Text(f"stored in {folder}\nleaderboard: {pages}"), soft_wrap=True)
 
 

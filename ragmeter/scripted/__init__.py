@@ -2,7 +2,7 @@
 
 It takes the place of a real model where a loop around an LLM is tested: with it, every such loop must work, and with
 a share of its replies corrupted, none may crash. It is a script, and says so: its replies name the model
-`scripted/world-truth`, the chat client's `Reply.scripted` is true for them, and the chat reader puts the name into
+`scripted/worlds`, the chat client's `Reply.scripted` is true for them, and the chat reader puts the name into
 the prediction's notes under `scripted`.
 
 Each prompt that it understands is a handler, from a request to a reply or None ("not mine"); later prompts register
@@ -40,7 +40,7 @@ from ragmeter.scripted.queries import REWRITING, SEARCHING
 from ragmeter.scripted.synthesis import SYNTHESIS
 from tests.support.faults import Faults, draw
 
-NAME = "scripted/world-truth"
+NAME = "scripted/worlds"
 """The model's name; clients take its beginning as the label of scripted rows."""
 UNKNOWN = "unknown"
 """What it says where it does not know."""

@@ -114,7 +114,7 @@ REWRITING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (rewrite_passa
 
 
 def _reply(text: str, form: str, again: str, style: str) -> str:
-    by_lines = "each sentence retold" in form
+    by_lines = "each sentence rewritten" in form
     styled = _restyled(text.split("\n") if by_lines else sentences(text), again, style)
     if "JSON" not in form:
         return "\n".join(styled) if by_lines else " ".join(styled)

@@ -250,7 +250,7 @@ def test_what_was_counted_when_a_method_ran_is_its_size(
     assert (result.parameters, result.open_weights) == expected
 
 
-def test_two_runs_of_one_name_on_one_benchmark_are_two_contestants(store: Store) -> None:
+def test_two_runs_of_one_name_on_one_benchmark_are_two_systems(store: Store) -> None:
     item, other, *_ = queries.runs(store, "several")
     results = systems({"a": [item, replace(other, method=item.method)], "b": [item]}, {}, {})
     assert [sorted(row.runs) for row in results] == [["a", "b"], ["a"]]

@@ -126,7 +126,6 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
 def show_where(common: Common) -> None:
     """Say where the rows are, and what shows them as pages."""
     folder = str(common.store.folder)
-    # As this command was called: outside an activated environment the bare name would not be found.
     # As it was called: outside an activated environment the bare name would not be found.
     called = sys.argv[0] if sys.argv[0].endswith("ragmeter") else "ragmeter"
     pages = shlex.join([called, "leaderboard", "--open", "--store", folder])

@@ -24,18 +24,18 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "Run, continue (--resume) or plan (--dry-run) an experiment.",
     },
     "Look": {
-        "results": "Tables; show, compare, tag, report (HTML), export (TREC).",
+        "results": "Tables; show RUN QUESTION, compare, tag, report, export (TREC).",
         "leaderboard": "Serve the leaderboard on a store as web pages.",
     },
-    "Decide": {"gate": "Decide whether a candidate is worse than a baseline, by exit code."},
+    "Decide": {"gate": "Is a candidate worse than a baseline by more than --margin? Exit code."},
     "Bring": {
         "submit": "Predictions made elsewhere: template, check, add, verify, bundle.",
         "data": "Datasets: download, check, sample, measure, restyle, synthesize.",
     },
     "Methods": {
         "train": "Train an approach, stage after stage; list and check checkpoints.",
-        "method": "Check a method, build its index, explain a retrieval, serve one.",
-        "judge": "Judge or score stored answers by more metrics; labels by people.",
+        "method": "check, index, serve, explain NAME QUESTION --benchmark DATA.",
+        "judge": "Stored answers: run judges, score by more metrics, cards, labels.",
     },
     "Find": {
         "list": "Datasets, methods, metrics, experiments, runs, judges, checkpoints.",

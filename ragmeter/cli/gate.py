@@ -17,7 +17,7 @@ from results.gate import Gate, ask, parse_margins, record
 from results.gate_report import interval, junit_of, points, reach, summary_of
 from results.queries import RunRow
 
-app = App(help="Decide whether a candidate is worse than a baseline, by exit code.")
+app = App(help="Is a candidate worse than a baseline by more than --margin? Exit code.")
 
 _COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
 
@@ -38,7 +38,7 @@ def gate(
         Path | None, option("Append a Markdown summary to this file.", envvar="GITHUB_STEP_SUMMARY", show_envvar=True)
     ] = None,
 ) -> int:
-    """Decide whether a candidate is worse than a baseline, by exit code.
+    """Is a candidate worse than a baseline by more than --margin? Exit code.
 
     0: it is not, by more than the margin; 100: it is; 101: too few questions to tell.
     """

@@ -41,7 +41,7 @@ from results.statistics.battles import TieRule
 from results.store import Store
 from results.tables import labels, plain
 
-app = App(default="list", help="Judge or score stored answers by more metrics; labels by people.")
+app = App(default="list", help="Stored answers: run judges, score by more metrics, cards, labels.")
 labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
 app.add_typer(labels_app, name="labels")
 

@@ -28,7 +28,7 @@ from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.rewriting import refusal
 from ragmeter.runner.tasks import require_device
 
-app = App(default="list", help="Check a method, build its index, explain a retrieval, serve one.")
+app = App(default="list", help="check, index, serve, explain NAME QUESTION --benchmark DATA.")
 INDEXED = ("clara_compressor",)
 """Methods whose index `ragmeter method index` builds; the others build theirs within `ragmeter run`."""
 

@@ -28,7 +28,7 @@ from results.queries import RunRow
 from results.store import Store
 from results.tables import labels
 
-app = App(default="table", help="Tables; show, compare, tag, report (HTML), export (TREC).")
+app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
 app.add_typer(results_style.app, name="style")
 
 FORMATS = ("text", *tables.FORMATS, "json")

@@ -6,6 +6,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
@@ -54,7 +55,8 @@ def run(
     from ragmeter.runner.experiment import How, limited
     from results import queries
 
-    if resume:
+    # A file that is run again goes on where it was.
+    if resume and not (experiment and Path(experiment).is_file()):
         for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh}.items():
             if typed:
                 raise UserError("--resume continues an experiment as it was begun", where=option, try_this="leave it out")

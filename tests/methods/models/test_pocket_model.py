@@ -48,7 +48,7 @@ def test_it_is_small_and_comes_with_card_log_and_command() -> None:
     assert wanted | {"README.md", "training_log.jsonl", "command.txt"} <= set(files)
     command = (pocket_path() / "command.txt").read_text("utf-8")
     assert command.startswith("python -m ")
-    assert "pocket.train --out FOLDER" in command
+    assert "tiny_lm.train --out FOLDER" in command
     steps = [json.loads(line)["step"] for line in (pocket_path() / "training_log.jsonl").read_text("utf-8").splitlines()]
     assert steps == sorted(steps)
     assert len(steps) > 10

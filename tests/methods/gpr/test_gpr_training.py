@@ -268,7 +268,7 @@ def test_a_model_that_writes_questions_must_be_named() -> None:
     assert (paper.loss.g1, paper.loss.g2, paper.train.learning_rate) == (0.5, 0.5, 2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, in_two: Callable[..., Any]) -> None:
     """In a process group the parts of a batch are shared out, and gradient and figures are those of the whole."""
     program = f"""

@@ -55,18 +55,18 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(store: Path, program: str | None = None, response: IO[str] | None = None) -> Iterator[str]:
+def serving(store: Path, program: str | None = None, log: IO[str] | None = None) -> Iterator[str]:
     """The leaderboard of a store, served by `serve` in a process of its own; yields its address.
 
-    What the server says goes to `said`, where it is given.
+    What the server prints goes to `log`, where it is given.
     """
-    reported = response or subprocess.DEVNULL
+    printed = log or subprocess.DEVNULL
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [sys.executable, "-c", program or SERVE, str(store), str(port)],
-        stdout=reported,
-        stderr=reported,
+        stdout=printed,
+        stderr=printed,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     try:

@@ -50,7 +50,7 @@ def test_the_first_visit_of_a_server_is_whole_and_nothing_is_complained_of(
 
     window.on("console", listen)
     with (tmp_path / "said").open("w+") as responses:
-        with screenshots.serving(filled, said=responses) as address:
+        with screenshots.serving(filled, log=responses) as address:
             window.goto(f"{address}/datasets")
             screenshots.settled(window)
             window.get_by_text("Compare", exact=True).first.wait_for(timeout=10_000)

@@ -162,7 +162,7 @@ def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store:
 def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> None:
     page = app(filled).open("styles")
     assert not page.test.exception
-    assert "ragmeter experiments" in words(page.part("message"))
+    assert "ragmeter list experiments" in words(page.part("message"))
 
 
 @pytest.mark.slow

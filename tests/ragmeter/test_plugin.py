@@ -116,11 +116,11 @@ def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
     # The data file is in the wheel, and installing leaves nothing in the tree.
     assert (target / "ragmeter_example" / "rivers.jsonl").exists()
     assert {path.name for path in PLUGIN.iterdir()} == {"README.md", "experiment.yaml", "pyproject.toml", "ragmeter_example"}
-    shown = ragmeter(tmp_path, target, "methods", "title_overlap")
+    shown = ragmeter(tmp_path, target, "list", "methods", "title_overlap")
     assert shown["kind"] == "retriever"
-    assert ragmeter(tmp_path, target, "check", "method", "title_overlap")["passed"]
+    assert ragmeter(tmp_path, target, "method", "check", "title_overlap")["passed"]
     assert ragmeter(tmp_path, target, "data", "check", "rivers")["color"] == "green"
-    assert "at most `words` words" in json.dumps(ragmeter(tmp_path, target, "metrics", "brief"))
+    assert "at most `words` words" in json.dumps(ragmeter(tmp_path, target, "list", "metrics", "brief"))
     (board,) = ragmeter(tmp_path, target, "run", str(PLUGIN / "experiment.yaml"))["boards"]
     methods = {row["method"]: row["metrics"] for row in board["rows"]}
     assert methods["title_overlap"]["recall@5#v1"]["value"] == 1.0

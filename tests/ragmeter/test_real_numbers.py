@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from results.store import Store
+
 FILES = {
     "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",
     "2wikimultihopqa:dev": "2wikimultihopqa/2wiki_dev40.json",
@@ -106,19 +108,24 @@ def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
 ) -> None:
     path = data_folder / FILES[reference]
     name, _, split = reference.partition(":")
+    # The real encoder on one of the three: it takes most of the time.
+    retrievers = ("bm25", "dense") if name == "hotpotqa" else ("bm25",)
+    methods = [f"{{id: {retriever}, name: {retriever}, reader: extractive}}" for retriever in retrievers]
     (tmp_path / "x.yaml").write_text(
         f"name: real\nbenchmarks: [{{id: {name}, split: {split}, setting: distractor, config: {{path: {path}}}}}]\n"
-        "methods: [{id: bm25, reader: extractive}, {id: dense, reader: extractive}]\nmetrics: [f1(rules=hotpotqa), recall@5]\n"
+        f"methods: [{', '.join(methods)}]\nmetrics: [f1(rules=hotpotqa), recall@5]\n"
     )
 
     done = call("run", str(tmp_path / "x.yaml"), "--json", "--store", str(tmp_path / "store"))
     assert done.code == 0, done.err
+    Store(tmp_path / "store").database.close()  # this process would give it back after half a second
     (board,) = json.loads(done.out)["boards"]
     rows = native(reference, path)
     assert len(rows) == board["questions"] == SIZES[reference]
     table = {row["method"]: {m.partition("(")[0].partition("#")[0]: c["value"] for m, c in row["metrics"].items()} for row in board["rows"]}
     assert table["bm25"]["recall@5"] == pytest.approx(recall_at_5(rows, bm25_scores(rows), only_found=True), abs=1e-12)
-    assert table["dense"]["recall@5"] == pytest.approx(recall_at_5(rows, dense_scores(rows), only_found=False), abs=1e-12)
+    if "dense" in retrievers:
+        assert table["dense"]["recall@5"] == pytest.approx(recall_at_5(rows, dense_scores(rows), only_found=False), abs=1e-12)
     for row in board["rows"]:
         answers = _answers(tmp_path / "store", row["run"])
         every = [max(squad_f1(answers[identifier], gold) for gold in golds) for identifier, _, golds, _, _ in rows]

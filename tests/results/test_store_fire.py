@@ -62,7 +62,7 @@ def read_until(folder: Path, deadline: float, looked: object) -> None:
 
 @pytest.mark.parametrize(
     ("writers", "readers", "seconds"),
-    [pytest.param(3, 3, 6, marks=pytest.mark.slow), pytest.param(8, 8, 60, marks=[pytest.mark.soak, pytest.mark.timeout(600)])],
+    [pytest.param(3, 3, 3, marks=pytest.mark.slow), pytest.param(8, 8, 60, marks=[pytest.mark.soak, pytest.mark.timeout(600)])],
 )
 def test_many_writers_and_readers_lose_and_double_nothing(store: Store, writers: int, readers: int, seconds: float) -> None:
     context = multiprocessing.get_context("spawn")

@@ -289,7 +289,7 @@ def test_a_device_class_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_plan_imports_no_model_library() -> None:
     code = (
-        "import sys; from ragmeter.cli import app; app(['plan', 'clara/table8', '--json'], standalone_mode=False); "
+        "import sys; from ragmeter.cli import app; app(['run', 'clara/table8', '--dry-run', '--json'], standalone_mode=False); "
         "sys.stderr.write(str({'torch', 'transformers', 'openai', 'bm25s'} & set(sys.modules)))"
     )
     response = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

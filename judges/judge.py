@@ -22,6 +22,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.plugins import Registry
 from benchmarks.schema import Passage, Question
 from methods.api import Prediction, Services
+from methods.work import Lengths, Needs, Work, needs_of, unknown
 
 RULE = "rule"
 """What stands in the place of a model's name where rules judge."""
@@ -153,6 +154,22 @@ class JudgeConfig(BaseModel):
         Raises:
             Broke: It does not answer; the message says why.
         """
+
+    def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
+        """What so many judgments take, one call each.
+
+        Args:
+            lengths: Of the data.
+            judgments: Answers, or pairs of them in one order.
+            answer: Tokens of an answer at most.
+            shown: Answers in a prompt.
+        """
+        return Work() if self.label == RULE else unknown(f"judging by {self.label}: the judge states no work")
+
+    @property
+    def needs(self) -> Needs:
+        """The model that is asked."""
+        return Needs() if self.label == RULE else needs_of(self)
 
 
 class PointJudge(Protocol):

@@ -21,6 +21,8 @@ from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
+from methods.models.weights import require_weights
+from methods.work import Lengths, Needs, Work, unknown
 
 Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "control"]
 
@@ -88,6 +90,8 @@ class MethodEntry:
     training_data: tuple[str, ...]
     extra: str | None
     checkpoint_hash: Callable[[Any], str] | None
+    work: Callable[[Any, Lengths], Work] | None = None
+    needs: Callable[[Any], Needs] | None = None
 
     @property
     def whole(self) -> bool:
@@ -149,6 +153,8 @@ def register(
     training_data: Sequence[str] = (),
     extra: str | None = None,
     checkpoint_hash: Callable[[Any], str] | None = None,
+    work: Callable[[Any, Lengths], Work] | None = None,
+    needs: Callable[[Any], Needs] | None = None,
 ) -> Callable[[F], F]:
     """Declare a method; decorates its factory `(config, services) -> role`.
 
@@ -163,12 +169,13 @@ def register(
         training_data: Data references it was trained on, for the contamination column.
         extra: The extra of the distribution that it needs installed.
         checkpoint_hash: From a config to the hash of the weights that it names, where there are some.
+        work: From a config and what is known of the data to what it takes; None: unknown.
+        needs: From a config to the models that must be there; None: none where `work` is stated, else unknown.
     """
 
     def decorate(factory: F) -> F:
-        entry = MethodEntry(
-            identifier, kind, version, summary, factory, config, paper, presets or {}, tuple(training_data), extra, checkpoint_hash
-        )
+        known = (paper, presets or {}, tuple(training_data), extra, checkpoint_hash, work, needs)
+        entry = MethodEntry(identifier, kind, version, summary, factory, config, *known)
         METHODS.add(entry, factory.__module__)
         return factory
 
@@ -201,6 +208,20 @@ class Component:
         extra = self.entry.extra
         require_extra(extra, self.id)
         self.config.preflight()
+        require_weights(self.needs)
+
+    @property
+    def needs(self) -> Needs | None:
+        """What must be there for it; None: it does not say."""
+        if self.entry.needs is None:
+            return None if self.entry.work is None else Needs()
+        return self.entry.needs(self.config)
+
+    def work(self, lengths: Lengths) -> Work:
+        """What it takes for all questions; unknown where it does not say."""
+        if self.entry.work is None:
+            return unknown(f"what {self.id} takes: it states no work")
+        return self.entry.work(self.config, lengths).named(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
 
     def build(self, services: Services) -> Any:
         """Make the thing itself."""

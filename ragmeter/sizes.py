@@ -5,61 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.core.errors import UserError
-from benchmarks.io.hub import cache_folder
-from methods.baselines.hybrid import Part
-from methods.baselines.hyde import HydeConfig
-from methods.clara.checkpoint import read_config, require_checkpoint
-from methods.models.encoder import EncoderConfig
-from methods.models.late_interaction import LateInteractionConfig, M3Config
-from methods.models.weights import locate
-from methods.registry import Component, MethodConfig
-from methods.retrieval.triples import TripleSearchConfig
-
-# -- The models and retrievers that the options of parts name --
-# Parts are known by their options: whoever brings an encoder's, a cross-encoder's or a language model's is seen without
-# another word, plug-ins included.
-
-
-def retrievers_in(config: MethodConfig) -> Iterator[Component]:
-    """The retrievers that options name."""
-    if isinstance(config, HydeConfig):
-        yield config.retriever
-        return
-    for name in type(config).model_fields:
-        value = getattr(config, name)
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Part):
-                yield item.component
-
-
-def encoder_of(config: MethodConfig) -> EncoderConfig | M3Config | LateInteractionConfig:
-    """The encoder that options describe."""
-    if isinstance(config, EncoderConfig | M3Config | LateInteractionConfig):
-        return config
-    result = getattr(config, "encoder", None)
-    assert isinstance(result, EncoderConfig)
-    return result
-
-
-def models_in(components: Sequence[Component]) -> Iterator[tuple[str, str | None]]:
-    """The local models that parts name, with their revisions."""
-    for component in components:
-        config = component.config
-        yield from models_in(list(retrievers_in(config)))
-        if isinstance(config, TripleSearchConfig):
-            yield encoder_of(config).model, getattr(encoder_of(config), "revision", None)
-        elif not hasattr(config, "base_url") and isinstance(getattr(config, "model", None), str):
-            yield str(getattr(config, "model", "")), getattr(config, "revision", None)
-        if isinstance(query := getattr(config, "query_model", None), str):
-            yield query, getattr(config, "query_revision", None)
-
+from methods.models.weights import files_of
+from methods.registry import Component
+from methods.work import Needs
 
 # -- Published sizes of models that presets and shipped experiments name, rounded to three digits or better --
 # Read where a model's `config.json` is not here. Sources: the models' cards and `config.json` files on the hub.
@@ -183,6 +137,18 @@ class ModelSize:
             raise ValueError(f"the size of {self.model} is unknown")
         return self.parameters - self.embedding
 
+    def adapters(self, rank: int) -> float | None:
+        """Parameters of one adapter on all linear layers, rank × (inputs + outputs) of each; None: the shape is unknown.
+
+        The width of the feed-forward layer is what the parameters leave for it, embeddings counted with it: at most.
+        """
+        width, layers, keys = self.width, self.layers, self.kv_width
+        if self.parameters is None or width is None or layers is None or keys is None:
+            return None
+        gated = 3
+        inner = max(0.0, self.parameters / layers - 2 * width * width - 2 * width * keys) / (gated * width)
+        return layers * rank * (2 * (width + width) + 2 * (width + keys) + gated * (width + inner))
+
     def __str__(self) -> str:
         if self.parameters is None:
             return f"{self.model}: size unknown"
@@ -227,21 +193,6 @@ def named_parameters(model: str) -> float | None:
         return None
     number, unit = next(iter(results)).groups()
     return float(number) * _SCALE[unit.lower()]
-
-
-def files_of(model: str, revision: str | None) -> Path | None:
-    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none."""
-    try:
-        path = Path(locate(model))
-    except UserError:
-        return None
-    if path.is_dir():
-        return path
-    snapshots = cache_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
-    if not snapshots.is_dir():
-        return None
-    results = [item for item in snapshots.iterdir() if (item / "config.json").exists() and revision in (None, item.name)]
-    return max(results, key=lambda item: item.stat().st_mtime, default=None)
 
 
 def _of_files(model: str, folder: Path) -> ModelSize | None:
@@ -318,25 +269,21 @@ def _first(config: Mapping[str, Any], *names: str) -> int | None:
 # -- What a method's models come to: how many parameters, and whether their weights are here --
 
 
-TOWERS = ("question", "triple")
-"""Folders of a checkpoint that is two encoders."""
-
-
 def models_of(components: Iterable[Component]) -> dict[str, Any]:
-    """The models of a method as JSON.
+    """The models of a method as JSON, as its parts state what they need.
 
     Args:
         components: The method and all its parts.
 
     Returns:
         `parameters`: of all models together, each counted once (a checkpoint of adapters as its base); None where one
-        of them is unknown, asked through an endpoint, or may be inside a plug-in. `weights_here`: True where no part
-        asks an endpoint; None where a plug-in may. `counted`: name, parameters and how they are known, of each.
+        of them is unknown, asked through an endpoint, or a part does not say what it needs. `weights_here`: True where
+        no part asks an endpoint; None where one does not say. `counted`: name, parameters and how they are known, of each.
     """
-    parts = list(components)
-    sizes = list(dict.fromkeys(size for model, revision in models_in(parts) for size in _sizes(model, revision)))
-    away = any(_asks(part.config.model_dump(mode="json")) for part in parts)
-    clear = not any(_may_hide(part) for part in parts)
+    needs = [part.needs for part in components]
+    known = sum((item for item in needs if item is not None), Needs())
+    sizes = list(dict.fromkeys(size_of(checkpoint.model, checkpoint.revision) for checkpoint in known.checkpoints))
+    away, clear = bool(known.endpoints), None not in needs
     counts = [size.parameters for size in sizes]
     whole = None if away or not clear or None in counts else round(sum(filter(None, counts)))
     return {
@@ -347,33 +294,6 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
             for size in sizes
         ],
     }
-
-
-def _sizes(model: str, revision: str | None) -> Iterator[ModelSize]:
-    path = Path(model).expanduser()
-    home = path.parent if path.name in TOWERS else path
-    folders = [home / tower for tower in TOWERS]
-    if all(folder.is_dir() for folder in folders):
-        yield from (size_of(str(folder)) for folder in folders)
-        return
-    try:
-        adapters, _ = read_config(require_checkpoint(model, where="model"))
-    except UserError:
-        yield size_of(model, revision)
-    else:
-        yield size_of(adapters.base, adapters.revision)
-
-
-def _asks(options: Any) -> bool:
-    """Whether options describe an endpoint, at any depth."""
-    if isinstance(options, Mapping):
-        return "base_url" in options or any(map(_asks, options.values()))
-    return isinstance(options, list) and any(map(_asks, options))
-
-
-def _may_hide(part: Component) -> bool:
-    """Whether a part comes from elsewhere and names no model: it may have one that is not seen."""
-    return not type(part.config).__module__.startswith("methods.") and not any(models_in([part]))
 
 
 def _name(model: str) -> str:

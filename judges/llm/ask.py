@@ -29,6 +29,7 @@ from methods.api import Services
 from methods.models import template_text
 from methods.models.chat import ChatModel, Reply, reach_model
 from methods.models.endpoint import ChatConfig, Estimate, Messages
+from methods.work import CHARACTERS, Lengths, Work, ask, tokens
 
 # -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
 # Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON
@@ -241,6 +242,13 @@ class LLMJudgeConfig(EndpointJudgeConfig):
             UserError: The template cannot be read or used.
         """
         return load_prompt(self.prompt, self.template)
+
+    def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
+        """A call a judgment, its prompt with question, gold, what is judged, and the gold document where it is shown."""
+        prompt = self.load()
+        length = tokens(prompt.system) + tokens(prompt.user) + lengths.question + lengths.answer
+        document = 2 * lengths.passage if getattr(self, "reference", None) == "document" else 0
+        return ask(self, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
 
 
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:

@@ -17,11 +17,31 @@ from methods.ark.data import Document, Material, TrainRow, check_rows, documents
 from methods.ark.loss import batch_of
 from methods.ark.negatives import Augmented, Embedder, GraphQueries, Mined, QuerySource, mine, random_pool, rows_of
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
+from methods.graphs.chunking import ChunkConfig
+from methods.graphs.extraction import load_prompt
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
-from methods.training import Progress, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
 from methods.training.stages import Manifest, StageRecord, file_id, read_json, read_lines, require_unchanged, saved, write_json, write_lines
+from methods.work import (
+    DATA,
+    WORDS_PER_TOKEN,
+    Lengths,
+    Needs,
+    Once,
+    StageWork,
+    Work,
+    ask,
+    encode,
+    learn,
+    needs_of,
+    resumable,
+    saved_weights,
+    steps,
+    tokens,
+    total,
+)
 
 # -- The README of a tuned retriever --
 
@@ -365,6 +385,107 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
     return recalls
 
 
+PROMPT, SENTENCE = 40, 25
+"""Tokens of the prompts by which chunks are scored, beside chunk, question and answer; and of a sentence."""
+GIVEN = 60 * 15
+"""Tokens of the triples of a neighborhood that are shown for queries."""
+GRADIENT_CACHING = 4 / 3
+"""A batch that is not held is read once more without a gradient."""
+
+
+def _needs(config: ArkTrainingConfig) -> Needs:
+    similarity = config.kg.similarity
+    return needs_of(
+        config.encoder,
+        config.score.causal if config.score.f.weight or config.score.b.weight else None,
+        config.vector_encoder if config.score.v.weight else None,
+        similarity.encoder if config.augments and similarity.enabled else None,
+        *config.chats,
+    )
+
+
+def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
+    """Chunks are scored, graphs and queries written; then questions with their positives and negatives, stage by stage."""
+    data = [of(item, config.data_options) for item in config.data]
+    for item in config.validation:
+        of(item, config.validation_options)
+    prepared = total(_scored(config, lengths) for lengths in data)
+    if config.augments:
+        key = fingerprint(
+            "ark", config.data, *(part.model_dump(mode="json") for part in (config.kg, config.neighborhood.seeds, config.queries))
+        )
+        prepared += Work(once=(Once(total(_written(config, lengths) for lengths in data), key),))
+    train, base = config.train, config.encoder
+    size = data[0].size(base.model, base.revision)
+    groups = [((stage,), train.epochs[STAGES.index(stage)]) for stage in train.stages]
+    if train.curriculum == "mixed":
+        groups = [(train.stages, sum(train.epochs))]  # type: ignore[list-item]
+    works = [StageWork(DATA, prepared)]
+    for stages, epochs in groups:
+        rows = len(stages) * config.score.positives * sum(lengths.questions for lengths in data)
+        work = total(_learned(config, lengths, stage, epochs) for lengths in data for stage in stages) + saved_weights(size, base.model)
+        works.append(StageWork(stages[-1], work, rows, steps(rows, train.batch_size * train.accumulation, epochs), resumable(size)))
+    return works
+
+
+def _cut(chunks: ChunkConfig, lengths: Lengths) -> tuple[float, float]:
+    """Chunks of a document, and tokens of one."""
+    unit = {"token": 1.0, "word": 1 / WORDS_PER_TOKEN, "sentence": SENTENCE}[chunks.unit]
+    step = (chunks.size - chunks.overlap) * unit
+    return max(1.0, -(-max(0.0, lengths.document - chunks.overlap * unit) // step)), min(chunks.size * unit, lengths.document)
+
+
+def _chunks(config: ArkTrainingConfig, lengths: Lengths) -> tuple[float, float]:
+    return _cut(config.chunks, lengths) if isinstance(config.chunks, ChunkConfig) else (lengths.candidates, lengths.passage)
+
+
+def _documents(lengths: Lengths) -> float:
+    return lengths.corpus / lengths.candidates if lengths.candidates else 0.0
+
+
+def _scored(config: ArkTrainingConfig, lengths: Lengths) -> Work:
+    number, length = _chunks(config, lengths)
+    score, read = config.score, length + lengths.question + lengths.answer + PROMPT
+    passes = [bool(score.f.weight), bool(score.b.weight)].count(True)
+    work = encode(score.causal, passes * lengths.questions * number, read, causal=True)
+    if not score.v.weight:
+        return work
+    encoder = config.vector_encoder
+    return work + encode(encoder, _documents(lengths) * number, length) + encode(encoder, lengths.questions, lengths.question)
+
+
+def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
+    """One call a piece of a document for its graph, one a question for its names, two for its queries."""
+
+    def template(name: str, path: str | None) -> int:
+        prompt = load_prompt(name, path)
+        return tokens(prompt.system) + tokens(prompt.user)
+
+    pieces, length = _cut(config.kg.chunk, lengths)
+    seeds, queries, work = config.neighborhood.seeds, config.queries, Work()
+    if config.kg.extractor == "llm":
+        work += ask(config.kg.chat, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
+    if seeds.namer == "llm":
+        work += ask(seeds.chat, lengths.questions, lengths.question + lengths.answer + template("names", seeds.prompt))
+    if queries.generator == "llm":
+        work += ask(queries.chat, len(SIZES) * lengths.questions, GIVEN + template("queries", queries.prompt))
+    return work
+
+
+def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: int) -> Work:
+    """Question, positive, negatives of every row; texts that rows of a batch share are encoded once."""
+    train, (number, length) = config.train, _chunks(config, lengths)
+    negatives = max(0.0, min(config.mine.sample if stage in SIZES else config.mine.stage1_random, number - 1))
+    rows = epochs * lengths.questions * config.score.positives
+    longest = min(length, train.max_length or length)
+    work = learn(config.encoder, rows * (1 + negatives), longest, train.precision) + learn(
+        config.encoder, rows, lengths.question, train.precision
+    )
+    work = work * (GRADIENT_CACHING if train.batch_size * (2 + negatives) > train.held else 1.0)
+    mined = stage in SIZES and config.mine.source != "random"
+    return work + encode(config.encoder, _documents(lengths) * number, length) if mined else work
+
+
 @register_training(
     "ark",
     summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
@@ -372,6 +493,8 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
     config=ArkTrainingConfig,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
     presets=PRESETS,
+    work=_work,
+    needs=_needs,
 )
 class ArkTraining:
     """The training.

@@ -23,6 +23,7 @@ from methods.models.late_interaction import MODES, M3Config, M3Encoder, M3Vector
 from methods.models.weights import locate, weights_hash
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
+from methods.work import FLOAT, HALF, Lengths, Work, encode, index, needs_of, vectors
 
 CHUNK = 256
 """Passages encoded at a time."""
@@ -41,6 +42,13 @@ class BgeM3Config(M3Config, MethodConfig):
         locate(self.model)
 
 
+def _work(config: BgeM3Config, lengths: Lengths) -> Work:
+    """Of every passage a vector, and of every token of it one in 16 bits and a weight with its place."""
+    read = lengths.corpus * min(lengths.passage, config.max_length)
+    kept = vectors(config, lengths, lengths.corpus) + vectors(config, lengths, read, HALF) + Work(bytes=3 * FLOAT * read)
+    return index(encode(config, lengths.corpus, lengths.passage) + kept) + encode(config, lengths.questions, lengths.question)
+
+
 @register(
     "bge_m3",
     kind="retriever",
@@ -50,6 +58,8 @@ class BgeM3Config(M3Config, MethodConfig):
     presets={"dense_only": {"modes": ("dense",)}, "library": {"weights": {"dense": 1.0, "sparse": 1.0, "multi": 1.0}}},
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+    work=_work,
+    needs=needs_of,
 )
 class BgeM3:
     """Retriever by BGE-M3.

@@ -24,6 +24,7 @@ from methods.api import Index, Ranking, Services
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once
+from methods.work import WORDS_PER_TOKEN, Lengths, Work, index
 
 
 class BM25Config(MethodConfig):
@@ -63,6 +64,15 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     )
 
 
+POSTING = 8
+"""Bytes of a word's entry in the index: row and score."""
+
+
+def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
+    """The index on disk."""
+    return index(Work(bytes=lengths.corpus * lengths.passage * WORDS_PER_TOKEN * POSTING))
+
+
 @register(
     "bm25",
     kind="retriever",
@@ -71,6 +81,7 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
     extra="retrieval",
+    work=bm25_work,
 )
 class BM25:
     """Retriever that scores by term statistics.
@@ -186,6 +197,12 @@ class BM25RerankerConfig(BM25Config, PointwiseConfig):
     )
 
 
+def _reranker_work(config: BM25RerankerConfig, lengths: Lengths) -> Work:
+    """The index of BM25 as a retriever, where statistics are the corpus's."""
+    options = config.model_dump(include=set(BM25Config.model_fields))
+    return Component.of("bm25", options).work(lengths) if config.statistics == "corpus" else Work()
+
+
 @register(
     "bm25_reranker",
     kind="reranker",
@@ -194,6 +211,7 @@ class BM25RerankerConfig(BM25Config, PointwiseConfig):
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
     extra="retrieval",
+    work=_reranker_work,
 )
 class BM25Reranker(PointwiseReranker):
     """Reranker that scores by term statistics; candidates without any word of the query keep their order, last.

@@ -25,6 +25,7 @@ from methods.baselines.hybrid import Part, RetrieverPart
 from methods.pipeline import index_folder
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import Scope
+from methods.work import free
 
 SEPARATOR = "\n"
 """Between the answers of a question that wants all of them named."""
@@ -73,7 +74,7 @@ class _Answering(ABC):
         """The prediction under this query id, its usage left empty."""
 
 
-@register("gold_answer", kind="control", summary="the gold answer with the gold evidence: every metric's maximum")
+@register("gold_answer", kind="control", summary="the gold answer with the gold evidence: every metric's maximum", work=free)
 class GoldAnswer(_Answering):
     """Answers with the gold; evidence, support and triples are the gold ones too."""
 
@@ -89,7 +90,7 @@ class GoldAnswer(_Answering):
         return Prediction(identifier, gold_text(question), evidence, notes=notes)
 
 
-@register("empty_answer", kind="control", summary="no answer and no evidence: every metric's minimum")
+@register("empty_answer", kind="control", summary="no answer and no evidence: every metric's minimum", work=free)
 class EmptyAnswer(_Answering):
     """Answers nothing."""
 
@@ -97,7 +98,7 @@ class EmptyAnswer(_Answering):
         return Prediction(identifier, "")
 
 
-@register("idk", kind="control", summary='always "I don\'t know"')
+@register("idk", kind="control", summary='always "I don\'t know"', work=free)
 class IDontKnow(_Answering):
     """Declines to answer."""
 
@@ -105,7 +106,7 @@ class IDontKnow(_Answering):
         return Prediction(identifier, "I don't know")
 
 
-@register("whole_passage", kind="control", summary="the text of the first positive passage as the answer")
+@register("whole_passage", kind="control", summary="the text of the first positive passage as the answer", work=free)
 class WholePassage(_Answering):
     """Answers with everything the evidence says: covers the gold, is no answer."""
 
@@ -115,7 +116,7 @@ class WholePassage(_Answering):
         return Prediction(identifier, text, tuple(Evidence(passage, 1.0) for passage in known[:1]))
 
 
-@register("shuffled_answer", kind="control", summary="another question's gold answer: right form, wrong content")
+@register("shuffled_answer", kind="control", summary="another question's gold answer: right form, wrong content", work=free)
 class ShuffledAnswer(_Answering):
     """Answers each question with the gold of another one."""
 
@@ -151,7 +152,7 @@ def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
     return dealt
 
 
-@register("oracle_evidence", kind="control", summary="the positive passages and nothing else, then any reader")
+@register("oracle_evidence", kind="control", summary="the positive passages and nothing else, then any reader", work=free)
 class OracleEvidence:
     """Retriever that finds the gold evidence, in the dataset's order."""
 
@@ -206,6 +207,8 @@ class HasAnswerOrderConfig(MethodConfig):
     summary="passages that hold a gold answer first, the rest in a retriever's order",
     config=HasAnswerOrderConfig,
     checkpoint_hash=lambda config: fingerprint(config.retriever.component.fingerprint),
+    work=lambda config, lengths: config.retriever.component.work(lengths),
+    needs=lambda config: config.retriever.component.needs,
 )
 class HasAnswerOrder:
     """Retriever that moves what holds an accepted answer (DPR's rule) to the front.
@@ -252,9 +255,12 @@ class _HasAnswerIndex:
 # -- Closed book: the reader gets the question and nothing else, whatever the setting --
 
 
-@register("no_retrieval", kind="retriever", summary="closed book: the reader answers from what it knows")
+@register("no_retrieval", kind="retriever", summary="closed book: the reader answers from what it knows", work=free)
 class NoRetrieval:
     """Retriever that finds nothing."""
+
+    finds_nothing = True
+    """Read by planning: what follows is handed no passage."""
 
     def __init__(self, config: MethodConfig, services: Services) -> None:
         pass
@@ -275,7 +281,7 @@ class EmptyIndex:
 # -- Random ranking: the floor that every retriever must clear --
 
 
-@register("random", kind="retriever", summary="passages in random order, seeded per query")
+@register("random", kind="retriever", summary="passages in random order, seeded per query", work=free)
 class Random:
     """Retriever that draws.
 

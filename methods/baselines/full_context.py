@@ -23,6 +23,7 @@ from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Index, Ranking, Services
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import Scope
+from methods.work import free
 
 _WORD = re.compile(r"\S+")
 
@@ -51,6 +52,7 @@ class FullContextConfig(MethodConfig):
     summary="all candidates, or the whole document, in their order",
     config=FullContextConfig,
     presets={"paper": {"whole": True, "overlap": PAPER_OVERLAP}, "released": {"whole": True, "overlap": PAPER_OVERLAP, "words": 16_384}},
+    work=free,
 )
 class FullContext:
     """Retriever that leaves nothing out."""

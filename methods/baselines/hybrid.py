@@ -19,6 +19,7 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
+from methods.work import Lengths, Needs, Work, all_needs, total
 
 
 class Part(BaseModel):
@@ -64,6 +65,14 @@ class HybridConfig(MethodConfig):
             part.component.preflight()
 
 
+def _work(config: HybridConfig, lengths: Lengths) -> Work:
+    return total(part.component.work(lengths) for part in config.retrievers)
+
+
+def _needs(config: HybridConfig) -> Needs | None:
+    return all_needs(part.component.needs for part in config.retrievers)
+
+
 @register(
     "hybrid",
     kind="retriever",
@@ -72,6 +81,8 @@ class HybridConfig(MethodConfig):
     paper="Cormack, Clarke and Buettcher 2009, Reciprocal Rank Fusion",
     extra="models",
     checkpoint_hash=lambda config: fingerprint([part.component.fingerprint for part in config.retrievers]),
+    work=_work,
+    needs=_needs,
 )
 class Hybrid:
     """Retriever that fuses others.

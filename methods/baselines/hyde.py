@@ -29,6 +29,7 @@ from methods.pipeline import index_folder
 from methods.readers.prompts import Prompt
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.dense import DenseIndex
+from methods.work import Lengths, Needs, Work, all_needs, ask, encode, longest_reply, needs_of
 
 PROMPT = Prompt("", "Please write a passage to answer the question.\n\nQuestion: $question\n\nPassage:")
 """The request for a passage; of the shape of the original's for web search."""
@@ -81,6 +82,21 @@ class HydeConfig(MethodConfig):
         reach_model(self.llm, cache)
 
 
+INSTRUCTIONS = 60
+"""Tokens of a prompt for a passage or a query, beside the question."""
+
+
+def _work(config: HydeConfig, lengths: Lengths) -> Work:
+    """Passages are written for a question, and encoded with it."""
+    number = lengths.questions * config.samples
+    written = ask(config.llm, number, lengths.question + INSTRUCTIONS)
+    return config.retriever.work(lengths) + written + encode(config.retriever.config, number, longest_reply(config.llm))
+
+
+def _needs(config: HydeConfig) -> Needs | None:
+    return all_needs((config.retriever.needs, needs_of(config.llm)))
+
+
 @register(
     "hyde",
     kind="retriever",
@@ -89,6 +105,8 @@ class HydeConfig(MethodConfig):
     paper="Gao et al. 2022, Precise Zero-Shot Dense Retrieval without Relevance Labels (arXiv:2212.10496)",
     extra="llm",
     checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, PROMPT.user, END),
+    work=_work,
+    needs=_needs,
 )
 class Hyde:
     """Retriever that searches with hypothetical documents.

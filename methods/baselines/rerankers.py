@@ -20,6 +20,7 @@ from methods.models.late_interaction import LateInteraction, LateInteractionConf
 from methods.models.weights import PRESETS, weights_hash
 from methods.registry import register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
+from methods.work import Lengths, Work, encode, needs_of
 
 
 class BiEncoderConfig(EncoderConfig, PointwiseConfig):
@@ -28,6 +29,12 @@ class BiEncoderConfig(EncoderConfig, PointwiseConfig):
     def preflight(self) -> None:
         """Check the models and their code."""
         self.check()
+
+
+def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
+    """Questions, and their candidates: a passage once, as its vector is kept by its text."""
+    passages = min(lengths.questions * lengths.ranked(config.depth), lengths.corpus)
+    return encode(config, passages, lengths.passage) + encode(config, lengths.questions, lengths.question)
 
 
 @register(
@@ -39,6 +46,8 @@ class BiEncoderConfig(EncoderConfig, PointwiseConfig):
     presets=PRESETS,
     extra="models",
     checkpoint_hash=lambda config: config.weights(),
+    work=_cosine_work,
+    needs=needs_of,
 )
 class BiEncoderReranker(PointwiseReranker):
     """Reranker that encodes query and passages apart.
@@ -79,6 +88,12 @@ class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig):
         self.check()
 
 
+def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
+    """Questions, and every candidate of each: nothing is kept."""
+    pairs = lengths.questions * lengths.ranked(config.depth)
+    return encode(config, pairs, lengths.passage) + encode(config, lengths.questions, lengths.question)
+
+
 @register(
     "late_interaction",
     kind="reranker",
@@ -87,6 +102,8 @@ class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig):
     paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+    work=_late_work,
+    needs=needs_of,
 )
 class LateInteractionReranker(PointwiseReranker):
     """Reranker that encodes query and passages apart, a vector per token, and matches the tokens.

@@ -18,7 +18,7 @@ from benchmarks.schema import Passage, Query
 from benchmarks.text import normalize
 from methods.api import FAILED, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.baselines.hybrid import Part, RetrieverPart, fuse
-from methods.baselines.hyde import messages, spent
+from methods.baselines.hyde import INSTRUCTIONS, messages, spent
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
 from methods.models.chat import ChatModel, Reply, reach_model
 from methods.models.endpoint import ChatConfig
@@ -27,6 +27,7 @@ from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, index_folder
 from methods.readers.prompts import Prompt
 from methods.registry import MethodConfig, register
+from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
 # -- RQ-RAG without its checkpoint: a chat model rewrites, decomposes and disambiguates the question --
 # Each wording is searched with, and the rankings are fused by reciprocal rank. A reply that yields no query is replaced
@@ -94,6 +95,16 @@ def _made_of(config: PromptedConfig) -> str:
     return fingerprint(config.retriever.component.fingerprint, prompts)
 
 
+def _prompted_work(config: PromptedConfig, lengths: Lengths) -> Work:
+    """A question is asked about in every way, and each reply searched with line by line."""
+    searches = replace(lengths, questions=lengths.questions * len(PROMPTS) * MOST)
+    return config.retriever.component.work(searches) + ask(config.llm, lengths.questions * len(PROMPTS), lengths.question + INSTRUCTIONS)
+
+
+def _prompted_needs(config: PromptedConfig) -> Needs | None:
+    return all_needs((config.retriever.component.needs, needs_of(config.llm)))
+
+
 @register(
     "rq_rag_prompted",
     kind="retriever",
@@ -102,6 +113,8 @@ def _made_of(config: PromptedConfig) -> str:
     paper="after Chan et al. 2024, RQ-RAG (arXiv:2404.00610), whose own model is rq_rag",
     extra="llm",
     checkpoint_hash=_made_of,
+    work=_prompted_work,
+    needs=_prompted_needs,
 )
 class PromptedRqRag:
     """Retriever that has a question reworded.
@@ -371,6 +384,23 @@ def _weights(config: RqRagConfig) -> str:
     return fingerprint(weights_hash(config.model, config.revision), config.retriever.component.fingerprint)
 
 
+def _tree_work(config: RqRagConfig, lengths: Lengths) -> Work:
+    """Every node of the tree has an answer, and above the last level a child for each way of asking; evidence adds up."""
+    ways = len(QUERY_TOKENS)
+    found = config.per_query * min(lengths.passage, (config.evidence_words or lengths.passage) / WORDS_PER_TOKEN)
+    searches = sum(ways ** (level + 1) for level in range(config.depth))
+    work = config.retriever.component.work(replace(lengths, questions=lengths.questions * searches))
+    for level in range(config.depth + 1):
+        written = ways**level * (1 + (ways if level < config.depth else 0))
+        prompt = INSTRUCTIONS + lengths.question + level * (found + config.max_new_tokens)
+        work += ask(config, lengths.questions * written, prompt)
+    return work
+
+
+def _tree_needs(config: RqRagConfig) -> Needs | None:
+    return all_needs((needs_of(config), config.retriever.component.needs))
+
+
 @register(
     "rq_rag",
     kind="retriever",
@@ -379,6 +409,8 @@ def _weights(config: RqRagConfig) -> str:
     paper=PAPER,
     extra="models",
     checkpoint_hash=_weights,
+    work=_tree_work,
+    needs=_tree_needs,
 )
 class RqRag:
     """Retriever by RQ-RAG's tree.
@@ -439,6 +471,8 @@ class RqRagIndex:
     paper=PAPER,
     extra="models",
     checkpoint_hash=_weights,
+    work=_tree_work,
+    needs=_tree_needs,
 )
 class NativeRqRag:
     """RQ-RAG as a whole system.

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from benchmarks.core.errors import UserError
-from methods.clara.config import ADAPTERS, Adapter, ClaraConfig
+from methods.clara.config import ADAPTERS, Adapter, ClaraConfig, ClaraTrainingConfig
 from methods.models.weights import CLARA_POCKET, locate, weights_hash
 from methods.training.adapters import Adapters
 from methods.training.stages import read_json, write_json
+from methods.work import Checkpoint, Lengths, Needs
 
 if TYPE_CHECKING:
     from methods.training.soft_prompts import MemoryRows
@@ -27,6 +28,33 @@ if TYPE_CHECKING:
 CONFIG, ROWS = "clara.json", "memory.safetensors"
 LAYOUT = 1
 """Of the folder; bump it when what it holds changes."""
+
+
+def model_of(model: str, lengths: Lengths) -> ClaraConfig | None:
+    """The model of a checkpoint, of one that is still to be trained too; None where it is neither."""
+    training = lengths.training(model)
+    if isinstance(training, ClaraTrainingConfig):
+        return trained_model(training, lengths)
+    try:
+        return read_config(require_checkpoint(model, where="model"))[0]
+    except UserError:
+        return None
+
+
+def trained_model(config: ClaraTrainingConfig, lengths: Lengths) -> ClaraConfig:
+    """The model that a training is of: that of the checkpoint which it begins from, where it does not say."""
+    if config.start is None or "model" in config.model_fields_set:
+        return config.model
+    return model_of(config.start, lengths) or config.model
+
+
+def needs(config: Any) -> Needs:
+    """The base of a checkpoint, or the base that is named; of a checkpoint that is not here the folder."""
+    try:
+        base = read_config(require_checkpoint(config.model, where="model"))[0]
+    except UserError:
+        return Needs((Checkpoint(config.model, getattr(config, "revision", None), config.dtype),))
+    return Needs((Checkpoint(base.base, base.revision, config.dtype or base.dtype),))
 
 
 def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path) -> None:

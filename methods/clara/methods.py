@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
@@ -17,15 +17,17 @@ from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
-from methods.clara.checkpoint import CONFIG, ROWS, read_config, require_checkpoint
+from methods.clara.checkpoint import CONFIG, ROWS, model_of, needs, read_config, require_checkpoint
 from methods.clara.config import Adapter, ClaraConfig
-from methods.clara.prompts import Prompt, answer, answer_from_text, paraphrase
+from methods.clara.prompts import Prompt, answer, answer_from_text, messages, paraphrase
 from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Progress, Scores, cosines, in_memory, write
+from methods.models.causal import CausalConfig
 from methods.models.weights import device_of, locate, weights_hash
 from methods.pipeline import DEPTH, Pipeline
 from methods.readers.prompts import longest_prefix
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows
+from methods.work import CHARACTERS, HALF, Checkpoint, Lengths, Once, Sample, Work, ask, encode, mean, tokens, unknown, vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,6 +89,78 @@ class Loaded:
                 where="clara, option model",
                 try_this="a checkpoint of a later stage, or query_adapter: compressor",
             )
+
+
+# -- What the parts take: documents and questions to memory, and answers from it --
+
+
+def _work_of(work: Callable[[Any, ClaraConfig, Lengths], Work]) -> Callable[[Any, Lengths], Work]:
+    """The work of a part whose checkpoint is here, or is trained by the same experiment."""
+
+    def of(config: CheckpointOptions, lengths: Lengths) -> Work:
+        clara = model_of(config.model, lengths)
+        if clara is None:
+            return unknown(f"what {config.model} takes: it is no checkpoint that is here or trained by this experiment")
+        return work(config, clara, lengths)
+
+    return of
+
+
+def _encoded(config: Any, clara: ClaraConfig, texts: float, length: float) -> Work:
+    base = Checkpoint(clara.base, clara.revision, config.dtype or clara.dtype)
+    return encode(base, texts, min(length, clara.max_length) + clara.memory_tokens, causal=True)
+
+
+def _documents_work(config: Any, clara: ClaraConfig, lengths: Lengths, each: float) -> Work:
+    """The store of the whole corpus, or `each` documents of every question."""
+    if not config.offline:
+        return _encoded(config, clara, lengths.questions * each, lengths.passage)
+    kept = vectors(Checkpoint(clara.base, clara.revision), lengths, lengths.corpus * clara.memory_tokens, HALF)
+    store = _encoded(config, clara, lengths.corpus, lengths.passage) + kept
+    return Work(once=(Once(store, f"memory by {config.model} of {lengths.data}"),))
+
+
+def _compress_work(config: ClaraCompressorConfig, clara: ClaraConfig, lengths: Lengths) -> Work:
+    return _documents_work(config, clara, lengths, lengths.handed)
+
+
+def _generator(config: Any, clara: ClaraConfig) -> CausalConfig:
+    options = {"model": clara.base, "revision": clara.revision, "dtype": config.dtype or clara.dtype}
+    return CausalConfig.model_validate({**options, "max_new_tokens": config.max_new_tokens, "batch_size": config.batch_size})
+
+
+def _read_work(config: Any, clara: ClaraConfig, lengths: Lengths) -> Work:
+    """Answers from memory; of passages that come as text their compression, too."""
+    prompt = mean([sum(map(tokens, messages(answer(item.question, 1), "."))) for item in lengths.samples])
+    memory = lengths.handed * clara.memory_tokens
+    read = ask(_generator(config, clara), lengths.questions, prompt + memory, memory=memory)
+    return read if lengths.compressed else read + _encoded(config, clara, lengths.questions * lengths.handed, lengths.passage)
+
+
+def _text_work(config: ClaraTextConfig, lengths: Lengths) -> Work:
+    options = {"base": config.model, "revision": config.revision, "max_length": config.max_length, "rate": config.max_length}
+    clara = model_of(config.model, lengths) or ClaraConfig.model_validate(options)
+
+    def prompt(item: Sample) -> int:
+        texts = [passage.full_text[: CHARACTERS * clara.max_length] for passage in lengths.shown(item)]
+        written = sum(map(tokens, messages(answer_from_text(item.question, texts), "\n".join(texts))))
+        return min(written, clara.max_prompt - config.max_new_tokens)
+
+    return ask(_generator(config, clara), lengths.questions, mean([prompt(item) for item in lengths.samples]))
+
+
+def _retrieve_work(config: Any, clara: ClaraConfig, lengths: Lengths) -> Work:
+    return _documents_work(config, clara, lengths, lengths.candidates) + _encoded(config, clara, lengths.questions, lengths.question)
+
+
+def _rerank_work(config: ClaraRerankerConfig, clara: ClaraConfig, lengths: Lengths) -> Work:
+    documents = _documents_work(config, clara, lengths, lengths.ranked(config.depth))
+    return documents + _encoded(config, clara, lengths.questions, lengths.question)
+
+
+def _whole_work(config: ClaraMethodConfig, clara: ClaraConfig, lengths: Lengths) -> Work:
+    found = replace(lengths, k=config.k or clara.k, compressed=True)
+    return _retrieve_work(config, clara, lengths) + _read_work(config, clara, found)
 
 
 _LOADED: WeakValueDictionary[tuple[Any, ...], Loaded] = WeakValueDictionary()
@@ -226,6 +300,8 @@ class ClaraCompressorConfig(DocumentOptions):
     paper=PAPER,
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model),
+    work=_work_of(_compress_work),
+    needs=needs,
 )
 class ClaraCompressor:
     """Compressor of a checkpoint.
@@ -285,6 +361,8 @@ class ClaraReaderConfig(WritingOptions, CheckpointOptions):
     paper=PAPER,
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model),
+    work=_work_of(_read_work),
+    needs=needs,
 )
 class ClaraReader:
     """Reader of a checkpoint.
@@ -387,6 +465,8 @@ def _text_weights(config: ClaraTextConfig) -> str:
     paper=PAPER,
     extra="models",
     checkpoint_hash=_text_weights,
+    work=_text_work,
+    needs=needs,
 )
 class ClaraText:
     """Reader whose prompt is CLaRa's, with text in the place of memory.
@@ -486,6 +566,8 @@ class Questions:
     paper=PAPER,
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model),
+    work=_work_of(_retrieve_work),
+    needs=needs,
 )
 class ClaraRetriever:
     """Retriever over compressed documents.
@@ -577,6 +659,8 @@ class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
     paper=PAPER,
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model),
+    work=_work_of(_rerank_work),
+    needs=needs,
 )
 class ClaraReranker(PointwiseReranker):
     """Reranker in compressed space.
@@ -618,6 +702,8 @@ class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
     paper=PAPER,
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model),
+    work=_work_of(_whole_work),
+    needs=needs,
 )
 def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
     """The three parts on one model.

@@ -12,7 +12,8 @@ from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
+from methods.work import needs_of
 
 
 class GprConfig(TripleSearchConfig):
@@ -49,6 +50,8 @@ class GprConfig(TripleSearchConfig):
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model),
+    work=triples_work,
+    needs=needs_of,
 )
 class Gpr(TripleRetriever):
     """Retriever of a pretrained checkpoint.

@@ -17,14 +17,15 @@ from benchmarks.schema import Question
 from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.data import Material, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
-from methods.gpr.questions import QuestionGenerator, QuestionSet, generator_of, questions_of
+from methods.gpr.questions import TRIES, QuestionGenerator, QuestionSet, generator_of, load_prompt, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
-from methods.models.encoder import Vectors, sentence_transformer
+from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
-from methods.training import Progress, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
 from methods.training.stages import PreparedRun, train_stage
+from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -355,6 +356,41 @@ def _products(triples: NDArray[np.float32], queries: NDArray[np.float32], rows: 
 STAGE = "towers"
 
 
+TEXTS = 3
+"""Triples of a row: the one asked about, a neighbor, a negative."""
+
+
+def _chat(config: GprTrainingConfig) -> Any:
+    return config.questions.chat if config.questions.generator == "llm" else None
+
+
+def _needs(config: GprTrainingConfig) -> Needs:
+    third = config.triple_encoder
+    triple = EncoderConfig.model_validate({"model": third.model, "revision": config.triple_revision or config.revision})
+    return needs_of(config.question_encoder, triple, _chat(config))
+
+
+def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
+    """Questions about triples, then two towers: a question with three triples a row."""
+    graphs = [of(item, config.graph_options) for item in config.graph]
+    for item in config.validation:
+        of(item, config.validation_options)
+    triples = sum(graph.corpus for graph in graphs)
+    length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
+    masked = min(triples, config.questions.triples or triples) * len(config.questions.sides)
+    prompt, train = load_prompt(config.questions.prompt), config.train
+    written = ask(_chat(config), TRIES * masked, tokens(prompt.system) + tokens(prompt.user) + length)
+    shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
+    rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
+    work = learn(config.question_encoder, train.epochs * rows, length, train.precision)
+    work += learn(config.triple_encoder, train.epochs * rows * TEXTS, length, train.precision)
+    kept = saved_weights(size, config.base, towers=2)
+    return [
+        StageWork(DATA, Work(once=(shared,)), masked),
+        StageWork(STAGE, work + kept, rows, steps(rows, train.batch_size, train.epochs), resumable(size, towers=2)),
+    ]
+
+
 @register_training(
     "gpr",
     summary="two towers pretrained on a graph: triples near the questions about them, neighbors next, others far",
@@ -362,6 +398,8 @@ STAGE = "towers"
     config=GprTrainingConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     presets=PRESETS,
+    work=_work,
+    needs=_needs,
 )
 class GprTraining:
     """The pretraining.

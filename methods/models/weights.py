@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
-from benchmarks.io.hub import offline_where_unreachable
+from benchmarks.io.hub import cache_folder, offline, offline_where_unreachable
+from methods.work import Checkpoint, Needs
 
 # -- Which trained checkpoints a method's options name, however deep --
 
@@ -109,6 +110,70 @@ def locate(model: str) -> str:
     if model.startswith(("/", ".", "~")):
         raise UserError(f"there is no model folder {model!r}", try_this="give a folder, or the id of a hub repository")
     return model
+
+
+def files_of(model: str, revision: str | None) -> Path | None:
+    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none."""
+    try:
+        path = Path(locate(model))
+    except UserError:
+        return None
+    if path.is_dir():
+        return path
+    snapshots = cache_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
+    if not snapshots.is_dir():
+        return None
+    results = [item for item in snapshots.iterdir() if (item / "config.json").exists() and revision in (None, item.name)]
+    return max(results, key=lambda item: item.stat().st_mtime, default=None)
+
+
+LICENSES = {"meta-llama/Llama-2-": "Llama 2 Community", "meta-llama/": "Llama Community", "google/gemma-": "Gemma terms of use"}
+"""Licenses that the hub wants accepted before it gives the files, by how the models' ids begin; others are not known."""
+
+
+class MissingWeights(UserError):
+    """Weights that are not on this machine; `fetched`: whether they can be had from the hub by asking it."""
+
+    fetched = True
+
+
+def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
+    """What is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
+    model, revision = checkpoint.model, checkpoint.revision
+    if files_of(model, revision) is not None:
+        return None
+    try:
+        locate(model)
+    except UserError as absent:
+        error = MissingWeights(absent.what, try_this=absent.try_this)
+        error.fetched = False
+        return error
+    at = f" --revision {revision}" if revision else ""
+    licenses = (license for begin, license in LICENSES.items() if model.startswith(begin))
+    accept = checkpoint.license or next(licenses, None)
+    first = f"accept its license ({accept}) at https://huggingface.co/{model} and `hf auth login`, then " if accept else ""
+    error = MissingWeights(f"the weights of {model} are not here", try_this=f"{first}hf download {model}{at}, or let `run` fetch them")
+    error.fetched = not offline() and (accept is None or _logged_in())
+    return error
+
+
+def require_weights(needs: Needs | None) -> None:
+    """Check that every model is here, or that the hub may be asked for it.
+
+    Raises:
+        MissingWeights: A folder is missing; or the network is forbidden; or a license is to be accepted and nobody is
+            logged in.
+    """
+    for checkpoint in needs.checkpoints if needs else ():
+        error = missing_weights(checkpoint)
+        if error is not None and not error.fetched:
+            raise error
+
+
+def _logged_in() -> bool:
+    from huggingface_hub import get_token
+
+    return get_token() is not None
 
 
 def weights_hash(model: str, revision: str | None = None) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from benchmarks.schema import Query
 from methods.api import Answer, Context, Services
 from methods.registry import MethodConfig, register
+from methods.work import free
 
 # -- No reading: for evaluations that score the ranking alone --
 
 
-@register("retrieval_only", kind="reader", summary="answers nothing: for scoring rankings alone")
+@register("retrieval_only", kind="reader", summary="answers nothing: for scoring rankings alone", work=free)
 class RetrievalOnly:
     """Reader without an answer.
 

@@ -11,8 +11,9 @@ from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
 from methods.models.chat import ChatModel, Reply, reach_model
 from methods.models.endpoint import PER_MESSAGE, ChatConfig, Estimate, Messages, TokenCounter
-from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, longest_prefix
+from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, longest_prefix, reading_work
 from methods.registry import MethodConfig, register
+from methods.work import needs_of
 
 CALL = "call"
 """Key in `notes`: the key of the call in the cache of replies, by which the replies of a run are exported."""
@@ -55,6 +56,8 @@ def _prompts(config: ChatReaderConfig) -> str:
     presets={"rog": {"reading": "triples", "max_tokens": 512}},
     extra="llm",
     checkpoint_hash=_prompts,
+    work=lambda config, lengths: reading_work(config, lengths, config),
+    needs=needs_of,
 )
 class ChatReader:
     """Reader that asks an endpoint.

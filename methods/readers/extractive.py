@@ -26,6 +26,7 @@ from benchmarks.schema import Passage, Query, sentence_id
 from benchmarks.text import normalize, sentences, tokens
 from methods.api import SUPPORT, Answer, Context, Services
 from methods.registry import MethodConfig, register
+from methods.work import free
 
 # -- Answer candidates by rule: what kind of answer a question wants, and the spans of that kind in a sentence --
 # English only, and no more than surface rules: enough that an answer without any model is a few words, not a sentence.
@@ -174,7 +175,7 @@ class _Sentence:
 
 
 @register(
-    "extractive", kind="reader", summary="the best span of the best sentences by rule, without a language model", config=ExtractiveConfig
+    "extractive", kind="reader", summary="the best span of the best sentences by rule, without a language model", config=ExtractiveConfig, work=free
 )
 class Extractive:
     """Reader by rule.

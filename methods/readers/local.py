@@ -13,8 +13,9 @@ from methods.models.causal import CausalConfig, CausalModel, Generation, Samplin
 from methods.models.pocket import answer_prompt
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.weights import POCKET, locate, weights_hash
-from methods.readers.prompts import Instructions, ReadingOptions, bare_answer, fit_middle, longest_prefix
+from methods.readers.prompts import Instructions, ReadingOptions, bare_answer, fit_middle, longest_prefix, prompt_tokens, reading_work
 from methods.registry import MethodConfig, register
+from methods.work import Lengths, Work, ask, needs_of
 
 LLAMA2_SYSTEM = "<<SYS>>"
 EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
@@ -47,6 +48,8 @@ def _weights(config: CausalReaderConfig) -> str:
     presets={"rog": {"reading": "triples", "max_new_tokens": 512}},
     extra="models",
     checkpoint_hash=_weights,
+    work=lambda config, lengths: reading_work(config, lengths, config),
+    needs=needs_of,
 )
 class CausalReader:
     """Reader that runs a model on this machine.
@@ -191,6 +194,11 @@ def _pocket_weights(config: PocketReaderConfig) -> str:
     return f"{weights_hash(config.model, config.revision)}-{fingerprint(answer_prompt('question', [example]))}"
 
 
+def _pocket_work(config: PocketReaderConfig, lengths: Lengths) -> Work:
+    prompt = prompt_tokens(lambda question, passages: [answer_prompt(question, passages)], lengths, config, config.max_prompt_tokens)
+    return ask(config, lengths.questions, prompt)
+
+
 @register(
     "pocket",
     kind="reader",
@@ -198,6 +206,8 @@ def _pocket_weights(config: PocketReaderConfig) -> str:
     config=PocketReaderConfig,
     extra="models",
     checkpoint_hash=_pocket_weights,
+    work=_pocket_work,
+    needs=needs_of,
 )
 class PocketReader(CausalReader):
     """Reader that runs the pocket model on this machine.
@@ -240,6 +250,10 @@ def _seq2seq_weights(config: Seq2SeqReaderConfig) -> str:
     return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
 
 
+T5_PROMPT = 512
+"""Longest prompt of models that name none."""
+
+
 @register(
     "seq2seq",
     kind="reader",
@@ -248,6 +262,8 @@ def _seq2seq_weights(config: Seq2SeqReaderConfig) -> str:
     presets={"rog": {"reading": "triples", "max_prompt_tokens": 507, "max_new_tokens": 128}},
     extra="models",
     checkpoint_hash=_seq2seq_weights,
+    work=lambda config, lengths: reading_work(config, lengths, config, T5_PROMPT),
+    needs=needs_of,
 )
 class Seq2SeqReader(CausalReader):
     """Reader that runs an encoder–decoder model on this machine, greedily.

@@ -15,8 +15,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from string import Template
-from typing import Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field
 
@@ -30,8 +31,11 @@ from benchmarks.worlds.text import named, state
 from benchmarks.worlds.world import Relation, relations
 from methods.api import Context, Ranking, Reading, Services
 from methods.models import template_text
+from methods.models.endpoint import PER_MESSAGE, TokenCounter
 from methods.models.likelihood import Span
+from methods.models.weights import locate
 from methods.registry import MethodConfig, register
+from methods.work import Lengths, Work, ask, free, longest_reply, mean, unknown
 
 # -- Prompts for reading: templates as text files, passages as a numbered list, replies reduced to the answer --
 # A template is two parts with a line `---` between them: the system message and the user message. `$question` and
@@ -209,6 +213,52 @@ class Instructions:
         return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
 
 
+def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], lengths: Lengths, llm: Any, limit: int | None) -> float:
+    """Mean tokens of a prompt, counted on samples by the tokenizer of the options or of a local model, where it is here.
+
+    Args:
+        write: From a question and passages to the texts of the prompt.
+        lengths: Holds the samples, and how many passages are handed on.
+        llm: Options of the model.
+        limit: Longest prompt; None: any.
+    """
+    counter = _counter(getattr(llm, "tokenizer", None), getattr(llm, "local", None) or getattr(llm, "model", ""))
+    written = (write(item.question, cast(Sequence[Passage], lengths.shown(item))) for item in lengths.samples)
+    counted = [sum(counter.counts(list(texts))) for texts in written]
+    return mean([min(number, limit or number) for number in counted])
+
+
+@cache
+def _counter(tokenizer: str | None, model: str) -> TokenCounter:
+    try:
+        own = Path(locate(model)) / "tokenizer.json"
+    except UserError:
+        own = Path()
+    return TokenCounter(tokenizer or (str(own) if own.is_file() else None))
+
+
+def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = None) -> Work:
+    """One call a question, with the prompt that the reader writes.
+
+    Args:
+        config: Options of a reader.
+        lengths: Of the data.
+        llm: Options of its model.
+        limit: Longest prompt where the options name none.
+    """
+    if config.follows_benchmark and lengths.reading is None:
+        return unknown("prompts by instructions of the benchmark, which brings none")
+    instructions = Instructions(config, lengths.reading)
+
+    def write(question: str, passages: Sequence[Passage]) -> list[str]:
+        return [text for text in instructions.filled(question, instructions.evidence(passages)) if text]
+
+    framed = PER_MESSAGE * len(write("", ()))
+    most = getattr(config, "max_prompt_tokens", None) or limit
+    prompt = framed + prompt_tokens(write, lengths, llm, most and most - framed)
+    return ask(llm, lengths.questions, prompt, instructions.longest(longest_reply(llm)))
+
+
 def _with_mark(question: str) -> str:
     """A question with its question mark, as RoG's prompts have it."""
     text = question.strip()
@@ -300,6 +350,7 @@ class TripleTextConfig(MethodConfig):
     kind="compressor",
     summary="triples as sentences, what is said of one head together: for readers that know no relation names",
     config=TripleTextConfig,
+    work=free,
 )
 class TripleText:
     """Writes ranked triples for a reader; nothing is left out.

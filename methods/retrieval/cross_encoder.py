@@ -14,6 +14,7 @@ from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncod
 from methods.models.weights import weights_hash
 from methods.registry import register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
+from methods.work import Lengths, Work, encode, needs_of
 
 
 class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
@@ -22,6 +23,11 @@ class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
     def preflight(self) -> None:
         """Check the model's folder and its code."""
         self.check()
+
+
+def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
+    """Every question with each of its candidates."""
+    return encode(config, lengths.questions * lengths.ranked(config.depth), lengths.question + lengths.passage)
 
 
 @register(
@@ -33,6 +39,8 @@ class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
     presets=PRESETS,
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+    work=pairs_work,
+    needs=needs_of,
 )
 class CrossEncoderReranker(PointwiseReranker):
     """Reranker that reads query and passage together.

@@ -26,6 +26,7 @@ from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
+from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, needs_of, vectors
 
 CHUNK = 2048
 """Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
@@ -60,6 +61,14 @@ def presets() -> dict[str, Mapping[str, Any]]:
     }
 
 
+def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
+    """The corpus is encoded and kept, in the index and, where it is not too large, by text; then every question."""
+    parts = 1.0 if config.part_words is None else max(1, round(lengths.passage * WORDS_PER_TOKEN / config.part_words))
+    copies = 2 if lengths.corpus <= CACHED else 1
+    built = encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, copies * lengths.corpus * parts)
+    return index(built) + encode(config, lengths.questions, lengths.question)
+
+
 @register(
     "dense",
     kind="retriever",
@@ -69,6 +78,8 @@ def presets() -> dict[str, Mapping[str, Any]]:
     presets=presets(),
     extra="models",
     checkpoint_hash=lambda config: config.weights(),
+    work=dense_work,
+    needs=needs_of,
 )
 class Dense:
     """Retriever that compares vectors.

@@ -23,6 +23,7 @@ from methods.models.encoder import Encoder, Vectors
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows
 from methods.training.stages import card_of
+from methods.work import Lengths, Work, encode, index, vectors
 
 # -- What a checkpoint of towers over triples says of itself --
 
@@ -204,6 +205,13 @@ class TripleSearchConfig(MethodConfig):
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+
+
+def triples_work(config: Any, lengths: Lengths) -> Work:
+    """Every triple and every question, once; the vectors of triples are kept by their text."""
+    return index(encode(config, lengths.corpus, lengths.passage) + vectors(config, lengths, lengths.corpus)) + encode(
+        config, lengths.questions, lengths.question
+    )
 
 
 class TripleRetriever:

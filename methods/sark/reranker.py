@@ -17,8 +17,9 @@ from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Reranker, Services
 from methods.models.weights import weights_hash
 from methods.registry import register
-from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig
+from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
 from methods.sark.model import require_checkpoint
+from methods.work import needs_of
 
 
 class SarkConfig(CrossEncoderRerankerConfig):
@@ -41,6 +42,8 @@ class SarkConfig(CrossEncoderRerankerConfig):
     "Retrieval-Augmented Generation",
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+    work=pairs_work,
+    needs=needs_of,
 )
 class Sark(CrossEncoderReranker):
     """Reranker of a trained checkpoint.

@@ -13,7 +13,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -28,15 +28,36 @@ from benchmarks.registry import Benchmark
 from methods.models.cross_encoder import Features, PairTokens
 from methods.models.likelihood import by_length
 from methods.models.rewriter import prompts_hash
+from methods.registry import Component
 from methods.sark.config import PRESETS, SarkDataConfig, SarkTrainingConfig
 from methods.sark.data import SarkData, data_of, load_material
 from methods.sark.loss import classified, list_terms, pairs_of, passage_terms, ranked
 from methods.sark.model import encoder_of, last_layer, new_reranker, save
-from methods.sark.rows import SarkRow, batches
-from methods.training import Progress, TrainedStage, TrainingContext, register_training
+from methods.sark.prompts import load_prompt
+from methods.sark.rows import LENGTH, SarkRow, batches
+from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
 from methods.training.balance import Products, combined
 from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, Validate, accelerator
 from methods.training.stages import PreparedRun, train_stage
+from methods.work import (
+    DATA,
+    Checkpoint,
+    Lengths,
+    Needs,
+    Once,
+    StageWork,
+    Work,
+    all_needs,
+    ask,
+    learn,
+    longest_reply,
+    needs_of,
+    resumable,
+    saved_weights,
+    steps,
+    tokens,
+    total,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -632,6 +653,95 @@ class RowSource(Protocol):
         ...
 
 
+RESTYLING = 160
+"""Tokens of the instructions to rewrite a passage in another style."""
+
+
+def _needs(config: SarkTrainingConfig) -> Needs | None:
+    parts = [*_retrievers(config), *([config.labels.component] if config.labels.by == "reader" else [])]
+    own = Needs((Checkpoint(config.base, config.revision),)) + needs_of(*config.chats)
+    return all_needs((own, *(part.needs for part in parts)))
+
+
+def _retrievers(config: SarkDataConfig) -> list[Component]:
+    wanted = [config.candidates.component] if config.candidates.source == "retriever" else []
+    return wanted if config.labels.extra is None else [*wanted, config.labels.extra.component]
+
+
+def _work(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
+    """Answers with each passage, verdicts, orders and restyled passages; then every row with its list, in both styles."""
+    data = [(item, _used(config, of(item, config.data_options))) for item in config.data]
+    held = [(item, _used(config.held_out, of(item, config.validation_options))) for item in config.validation]
+    rows_of = [*((config, *item) for item in data), *((config.held_out, *item) for item in held)]
+    prepared = total(_made_by(part, name, lengths) for part, name, lengths in rows_of)
+    rows = sum(_labeled(config, lengths) for _, lengths in data)
+    train, size = config.train, data[0][1].size(config.base, config.revision)
+    texts = (2 if config.loss.styles else 1) * ((1 if config.loss.passage else 0) + (LENGTH if config.loss.listwise else 0))
+    work = total(
+        learn(
+            Checkpoint(config.base, config.revision),
+            train.epochs * _labeled(config, lengths) * texts,
+            min(lengths.question + lengths.passage, config.model.max_length),
+            train.precision,
+        )
+        for _, lengths in data
+    )
+    taken = steps(rows, train.batch_size * train.accumulation, train.epochs)
+    return [StageWork(DATA, prepared, rows), StageWork(STAGE, work + saved_weights(size, config.base), rows, taken, resumable(size))]
+
+
+def _used(config: SarkTrainingConfig, lengths: Lengths) -> Lengths:
+    """With the questions that are mined, at most."""
+    limits = [lengths.questions, config.questions or lengths.questions]
+    if config.rows is not None and _tried(config, lengths) >= LENGTH:
+        # A question gives a row at least, its list; that some orders cannot be read is left out of account.
+        limits.append(config.rows)
+    return replace(lengths, questions=min(limits))
+
+
+def _tried(config: SarkTrainingConfig, lengths: Lengths) -> float:
+    """Passages that a question is tried with at most: its candidates, or those of its list."""
+    if config.labels.passages == "list":
+        return float(LENGTH)
+    depth = float(config.candidates.depth)
+    return depth if config.candidates.source == "retriever" else min(depth, lengths.candidates)
+
+
+def _labeled(config: SarkTrainingConfig, lengths: Lengths) -> float:
+    """Rows at most: a label of every passage that was tried, as far as rows are wanted."""
+    extra = config.labels.extra
+    every = lengths.questions * (_tried(config, lengths) + (0 if extra is None else extra.most or extra.n))
+    return min(every, every if config.rows is None else config.rows)
+
+
+def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
+    """What rows take: searches and a local reader for each training, replies once for all that ask the same."""
+    labels, lists, styles = config.labels, config.lists, config.styles
+    attempts = lengths.questions * (1 + _tried(config, lengths) + (labels.extra.n if labels.extra else 0))
+
+    def prompt(name: str, path: str | None) -> float:
+        return sum(map(tokens, load_prompt(name, path).parts)) + lengths.question
+
+    shared = Work()
+    if labels.by == "llm":
+        shared += ask(labels.chat, attempts, prompt("answer", labels.prompt) + lengths.passage)
+    if (judge := config.wanted_judge) is not None:
+        longest = 32 if labels.chat is None else longest_reply(labels.chat)
+        shared += lengths.judging(judge, attempts, longest)
+    if lists.by == "llm":
+        shared += ask(lists.chat, lengths.questions, prompt("order", lists.prompt) + LENGTH * lengths.passage)
+    if styles.by == "llm" and styles.llm is not None:
+        # Those of the rows and of each question's list; no rewriting is much longer than its source.
+        restyled = _labeled(config, lengths) + (0 if config.rows is None else LENGTH * lengths.questions)
+        shared += ask(styles.llm, restyled, RESTYLING + lengths.passage, min(longest_reply(styles.llm), 2 * lengths.passage))
+    parts = (config.candidates, labels, lists, styles)
+    key = fingerprint("sark", name, config.rows, config.rows_seed, [part.model_dump(mode="json") for part in parts])
+    own = total(retriever.work(lengths) for retriever in _retrievers(config))
+    if labels.by == "reader":
+        own += labels.component.work(replace(lengths, questions=attempts, k=1))
+    return own + Work(once=(Once(shared, key),))
+
+
 @register_training(
     "sark",
     summary="a reranker trained on what helps a model to answer, every passage in two styles",
@@ -640,6 +750,8 @@ class RowSource(Protocol):
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",
     presets=PRESETS,
+    work=_work,
+    needs=_needs,
 )
 class SarkTraining:
     """The training.

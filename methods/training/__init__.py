@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from benchmarks.core.errors import unknown_name
 from benchmarks.core.plugins import Registry
 from methods.api import Services
+from methods.models.weights import require_weights
+from methods.work import Lengths, Needs, StageWork
 
 
 class TrainingConfig(BaseModel):
@@ -132,6 +134,11 @@ class Training(Protocol):
         ...
 
 
+LengthsOf = Callable[[str, Mapping[str, Mapping[str, Any]]], Lengths]
+"""From a data reference, and options of loaders by dataset id, to what is known of the data."""
+TrainingWork = Callable[[Any, LengthsOf], Sequence[StageWork]]
+
+
 @dataclass(frozen=True)
 class TrainingEntry:
     """A registered training.
@@ -146,6 +153,8 @@ class TrainingEntry:
         paper: Where it comes from.
         presets: Named sets of options (`paper`, `released`).
         extra: The extra of the distribution that it needs installed.
+        work: From options and what is known of the data to the work of each stage; None: unknown.
+        needs: From options to the models that must be there, first what it begins from.
     """
 
     id: str
@@ -157,6 +166,17 @@ class TrainingEntry:
     paper: str | None
     presets: Mapping[str, Mapping[str, Any]]
     extra: str | None
+    work: TrainingWork | None = None
+    needs: Callable[[Any], Needs] | None = None
+
+    def preflight(self, config: TrainingConfig) -> None:
+        """Check options, and that the models they name are here or can be had.
+
+        Raises:
+            UserError: Something is missing.
+        """
+        config.preflight()
+        require_weights(self.needs(config) if self.needs else None)
 
     def validate(self, options: Mapping[str, Any]) -> TrainingConfig:
         """Options with defaults filled in; a `preset` key lays named values under the given ones, key by key.
@@ -198,11 +218,13 @@ def register_training(
     paper: str | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     extra: str | None = "models",
+    work: TrainingWork | None = None,
+    needs: Callable[[Any], Needs] | None = None,
 ) -> Callable[[F], F]:
     """Declare a training; decorates its factory, from options to a `Training`."""
 
     def decorate(factory: F) -> F:
-        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, paper, presets or {}, extra)
+        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, paper, presets or {}, extra, work, needs)
         TRAININGS.add(entry, factory.__module__)
         return factory
 

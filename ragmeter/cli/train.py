@@ -67,7 +67,7 @@ def run(
             where="--stage",
             try_this=f"a stage of these, or options that train it, as in --set 'stages=[{stage}]'",
         )
-    training.preflight()
+    entry.preflight(training)
     training.reach(common.store.cache)
     job = Job(entry, training, common.store, output, device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.

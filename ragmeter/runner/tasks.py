@@ -263,7 +263,7 @@ def preflight(experiment: Experiment, store: Store, device: str | None = None) -
     for training in experiment.trainings:
         if not training.needs:
             require_extra(training.entry.extra, f"training {training.name}")
-            training.config.preflight()
+            training.entry.preflight(training.config)
     ready, _ = ready_part(experiment, store)
     needed = [component for method in ready.methods for component in method.components]
     needed += filter(None, (candidate_retriever(plan.setting) for plan in experiment.benchmarks))

@@ -150,7 +150,7 @@ def run_trainings(plans: Sequence[TrainingPlan], store: Store, device: str | Non
         if plan.trained(store.folder) == plan.stages:
             continue
         # Only now are the checkpoints there that its options may name.
-        plan.config.preflight()
+        plan.entry.preflight(plan.config)
         plan.config.reach(store.cache)
         progress.begin(f"{plan.name}, seed {plan.config.seed}")
         Job(plan.entry, plan.config, store, device=device).run(progress)

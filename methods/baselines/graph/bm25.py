@@ -31,7 +31,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query, Triple
 from methods.api import Index, Ranking, Services
-from methods.baselines.bm25 import BM25, BM25Config, BM25Index, tokenize
+from methods.baselines.bm25 import BM25, BM25Config, BM25Index, bm25_work, tokenize
 from methods.models.embeddings import read_array
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows, built_once
@@ -180,6 +180,7 @@ def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1:
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}, "lucene_english": {"stemmer": "porter", "stopwords": "en"}},
     extra="retrieval",
+    work=bm25_work,
 )
 class TripleBM25:
     """Retriever of triples by term statistics.

@@ -32,6 +32,7 @@ from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.triples import triple_corpus
 from methods.training.stages import card_of
+from methods.work import Lengths, Needs, Work, all_needs, encode, needs_of
 
 # -- A cross-encoder whose score was learned: one with a head of random numbers ranks as well as dice does --
 
@@ -147,6 +148,21 @@ def _weights(config: GraphHybridConfig) -> str:
     return fingerprint(weights_hash(config.model, config.revision), parts)
 
 
+def _work(config: GraphHybridConfig, lengths: Lengths) -> Work:
+    """Both retrievers, and every triple that one of them found read with its question."""
+    found = min(config.sparse_depth + config.dense_depth if config.merge == "union" else config.rrf_depth, lengths.candidates)
+    read = encode(
+        CrossEncoderConfig.model_validate(config.model_dump(include=set(CrossEncoderConfig.model_fields))),
+        lengths.questions * found,
+        lengths.question + lengths.passage,
+    )
+    return config.sparse.component.work(lengths) + config.dense.component.work(lengths) + read
+
+
+def _needs(config: GraphHybridConfig) -> Needs | None:
+    return all_needs((needs_of(config), config.sparse.component.needs, config.dense.component.needs))
+
+
 @register(
     "graph_hybrid",
     kind="retriever",
@@ -155,6 +171,8 @@ def _weights(config: GraphHybridConfig) -> str:
     paper="Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742)",
     extra="models",
     checkpoint_hash=_weights,
+    work=_work,
+    needs=_needs,
 )
 class GraphHybrid:
     """Retriever in two steps.

@@ -30,9 +30,10 @@ from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
-from methods.training import TrainedStage, TrainingConfig, TrainingContext, register_training
+from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import Figures, Loop, LoopOptions, Schedule, Validate, accelerator, backward, own, summed
 from methods.training.stages import PreparedRun, train_stage
+from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps, total
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -356,12 +357,29 @@ class GraphCrossEncoderTrainingConfig(TrainingConfig):
         locate(self.base)
 
 
+def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageWork]:
+    """Right triples, each against others; a question is taken to have two of them."""
+    data = [of(item, config.data_options) for item in config.data]
+    for item in config.validation:
+        of(item, config.validation_options)
+    base, size = Checkpoint(config.base, config.revision), data[0].size(config.base, config.revision)
+    rows, each = 2 * sum(lengths.questions for lengths in data), config.epochs * (1 + config.negatives)
+    work = total(
+        learn(base, 2 * each * lengths.questions, min(lengths.question + lengths.passage, config.max_length), config.precision)
+        for lengths in data
+    )
+    kept = saved_weights(size, config.base)
+    return [StageWork(STAGE, work + kept, rows, steps(rows, config.batch_size, config.epochs), resumable(size))]
+
+
 @register_training(
     "graph_cross_encoder",
     summary="a cross-encoder of questions and triples, for the hybrid baseline where no published one is at hand",
     stages=(STAGE,),
     config=GraphCrossEncoderTrainingConfig,
     paper="Nogueira and Cho 2019, Passage Re-ranking with BERT (arXiv:1901.04085)",
+    work=_work,
+    needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
 class GraphCrossEncoderTraining:
     """The training.

@@ -18,10 +18,11 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.baselines.graph.pcst import best_tree, edge_cost, edge_prizes, node_prizes
-from methods.baselines.graph.question_graph import ROBERTA, EncodedNames, GraphEncoderConfig
+from methods.baselines.graph.question_graph import ROBERTA, EncodedNames, GraphEncoderConfig, names_work
 from methods.models.encoder import Encoder, Vectors
 from methods.registry import register
 from methods.retrieval.triples import TripleScope, triple_corpus
+from methods.work import needs_of
 
 NOTE = "g_retriever"
 """Key in `notes`: how many triples and entities were chosen, and of how many."""
@@ -47,6 +48,8 @@ class GRetrieverConfig(GraphEncoderConfig):
     presets={"minilm": {"model": "minilm"}, "released": {"model": ROBERTA}},
     extra="models",
     checkpoint_hash=lambda config: config.weights(),
+    work=names_work,
+    needs=needs_of,
 )
 class GRetriever:
     """Retriever of a connected part of a graph.

@@ -21,11 +21,21 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
-from methods.baselines.graph.question_graph import ROBERTA, EncodedNames, Floats, GraphEncoderConfig, Places, QuestionGraph, cosines
+from methods.baselines.graph.question_graph import (
+    ROBERTA,
+    EncodedNames,
+    Floats,
+    GraphEncoderConfig,
+    Places,
+    QuestionGraph,
+    cosines,
+    names_work,
+)
 from methods.models.encoder import Encoder, Vectors
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows
 from methods.retrieval.triples import TripleScope, triple_corpus
+from methods.work import needs_of
 
 # -- Ego graphs: of every node, what lies within some hops of it; and the mean vector of each --
 # Which node reaches which is a product of sparse matrices. From it the sums over the nodes and edges of many ego graphs
@@ -154,6 +164,8 @@ class GragConfig(GraphEncoderConfig):
     presets={"minilm": {"model": "minilm"}, "official": OFFICIAL, "released": {"model": ROBERTA, **OFFICIAL}},
     extra="models",
     checkpoint_hash=lambda config: config.weights(),
+    work=names_work,
+    needs=needs_of,
 )
 class Grag:
     """Retriever of the surroundings of entities.

@@ -22,6 +22,7 @@ from methods.models.embeddings import read_array, write_vectors
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, built_once
+from methods.work import Lengths, Work, encode, index, vectors
 
 Places = NDArray[np.int64]
 
@@ -115,6 +116,13 @@ class GraphEncoderConfig(EncoderConfig, MethodConfig):
     def preflight(self) -> None:
         """Check the model and its code."""
         self.check()
+
+
+def names_work(config: GraphEncoderConfig, lengths: Lengths) -> Work:
+    """The names of a graph, at most two a triple (relations are few), and the questions."""
+    names = 2 * lengths.corpus
+    built = encode(config, names, lengths.passage / 3) + vectors(config, lengths, names)
+    return index(built) + encode(config, lengths.questions, lengths.question)
 
 
 def cosines(query: Vectors, vectors: Vectors) -> Floats:

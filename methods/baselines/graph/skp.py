@@ -24,10 +24,11 @@ from methods.models.encoder import Encoder, EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
 from methods.models.weights import loading, locate, weights_hash
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint
-from methods.training import TrainedStage, TrainingConfig, TrainingContext, register_training
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
+from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import Figures, PreparedRun, train_stage
+from methods.work import Checkpoint, Needs, StageWork, learn, needs_of, resumable, saved_weights, steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,6 +72,8 @@ class SkpConfig(TripleSearchConfig):
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model),
+    work=triples_work,
+    needs=needs_of,
 )
 class Skp(TripleRetriever):
     """Retriever of a pretrained encoder.
@@ -519,6 +522,20 @@ class SkpTrainingConfig(TrainingConfig):
         locate(self.base)
 
 
+def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
+    """Every text and its copy in each epoch; a batch that does not fit is read once more in parts."""
+    graphs = [of(item, config.graph_options) for item in config.graph]
+    triples = sum(graph.corpus for graph in graphs)
+    length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
+    if config.unit == "subgraph":
+        # A head with one triple alone is a subgraph, too: there are at most as many as triples.
+        length *= config.subgraph_triples
+    base, size = Checkpoint(config.base, config.revision), graphs[0].size(config.base, config.revision)
+    read = learn(base, 2 * config.epochs * triples, min(length, config.length), config.precision)
+    work = read * (4 / 3 if config.batch_size > config.part else 1.0) + saved_weights(size, config.base)
+    return [StageWork(STAGE, work, triples, steps(triples, config.batch_size, config.epochs), resumable(size))]
+
+
 @register_training(
     "skp",
     summary="an encoder pretrained on a graph's text: a hidden word is predicted, a text distinguished from others",
@@ -526,6 +543,8 @@ class SkpTrainingConfig(TrainingConfig):
     config=SkpTrainingConfig,
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
     presets={"minilm": {"base": "minilm"}},
+    work=_work,
+    needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
 class SkpTraining:
     """The training.

@@ -15,7 +15,8 @@ from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, triples_work
+from methods.work import needs_of
 
 PUBLISHED = PRESETS["dpr-nq"]
 
@@ -80,6 +81,8 @@ def _prepared(text: str) -> str:
     training_data=("nq:train",),
     extra="models",
     checkpoint_hash=lambda config: config.encoder.weights(),
+    work=triples_work,
+    needs=needs_of,
 )
 class DprTriples(TripleRetriever):
     """Retriever of DPR's towers.
@@ -144,6 +147,8 @@ class TwoTowerConfig(TripleSearchConfig):
     presets={"mean": {"pooling": "mean"}, "minilm": {"model": "minilm", "pooling": "mean"}},
     extra="models",
     checkpoint_hash=lambda config: config.encoder.weights(),
+    work=triples_work,
+    needs=needs_of,
 )
 class TwoTower(TripleRetriever):
     """Retriever of untrained towers.

@@ -91,7 +91,7 @@ class MethodEntry:
     extra: str | None
     checkpoint_hash: Callable[[Any], str] | None
     work: Callable[[Any, Lengths], Work] | None = None
-    needs: Callable[[Any], Needs] | None = None
+    needs: Callable[[Any], Needs | None] | None = None
 
     @property
     def whole(self) -> bool:
@@ -154,7 +154,7 @@ def register(
     extra: str | None = None,
     checkpoint_hash: Callable[[Any], str] | None = None,
     work: Callable[[Any, Lengths], Work] | None = None,
-    needs: Callable[[Any], Needs] | None = None,
+    needs: Callable[[Any], Needs | None] | None = None,
 ) -> Callable[[F], F]:
     """Declare a method; decorates its factory `(config, services) -> role`.
 

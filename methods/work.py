@@ -283,11 +283,11 @@ def ask(llm: Any, number: float, prompt: float, longest: float | None = None, me
         return Work()
     name = getattr(llm, "local", None) or getattr(llm, "model", None)
     most = longest_reply(llm) if longest is None else longest
-    counts = {"calls": number, "prompt": number * prompt, "completion": number * most, "memory": number * memory, "length": prompt}
+    counts: dict[str, Any] = {"calls": number, "prompt": number * prompt, "completion": number * most, "memory": number * memory, "length": prompt}
     if getattr(llm, "scripted", None):
         return Work((Use("scripted", **counts, where="away"),))
     if not hasattr(llm, "usd"):
-        local = {"revision": getattr(llm, "revision", None), "dtype": llm.dtype or "auto", "batch": llm.batch_size}
+        local: dict[str, Any] = {"revision": getattr(llm, "revision", None), "dtype": llm.dtype or "auto", "batch": llm.batch_size}
         return Work((Use(str(name), **counts, **local),))
     usd = llm.usd(round(number * prompt), round(number * most))
     where: Where = "served" if llm.key_variable is None and not usd else "away"
@@ -323,7 +323,8 @@ def _passes(config: Any, kind: str, texts: float, length: float, causal: bool, d
         causal=causal,
         adapted=adapted,
     )
-    return Work((replace(use, **{kind: texts * longest}),)) if texts else Work()
+    amount: Any = {kind: texts * longest}
+    return Work((replace(use, **amount),)) if texts else Work()
 
 
 def vectors(config: Any, lengths: Lengths, rows: float, each: int = FLOAT) -> Work:

@@ -175,7 +175,11 @@ class _Sentence:
 
 
 @register(
-    "extractive", kind="reader", summary="the best span of the best sentences by rule, without a language model", config=ExtractiveConfig, work=free
+    "extractive",
+    kind="reader",
+    summary="the best span of the best sentences by rule, without a language model",
+    config=ExtractiveConfig,
+    work=free,
 )
 class Extractive:
     """Reader by rule.

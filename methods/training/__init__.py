@@ -167,7 +167,7 @@ class TrainingEntry:
     presets: Mapping[str, Mapping[str, Any]]
     extra: str | None
     work: TrainingWork | None = None
-    needs: Callable[[Any], Needs] | None = None
+    needs: Callable[[Any], Needs | None] | None = None
 
     def preflight(self, config: TrainingConfig) -> None:
         """Check options, and that the models they name are here or can be had.
@@ -219,7 +219,7 @@ def register_training(
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     extra: str | None = "models",
     work: TrainingWork | None = None,
-    needs: Callable[[Any], Needs] | None = None,
+    needs: Callable[[Any], Needs | None] | None = None,
 ) -> Callable[[F], F]:
     """Declare a training; decorates its factory, from options to a `Training`."""
 

@@ -38,9 +38,6 @@ def run(
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     device: DeviceOption = None,
-    gpu: Annotated[
-        str | None, option("With --dry-run: hours of h100 (default), h200, a100, l40s, l4, 4090 or v100.", metavar="CLASS")
-    ] = None,
     utilization: Annotated[
         float | None, option("With --dry-run: share of its peak that training and reading reach (default: 0.4).")
     ] = None,
@@ -48,8 +45,8 @@ def run(
     """Run, continue (--resume) or plan (--dry-run) an experiment."""
     if experiment is None and not resume:
         return _list(common)
-    if not dry_run and (gpu or utilization is not None):
-        raise UserError("this is for --dry-run alone", where="--gpu" if gpu else "--utilization", try_this="add --dry-run")
+    if not dry_run and utilization is not None:
+        raise UserError("this is for --dry-run alone", where="--utilization", try_this="add --dry-run")
 
     from ragmeter import experiment as experiments
     from ragmeter.runner.experiment import How, limited
@@ -67,13 +64,12 @@ def run(
         source = str(experiment)
         chosen = experiments.load(source, profile=profile, store=common.folder)
     if dry_run:
-        from ragmeter.plan.cost import Assumptions
         from ragmeter.plan.plan import plan_of
         from ragmeter.plan.show import plan_json, show_plan
 
         chosen = limited(chosen, limit)
-        planned = plan_of(chosen, common.store, Assumptions.of(gpu, utilization))
-        common.emit(plan_json(planned, chosen, common.store), lambda: show_plan(planned, common.store, source))
+        planned = plan_of(chosen, common.store, utilization)
+        common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder)))
         return WRONG if planned.missing else 0
     code, value = run_and_show(chosen, How(limit, fresh, retry_failed, fail_fast, device), common)
     common.emit(value, lambda: show_where(common))

@@ -14,6 +14,7 @@ from methods.registry import require_extra
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from ragmeter import yaml_source
 from ragmeter.cli import completion
+from ragmeter.cli.errors import WRONG
 from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, argument, option, show_options
 from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
@@ -21,6 +22,7 @@ from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.tasks import require_device
 from ragmeter.runner.training import Job
+from ragmeter.trainings import TrainingPlan
 from results import checkpoints
 from results.checkpoints import CARD, Checkpoint
 from results.redaction import without_secrets
@@ -47,16 +49,20 @@ def run(
     stage: Annotated[str | None, option("Stop after this stage.", completes=completion.stages)] = None,
     output: Annotated[Path | None, option("Folder of the checkpoints (default: checkpoints/ in the store)", "--output", "-o")] = None,
     device: DeviceOption = None,
-) -> None:
+    dry_run: Annotated[
+        bool, option("Say what it would take, and end with 2 where something is missing; train nothing.", "--dry-run")
+    ] = False,
+) -> int:
     """Train an approach and add each stage's checkpoint to the store; interrupted, the same command continues."""
     if name is None:
         list_trainings(None, common)
-        return
+        return 0
     entry = TRAININGS.get(name)
     if stage is not None and stage not in entry.stages:
         raise unknown_name(f"stage of {entry.id}", stage, entry.stages, where="--stage")
-    require_extra(entry.extra, f"training {entry.id}")
-    require_device(device)
+    if not dry_run:
+        require_extra(entry.extra, f"training {entry.id}")
+        require_device(device)
     flags = {"preset": preset, "base": base, "data": data, "graph": graph}
     supplied = given_options(config, settings) | {key: value for key, value in flags.items() if value}
     training = _configured(entry, supplied, config)
@@ -67,6 +73,13 @@ def run(
             where="--stage",
             try_this=f"a stage of these, or options that train it, as in --set 'stages=[{stage}]'",
         )
+    if dry_run:
+        from ragmeter.plan.plan import plan_training
+        from ragmeter.plan.show import plan_json, show_plan
+
+        plan = plan_training(TrainingPlan(entry.id, entry, training), common.store)
+        common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder)))
+        return WRONG if plan.missing else 0
     entry.preflight(training)
     training.reach(common.store.cache)
     job = Job(entry, training, common.store, output, device)
@@ -78,7 +91,7 @@ def run(
         except KeyboardInterrupt:
             raise Interrupted(f"the same command continues: {job.work}") from None
     if not first:
-        return
+        return 0
     lines = [
         (
             item.stage,
@@ -95,6 +108,7 @@ def run(
             out.print(Text(f"the last one: {trained[-1][1].path}"))
 
     common.emit({"training": entry.id, "work": str(job.work), "stages": [item.to_json() for _, item in trained]}, show)
+    return 0
 
 
 def list_trainings(name: str | None, common: Common) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,38 +18,17 @@ from typing import Any, Literal
 from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.datasets import longbench
-from benchmarks.datasets.clara import RowsConfig
 from benchmarks.io.hub import OFFLINE_VARIABLES
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
 from benchmarks.schema import Passage, Question
 from benchmarks.settings import DEFAULT_N, Setting
 from benchmarks.sources import ABSENT, LOCAL, MADE, UNCLEAR, availability
 from methods.api import Reading
-from methods.models.endpoint import CHARACTERS_PER_TOKEN
-
-# -- What a plan knows of a benchmark: how many questions, and a few of them with their passages for the lengths --
-
+from methods.work import CHARACTERS, Lengths, Sample, mean, tokens
 
 SEARCHED = 100
 """Passages shown of a corpus that has no candidates, and triples of a graph."""
 Origin = Literal["counted", "sampled", "stated", "unknown"]
-
-
-@dataclass(frozen=True)
-class SampledQuestion:
-    """A question as a method meets it.
-
-    Attributes:
-        question: Its text.
-        passages: Those that it may use; of a corpus, or of a graph's triples, the first ones.
-        answer: An answer to it.
-        candidates: How many it may use.
-    """
-
-    question: str
-    passages: tuple[Passage, ...]
-    answer: str
-    candidates: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +40,7 @@ class Shape:
         questions: How many; None: unknown.
         origin: counted: the data are here; sampled: some of what is generated was made; stated: by card and typical
             lengths; unknown: nothing is known of lengths.
-        sampled: Questions that lengths are taken from.
+        samples: Questions that lengths are taken from.
         corpus: Passages of the corpus, at most; None: unknown.
         passage: Mean tokens of one of them.
         whole: Whether all of the corpus is searched, for want of candidates.
@@ -69,12 +48,13 @@ class Shape:
         benchmark: What was read: all of it where it was counted, a few questions where it was sampled.
         absent: Why they are not here, where they are not: each file.
         whole_number: How many are stated of them, where a local file holds only a sample.
+        key: Of the corpus: equal where it is the same.
     """
 
     reference: DataReference
     questions: int | None
     origin: Origin
-    sampled: tuple[SampledQuestion, ...] = ()
+    samples: tuple[Sample, ...] = ()
     corpus: int | None = None
     passage: float = 0.0
     whole: bool = False
@@ -82,37 +62,22 @@ class Shape:
     benchmark: Benchmark | None = None
     absent: tuple[UserError, ...] = ()
     whole_number: int | None = None
+    key: str = ""
 
     @property
-    def question(self) -> float:
-        """Mean tokens of a question."""
-        return mean([tokens(item.question) for item in self.sampled])
+    def unclear(self) -> str | None:
+        """What is not known of it, in words; None: enough to plan with."""
+        if self.questions is None:
+            return f"how many questions {self.reference} has"
+        if not self.samples:
+            return f"lengths of {self.reference}"
+        return f"the corpus of {self.reference}" if self.corpus is None else None
 
-    @property
-    def answer(self) -> float:
-        """Mean tokens of an answer."""
-        return mean([tokens(item.answer) for item in self.sampled])
-
-    @property
-    def candidates(self) -> float:
-        """Mean number of passages that a question may use; of a corpus without candidates all."""
-        return float(self.corpus or 0) if self.whole else mean([item.candidates for item in self.sampled])
-
-    @property
-    def document(self) -> float:
-        """Mean tokens of all passages that a question may use."""
-        shown = [tokens(passage.full_text) for item in self.sampled for passage in item.passages]
-        return mean(shown) * mean([item.candidates for item in self.sampled])
-
-
-def tokens(text: str) -> int:
-    """Tokens of a text, as estimates count them."""
-    return -(-len(text) // CHARACTERS_PER_TOKEN)
-
-
-def mean(values: Sequence[float]) -> float:
-    """0 for none."""
-    return sum(values) / len(values) if values else 0.0
+    def lengths(self, questions: float | None = None, **further: Any) -> Lengths:
+        """What parts are told of it; nothing is to be done where it is unclear."""
+        number = 0.0 if self.unclear else float(self.questions or 0) if questions is None else questions
+        of = (self.samples, self.corpus or 0, self.passage, self.whole)
+        return Lengths(self.key, number, *of, reading=self.reading, **further)
 
 
 # -- Typical lengths of datasets, for plans of data that are not here; rounded, in tokens of four characters --
@@ -126,18 +91,15 @@ CHUNK_WORDS, CHUNK_TOKENS = 512, 720
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """What a question of a dataset typically looks like.
+    """What a question of a dataset typically looks like, in tokens.
 
     Attributes:
-        question: Tokens of a question.
-        candidates: Passages (or triples) that a record brings, or that its document is cut into; 0: it brings none.
-        passage: Tokens of one of them.
+        question, passage, answer: Of one.
+        candidates: Passages (or triples) that a record brings, or that its document is cut into; 0: none.
         shared: Questions that share their passages, on average.
-        answer: Tokens of an answer.
-        questions: How many there are, where no card says so; None: that is unknown.
+        questions: How many there are, where no card says so.
         corpus: Passages of the corpus that is searched, where it is not that of the questions' own.
         reading: How its authors have it read, where they say so.
-        source: Where the figures are from.
     """
 
     question: int
@@ -148,34 +110,28 @@ class Typical:
     questions: int | None = None
     corpus: int | None = None
     reading: Mapping[str, Any] | None = None
-    source: str = "measured on samples"
 
 
-WIKIPEDIA_2018 = 21_015_324
-"""Passages of DPR's psgs_w100.tsv."""
 _LONGBENCH_WORDS = {"narrativeqa": 18409, "qasper": 3619, "multifieldqa_en": 4559, "hotpotqa": 9151, "2wikimqa": 4887, "musique": 11214}
 """Bai et al. 2024, LongBench, table 1: mean words of a context."""
-_ULTRADOMAIN_TOKENS = {"fin": 41_000, "legal": 51_000, "mix": 10_000}
-_BOOK_TOKENS = 140_000
+_ULTRADOMAIN_TOKENS, _BOOK_TOKENS = {"fin": 41_000, "legal": 51_000, "mix": 10_000}, 140_000
 """Qian et al. 2024, MemoRAG, statistics of UltraDomain, rounded; the eighteen textbook domains alike."""
-_READING = ("inst_eval", "instruction_tuning")
 _EVALUATED = {"nq": 6489, "hotpotqa": 7384, "musique": 2417, "2wiki": 12576}
-PRETRAINING_DOCUMENTS = 2_000_000
-"""He et al. 2025, CLaRa, table 9: 2,000,000 documents of 95.6 words."""
-INSTRUCTION_ROWS = 453_000
-"""He et al. 2025, CLaRa: COCOM's questions."""
+PRETRAINING_DOCUMENTS, INSTRUCTION_ROWS = 2_000_000, 453_000
+"""He et al. 2025, CLaRa, table 9: documents of 95.6 words; and COCOM's questions."""
 
 _PLAIN: Mapping[str, Typical] = {
     "hotpotqa": Typical(26, 10, 148),
     "2wikimultihopqa": Typical(19, 10, 97),
     "musique": Typical(23, 20, 119),
-    "nq": Typical(12, 0, 160, questions=None, corpus=WIKIPEDIA_2018, source="DPR: 100 words and a title a passage"),
+    # DPR's psgs_w100.tsv: 100 words and a title a passage.
+    "nq": Typical(12, 0, 160, corpus=21_015_324),
     # Graphs around questions overlap: together they are some millions of triples (Saxena et al. 2020, EmbedKGQA: 5.7
     # million within two hops of the entities of WebQSP).
     "webqsp": Typical(9, 2000, 20, shared=2.0, answer=4),
     "cwq": Typical(20, 3500, 20, shared=20.0, answer=4),
-    "sark": Typical(12, 50, 160, questions=3000, source="SARK: 3,000 questions of NQ, 50 passages of DPR's"),
-    "pisco": Typical(15, 5, 140, answer=60, questions=INSTRUCTION_ROWS, source="PISCO: COCOM's questions"),
+    "sark": Typical(12, 50, 160, questions=3000),
+    "pisco": Typical(15, 5, 140, answer=60, questions=INSTRUCTION_ROWS),
     "parallel_style": Typical(40, 10, 45),
 }
 
@@ -191,28 +147,25 @@ def typical(reference: DataReference) -> Typical | None:
 
 def _longbench(subset: str) -> Typical:
     words = _LONGBENCH_WORDS[subset.removesuffix("_e")]
-    source = "LongBench, table 1: words of a context"
-    chunks = -(-words // CHUNK_WORDS)
-    return Typical(15, chunks, CHUNK_TOKENS, reading=longbench.reading(subset), source=source)
+    return Typical(15, -(-words // CHUNK_WORDS), CHUNK_TOKENS, reading=longbench.reading(subset))
 
 
 def _ultradomain(subset: str) -> Typical:
-    tokens = _ULTRADOMAIN_TOKENS.get(subset, _BOOK_TOKENS)
+    length = _ULTRADOMAIN_TOKENS.get(subset, _BOOK_TOKENS)
     # LightRAG counts 94 documents of legal and about 12 of a textbook domain; here as many questions share each.
     shared = {"legal": 4.7, "fin": 4.7, "mix": 2.1}.get(subset, 9.0)
     reading = {**longbench.reading("qasper"), "max_new_tokens": 512}
-    return Typical(30, max(1, -(-tokens // CHUNK_TOKENS)), CHUNK_TOKENS, shared, 85, reading=reading, source="MemoRAG: tokens of a context")
+    return Typical(30, max(1, -(-length // CHUNK_TOKENS)), CHUNK_TOKENS, shared, 85, reading=reading)
 
 
 def _clara(subset: str) -> Typical:
     if subset == "pretraining":
         # Three rows of a document: simple and complex questions with their answers, and a paraphrase.
-        return Typical(20, 1, 140, answer=245, questions=3 * PRETRAINING_DOCUMENTS, source="CLaRa, table 9")
-    if subset.startswith(_READING):
+        return Typical(20, 1, 140, answer=245, questions=3 * PRETRAINING_DOCUMENTS)
+    if subset.startswith(("inst_eval", "instruction_tuning")):
         name = subset.split("_")[2] if subset.startswith("inst_eval") else ""
-        questions = _EVALUATED.get(name, INSTRUCTION_ROWS)
-        return Typical(15, 5, 150, answer=60 if not name else 5, questions=questions, source="CLaRa, section 4")
-    return Typical(20, 20, 150, source="CLaRa: 20 documents of Wikipedia a question")
+        return Typical(15, 5, 150, answer=5 if name else 60, questions=_EVALUATED.get(name, INSTRUCTION_ROWS))
+    return Typical(20, 20, 150)
 
 
 # -- The shape of data that are not here: by their card, and by typical lengths, as questions and passages of filler --
@@ -230,12 +183,7 @@ def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataRefere
 def stated(
     reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
 ) -> Shape:
-    """The shape of data by their card and typical lengths.
-
-    Args:
-        reference, config, setting, limit: As in `shapes.shape_of`.
-        absent: Why the data are not read.
-    """
+    """The shape of data by their card and typical lengths."""
     base = base_of(reference, config)
     source = reference if base is None else base[0]
     usual, questions = typical(source), stated_questions(source)
@@ -247,8 +195,8 @@ def stated(
     if usual is None:
         return Shape(reference, questions if questions is not None else limit, "unknown", absent=absent)
     count, whole = _stated_candidates(usual, setting)
-    filler = Passage("", "", "x" * (CHARACTERS_PER_TOKEN * usual.passage))
-    query = SampledQuestion(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
+    filler = Passage("", "", "x" * (CHARACTERS * usual.passage))
+    query = Sample(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
     of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
     corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
     reading = None if usual.reading is None else Reading(**usual.reading)
@@ -289,43 +237,15 @@ def stated_questions(reference: DataReference) -> int | None:
 
 
 def _filled(count: int) -> str:
-    return "x" * (CHARACTERS_PER_TOKEN * count)
-
-
-# -- Data of which only a part is here: a plan of them is a plan of the part, and not of what a paper did --
+    return "x" * (CHARACTERS * count)
 
 
 NEARLY_ALL = 0.9
 """A file that holds so large a share of what is stated is no sample: versions of data differ by a few records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Data of which fewer records are here than are stated.
-
-    Attributes:
-        reference: The data.
-        here: Records (questions, or training rows) that a local file holds.
-        stated: As many are stated by the card, or else by the paper.
-    """
-
-    reference: str
-    here: int
-    stated: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {"data": self.reference, "here": self.here, "stated": self.stated}
-
-
 def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
-    """How many records the whole has that a local file holds a sample of; None where it is no sample.
-
-    Args:
-        reference, config: The data.
-        benchmark: What was read of them.
-        held: Records that the file holds.
-    """
+    """How many records the whole has of which a local file holds `held`; None where that is no sample."""
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
     source, value = base_of(reference, config) or (reference, config)
@@ -337,12 +257,6 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     # A layout of the file may have a number of its own.
     stated = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
     return stated if stated is not None and held < NEARLY_ALL * stated else None
-
-
-def samples(shapes: Iterable[Shape]) -> list[Sample]:
-    """Those of some data that are samples, each once."""
-    results = [Sample(str(shape.reference), shape.questions or 0, shape.whole_number) for shape in shapes if shape.whole_number is not None]
-    return list(dict.fromkeys(results))
 
 
 SAMPLED = 20
@@ -361,15 +275,13 @@ FILES = {
 def shape_of(
     reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
 ) -> Shape:
-    """What a benchmark is like.
+    """What a benchmark is like; `full`: read or make all of it, where it is here: runs are known by all of their data."""
+    found = _shape_of(reference, config, setting, limit, full=full)
+    # Splits of a dataset share a corpus that is a file of its own.
+    return replace(found, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()}"))
 
-    Args:
-        reference: Complete, its splits perhaps joined by +.
-        config: The dataset's options.
-        setting: As it is asked; None: with the passages that its records bring.
-        limit: Only the first so many questions.
-        full: Read or make all of it, where it is here, whatever that takes: runs are known by all of their data.
-    """
+
+def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, *, full: bool) -> Shape:
     absent = tuple(absences(reference, config))
     if absent:
         return stated(reference, config, setting, limit, absent)
@@ -387,15 +299,13 @@ def shape_of(
 def without_network() -> Iterator[None]:
     """Forbid the network to the loaders of this block."""
     name = OFFLINE_VARIABLES[0]
-    before = os.environ.get(name)
+    before = {name: os.environ[name]} if name in os.environ else {}
     os.environ[name] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        del os.environ[name]
+        os.environ.update(before)
 
 
 def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
@@ -424,9 +334,6 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             )
 
 
-# -- what is here ---------------------------------------------------------------------------------------------------
-
-
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
     whole = registry.load(reference, config)
     result = _of(whole.limited(limit), setting)
@@ -447,12 +354,12 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
             questions = corpus
         questions = questions if limit is None else min(limit, questions)
         return replace(result, questions=questions, origin="sampled", corpus=corpus)
-    if isinstance(config, RowsConfig) and config.first is None and setting is None:
+    if setting is None and getattr(config, "first", 0) is None:
         return _first_rows(reference, config)
     return _full(reference, config, setting, limit)
 
 
-def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
+def _first_rows(reference: DataReference, config: DatasetConfig) -> Shape:
     """A file of training rows by its first ones: a row may be several questions, whose answers are one target."""
     benchmark = registry.load(reference, config.model_copy(update={"first": ROWS}))
     rows: dict[Any, list[Question]] = {}
@@ -461,7 +368,7 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
     result = _of(benchmark, None)
     if any(len(several) > 1 for several in rows.values()):
         shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
-        result = replace(result, sampled=tuple(shown), questions=len(rows))
+        result = replace(result, samples=tuple(shown), questions=len(rows))
     if len(rows) < ROWS:
         return replace(result, whole_number=whole_of(reference, config, benchmark, result.questions or 0))
     number = stated(reference, config, None, None, ()).questions
@@ -469,7 +376,7 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
     return replace(result, questions=number, origin="sampled", corpus=corpus)
 
 
-def _row(questions: Sequence[Question], benchmark: Benchmark) -> SampledQuestion:
+def _row(questions: Sequence[Question], benchmark: Benchmark) -> Sample:
     """A row of pretraining: its document, and all questions with their answers as the target."""
     first = _request(questions[0], benchmark, None)
     target = "\n".join(f"{question.text} {next(iter(question.answers), '')}" for question in questions)
@@ -497,13 +404,13 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     )
 
 
-def _request(question: Question, benchmark: Benchmark, setting: Setting | None) -> SampledQuestion:
+def _request(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sample:
     named = _candidates(question, benchmark, setting)
     ids = benchmark.corpus.ids[:SEARCHED] if named is None else named
     shown = ids[:SEARCHED] if setting is not None and setting.name == "graph" else ids
     present = [item for item in shown if item in benchmark.corpus]
     answer = str(question.metadata.get("target") or next(iter(question.answers), ""))
-    return SampledQuestion(question.text, tuple(benchmark.corpus.get(present)), answer, len(ids))
+    return Sample(question.text, tuple(benchmark.corpus.get(present)), answer, len(ids))
 
 
 def _candidates(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sequence[str] | None:
@@ -527,14 +434,8 @@ def _candidates(question: Question, benchmark: Benchmark, setting: Setting | Non
     return benchmark.corpus.ids[: setting.n or prescribed.n or DEFAULT_N]
 
 
-# -- what is generated ----------------------------------------------------------------------------------------------
-
-
 def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetConfig, float, int] | None:
-    """Options for a few questions of what is generated, what share of the whole that is, and how many there are.
-
-    None where the data are files.
-    """
+    """Options for a few questions of what is generated, their share of the whole, and how many there are; None of files."""
     base = base_of(reference, config)
     if base is not None:
         inner = _shrunk(*base)
@@ -569,10 +470,6 @@ def _single(reference: DataReference) -> DataReference:
 
 
 def options(reference: str, settings: Mapping[str, Any]) -> tuple[DataReference, DatasetConfig]:
-    """A reference and its options, complete.
-
-    Raises:
-        UserError: There is no such dataset or option.
-    """
+    """A reference and its options, complete."""
     result, entry = registry.resolve(reference)
     return result, registry.options_of(entry, settings)

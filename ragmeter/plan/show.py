@@ -9,249 +9,174 @@ from typing import Any
 from rich.text import Text
 
 from benchmarks.core.errors import counted
+from methods.work import Work
 from ragmeter.console import fitted, folded, listing, out, widest
-from ragmeter.experiment import Experiment
-from ragmeter.plan.cost import Cost
-from ragmeter.plan.plan import WAITING, Plan, TaskRow
-from ragmeter.plan.training import TrainingRow
-from results.store import Store
+from ragmeter.plan.plan import BANDWIDTH, COUNTS, GPUS, WAITING, Plan, Row, hours_json, work_json
 
 
-def plan_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, Any]:
+def plan_json(plan: Plan) -> dict[str, Any]:
     """A plan as a JSON object."""
-    trainings = [
-        {
-            "name": plan.name,
-            "id": plan.entry.id,
-            "seed": plan.config.seed,
-            "stages": list(plan.stages),
-            "trained": list(plan.trained(store.folder)),
-            "folder": str(plan.folder(store.folder)),
-        }
-        for plan in experiment.trainings
-    ]
+    tasks = [row.to_json() for row in plan.tasks]
     return {
-        "experiment": planned.experiment,
-        "trainings": trainings,
-        "stages": [row.to_json() for row in planned.stages],
-        "tasks": [row.to_json() for row in planned.tasks if row.status != WAITING],
-        "after_training": [row.to_json() for row in planned.tasks if row.status == WAITING],
-        "judgments": {row.judge: row.judgments for row in planned.judges},
-        "judges": [row.to_json() for row in planned.judges],
-        "published": [row.to_json() for row in planned.published],
-        "totals": {name: cost.to_json() for name, cost in planned.totals.items()},
-        "scratch_bytes": round(planned.scratch),
-        "models": [{"model": model.model, "parameters": model.parameters, "source": model.source} for model in planned.models],
-        "samples": [sample.to_json() for sample in planned.samples],
-        "endpoints": [endpoint.to_json() for endpoint in planned.endpoints],
-        "missing": [item.to_json() for item in planned.missing],
-        "assumptions": planned.assumptions.to_json(),
+        "experiment": plan.name,
+        "stages": [row.to_json() for row in plan.stages],
+        "tasks": [row for row in tasks if row["status"] != WAITING],
+        "after_training": [row for row in tasks if row["status"] == WAITING],
+        "judges": [row.to_json() for row in plan.judges],
+        "totals": {name: work_json(work) for name, work in plan.totals.items()},
+        "hours": hours_json(plan.hours),
+        "models": [{"model": model.model, "parameters": model.parameters, "source": model.source} for model in plan.models],
+        "samples": [{"data": str(item.reference), "here": item.questions, "stated": item.whole_number} for item in plan.samples],
+        "endpoints": [{"url": url, "model": model, "needed_by": list(who)} for (url, model), who in plan.endpoints.items()],
+        "missing": [item.to_json() for item in plan.missing],
+        "assumptions": {"utilization": plan.utilization, "bandwidth": BANDWIDTH, "gpus": [gpu.name for gpu in GPUS]},
     }
 
 
-# -- for people -----------------------------------------------------------------------------------------------------
-
-Column = tuple[str, Callable[[Cost], str]]
-
-
-def show_plan(planned: Plan, store: Store, name: str) -> None:
-    """Print a plan.
-
-    Args:
-        planned: What to print.
-        store: For which it was made.
-        name: The argument of `ragmeter run`.
-    """
-    _trainings(planned.stages)
-    _tasks(planned.tasks)
-    _judges(planned)
-    _totals(planned, _columns(_costs(planned)))
-    _published(planned)
-    waiting = sum(row.status == WAITING for row in planned.tasks)
-    pending = sum(row.left or 0 for row in planned.tasks)
+def show_plan(plan: Plan, store: str) -> None:
+    """Print a plan; `store` is the folder that it was made for."""
+    columns = _columns(plan.rows)
+    if plan.stages:
+        heads = ("training", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "", "lengths")
+        _table(heads, [_stage(row, columns) for row in plan.stages], keys=2)
+    for (dataset, variant, setting, origin), group in groupby(plan.tasks, _group):
+        what = f"  {variant}" if variant else ""
+        out.print(Text(dataset, style="bold") + Text(f"{what}  setting {setting}; lengths {origin}"))
+        heads = ("method", "left", "status", *(name for name, _ in columns), "", "measured h")
+        _table(heads, [_task(row, columns) for row in group])
+    if plan.judges:
+        heads = ("judge", "judgments ≤", *(name for name, _ in columns), "")
+        _table(heads, [(row.key["judge"], f"{row.key['judgments']:,}", *_cells(row, columns), _open(row.work)) for row in plan.judges])
+    _totals(plan)
+    waiting = sum(row.key["status"] == WAITING for row in plan.tasks)
+    pending = sum(row.key["left"] or 0 for row in plan.tasks)
     later = f", {waiting} of them after training" if waiting else ""
-    left = f"{counted(len(planned.tasks), 'task')}{later}, {counted(pending, 'question')} to answer"
-    out.print(Text(f"{left}; store: {store.folder}"))
-    _footnotes(planned, name)
-    _missing(planned)
+    left = f"{counted(len(plan.tasks), 'task')}{later}, {counted(pending, 'question')} to answer; " if plan.tasks else ""
+    out.print(Text(f"{left}store: {store}"))
+    _footnotes(plan)
+    _missing(plan)
 
 
-def _costs(planned: Plan) -> list[Cost]:
-    """What every row costs."""
-    return [row.cost for kind in (planned.stages, planned.tasks, planned.judges) for row in kind]
+# -- Cells --
+
+Column = tuple[str, Callable[[Row], str]]
 
 
-def _columns(costs: Sequence[Cost]) -> list[Column]:
+def _columns(rows: Sequence[Row]) -> list[Column]:
     """The columns in which anything stands."""
-    every: list[tuple[str, Callable[[Cost], float], Callable[[float], str]]] = [
-        ("calls", lambda cost: cost.calls, short),
-        ("tokens in", lambda cost: cost.prompt_tokens, short),
-        ("out ≤", lambda cost: cost.completion_tokens, short),
-        ("memory", lambda cost: cost.memory_tokens, short),
-        ("GPU h", lambda cost: cost.gpu_hours, hours),
-        ("served h", lambda cost: cost.served_hours, hours),
-        ("$", lambda cost: cost.usd, dollars),
-        ("disk", lambda cost: cost.disk, size),
+    every: list[tuple[str, Callable[[Work], float], Callable[[float], str]]] = [
+        ("calls", lambda work: work.count("calls"), short),
+        ("tokens in", lambda work: work.count("prompt") - work.count("memory"), short),
+        ("memory", lambda work: work.count("memory"), short),
+        ("out ≤", lambda work: work.count("completion"), short),
+        ("encoded", lambda work: work.count("encoded") + work.count("trained"), short),
+        ("$", lambda work: work.usd, dollars),
+        ("disk", lambda work: work.bytes, size),
     ]
-    return [
-        (name, lambda cost, of=of, form=form: form(of(cost)) if of(cost) else "-")  # type: ignore[misc]
+    used: list[Column] = [
+        (name, lambda row, of=of, form=form: form(of(row.work)) if of(row.work) else "-")  # type: ignore[misc]
         for name, of, form in every
-        if any(of(cost) for cost in costs)
+        if any(of(row.work) for row in rows)
     ]
+    timed = [(f"h {gpu.gigabytes}GB", lambda row, gpu=gpu: _hours(row.hours.get((gpu, 1), 0.0))) for gpu in GPUS]
+    return [*used, *timed] if any(row.hours for row in rows) else used
 
 
-def _cells(cost: Cost, columns: Iterable[Column]) -> list[str]:
-    return [form(cost) for _, form in columns]
+def _hours(value: float | None) -> str:
+    return "too small" if value is None else hours(value) if value else "-"
 
 
-def _open(cost: Cost) -> str:
-    return "+\N{NO-BREAK SPACE}?" if cost.unknown else ""
+def _cells(row: Row, columns: Iterable[Column]) -> list[str]:
+    return [form(row) for _, form in columns]
+
+
+def _open(work: Work) -> str:
+    return "at least" if work.unknown else ""
+
+
+def _stage(row: Row, columns: list[Column]) -> tuple[str, ...]:
+    key = row.key
+    numbers = ("-" if key[name] is None else short(key[name]) for name in ("rows", "steps"))
+    state = "trained" if key["trained"] else _open(row.work)
+    return (f"{key['training']} #{key['seed']}", key["stage"], *numbers, *_cells(row, columns), state, row.origin)
+
+
+def _group(row: Row) -> tuple[str, ...]:
+    return (row.key["dataset"], row.key["variant"], row.key["setting"], row.origin)
+
+
+def _task(row: Row, columns: list[Column]) -> tuple[str, ...]:
+    left, questions = row.key["left"], row.key["questions"]
+    number = "?" if left is None else f"{left:,} of {questions:,}" if row.key["done"] else f"{left:,}"
+    measured = "" if row.measured_hours is None else hours(row.measured_hours)
+    return (row.key["method"], number, row.key["status"], *_cells(row, columns), _open(row.work), measured)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], keys: int = 1) -> None:
     """A table whose cells are broken behind words or separators, or that is printed in parts where that will not do."""
     cells = [[Text(cell) for cell in row] for row in rows]
-    used = [position for position, head in enumerate(heads) if head or any(row[position].plain for row in cells)]
+    used = [position for position in range(len(heads)) if any(row[position].plain for row in cells)]
     heads, cells = [heads[position] for position in used], [[row[position] for position in used] for row in cells]
     widths = fitted(heads, cells, out.width)
-    fits = all(
-        widest(folded(cell, width)) <= width
-        for row in ([Text(head) for head in heads], *cells)
-        for cell, width in zip(row, widths, strict=True)
-    )
+    lines = ([Text(head) for head in heads], *cells)
+    fits = all(widest(folded(cell, width)) <= width for row in lines for cell, width in zip(row, widths, strict=True))
     listing(heads, cells, empty="", keys=0 if fits else keys)
-
-
-def _trainings(rows: Sequence[TrainingRow]) -> None:
-    if not rows:
-        return
-    columns = _columns([row.cost for row in rows])
-    seeded = len({row.seed for row in rows}) > 1
-    heads = ("training", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "", "lengths")
-    _table(
-        heads,
-        [
-            (
-                f"{row.name} #{row.seed}" if seeded else row.name,
-                row.stage,
-                "-" if row.rows is None else short(row.rows),
-                "-" if row.steps is None else short(row.steps),
-                *_cells(row.cost, columns),
-                "trained" if row.trained else _open(row.cost),
-                row.origin,
-            )
-            for row in rows
-        ],
-        keys=2,
-    )
     out.print()
 
 
-def _tasks(rows: Sequence[TaskRow]) -> None:
-    """A table for each benchmark, and above it what all its rows share."""
-    columns = _columns([row.cost for row in rows])
-    heads = ("method", "left", "status", *(name for name, _ in columns), "")
-    for (dataset, variant, setting, origin), group in groupby(rows, lambda row: (row.dataset, row.variant, row.setting, row.origin)):
-        what = f"  {variant}" if variant else ""
-        out.print(Text(dataset, style="bold") + Text(f"{what}  setting {setting}; lengths {origin}"))
-        _table(heads, [(row.method, _left(row), row.status, *_cells(row.cost, columns), _open(row.cost)) for row in group])
-        out.print()
-
-
-def _left(row: TaskRow) -> str:
-    if row.left is None:
-        return "?"
-    return f"{row.left:,} of {row.questions:,}" if row.done else f"{row.left:,}"
-
-
-def _judges(planned: Plan) -> None:
-    if not planned.judges:
+def _totals(plan: Plan) -> None:
+    rows = [(name, Row({}, {name: work})) for name, work in plan.totals.items() if name == "all" or work != Work()]
+    rows = rows[-1:] if len(rows) == 2 else rows
+    columns = _columns([row for _, row in rows])
+    _table(("what is left", *(name for name, _ in columns), ""), [(name, *_cells(row, columns), _open(row.work)) for name, row in rows])
+    if not any(row.hours for row in plan.rows):
         return
-    columns = _columns([row.cost for row in planned.judges])
-    _table(
-        ("judge", "judgments ≤", *(name for name, _ in columns), ""),
-        [(row.judge, f"{row.judgments:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges],
-    )
-    out.print()
+    lines = []
+    for gpu in GPUS:
+        small = [row for row in plan.rows if row.gpu_bytes > gpu.gigabytes * 1e9]
+        needed = max((row.gpu_bytes for row in small), default=0)
+        fit = f"{counted(len(small), 'row')} need up to {size(needed)}" if small else "fits"
+        lines.append((f"{gpu.gigabytes} GB ({gpu.name})", *(_hours(plan.hours[gpu, n]) for n in COUNTS), fit))
+    _table(("hours on GPUs of", *("one" if n == 1 else f"{n}" for n in COUNTS), "memory"), lines)
 
 
-def _totals(planned: Plan, columns: list[Column]) -> None:
-    totals = planned.totals
-    shown = {name: cost for name, cost in totals.items() if name == "all" or cost != Cost()}
-    if len(shown) == 2:
-        shown = {"all": totals["all"]}
-    _table(
-        ("what is left", *(name for name, _ in columns), ""), [(name, *_cells(cost, columns), _open(cost)) for name, cost in shown.items()]
-    )
-    out.print()
+# -- What stands below --
 
 
-def _published(planned: Plan) -> None:
-    if not planned.published:
-        return
-    names = ", ".join(row.method for row in planned.published)
-    paper = planned.published[0].paper
-    out.print(Text(f"published figures alone (ragmeter results paper {paper}): {names}"))
-
-
-def _footnotes(planned: Plan, name: str) -> None:
+def _footnotes(plan: Plan) -> None:
     """What the numbers rest on."""
-    if planned.samples:
-        few = ", ".join(f"{sample.reference} ({sample.here:,} of about {short(sample.stated)})" for sample in planned.samples)
+    if plan.samples:
+        few = ", ".join(f"{item.reference} ({item.questions:,} of about {short(item.whole_number or 0)})" for item in plan.samples)
         out.print(Text(f"a sample is here, and planned as if it were all: {few}", style="yellow"))
-    for reason in planned.totals["all"].unknown:
-        out.print(Text(f"not in these numbers: {reason}"))
-    for endpoint in planned.endpoints:
-        out.print(Text(f"when it runs, {endpoint.url} must answer as {endpoint.model}"))
-    unsure = [model for model in planned.models if model.source in ("name", "unknown")]
-    for model in unsure:
-        out.print(Text(str(model)))
-    if planned.scratch:
-        out.print(Text(f"while it trains, up to {size(planned.scratch)} of disk more"))
-    timed = any(cost.gpu_hours or cost.served_hours for cost in _costs(planned))
-    if timed:
-        assume = planned.assumptions
-        out.print(Text(f"GPU hours: {assume}", style="dim"))
-        half, twice = assume.utilization / 2, min(1.0, assume.utilization * 1.5)
-        out.print(
-            Text(
-                f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
-                f"{assume.utilization / twice:.0%}",
-                style="dim",
-            )
-        )
-    out.print(
-        Text(
-            "in and out are of language models (those of encoders: --json); tokens written, rows and disk are at most; "
-            "tokens are characters / 4 where no tokenizer is here",
-            style="dim",
-        )
-    )
-    if any(row.origin != "counted" for row in planned.tasks):
-        out.print(
-            Text(
-                "lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's card and typical lengths",
-                style="dim",
-            )
-        )
-    if timed:
-        out.print(
-            Text(
-                f"to calibrate: ragmeter run {name} --limit 20 --store FOLDER, then compare its seconds and tokens with "
-                "those of --dry-run at the same limit, and set --utilization",
-                style="dim",
-            )
-        )
+    for reason in dict.fromkeys(reason for row in plan.rows for reason in row.work.unknown):
+        out.print(Text(f"unknown, so that the numbers are at least what it takes: {reason}"))
+    for url, model in plan.endpoints:
+        out.print(Text(f"when it runs, {url} must answer as {model}"))
+    for model_size in plan.models:
+        if model_size.source in ("name", "unknown"):
+            out.print(Text(str(model_size)))
+    scratch = max((row.scratch for row in plan.stages), default=0.0)
+    if scratch:
+        out.print(Text(f"while it trains, up to {size(scratch)} of disk more"))
+    notes = [
+        "tokens out, rows, steps and disk are at most; tokens are characters / 4 where no tokenizer is here",
+        "lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's card and typical lengths",
+    ]
+    if any(row.hours for row in plan.rows):
+        share = f"{plan.utilization:.0%} of the peak in reading and learning (--utilization), {BANDWIDTH:.0%} of the bandwidth in writing"
+        notes.insert(0, f"hours: {share}; without loading and waiting; an endpoint that wants no key counts as a GPU of yours")
+    for note in notes:
+        out.print(Text(note, style="dim"))
 
 
-def _missing(planned: Plan) -> None:
-    if not planned.missing:
+def _missing(plan: Plan) -> None:
+    if not plan.missing:
         return
     out.print()
-    out.print(Text(f"before it can run ({len(planned.missing)}):", style="bold"))
-    for item in planned.missing:
+    out.print(Text(f"before it can run ({len(plan.missing)}):", style="bold"))
+    for item in plan.missing:
         needed = ", ".join(item.needed_by[:3]) + (" …" if len(item.needed_by) > 3 else "")
-        where = f" ({item.where})" if item.where and item.kind not in ("key",) else ""
+        where = f" ({item.where})" if item.where and item.kind != "key" else ""
         out.print(Text(f"- {item.what}{where}; for {needed}"))
         if item.remedy:
             out.print(Text(f"  try: {item.remedy}", style="dim"))
@@ -259,10 +184,10 @@ def _missing(planned: Plan) -> None:
 
 def short(number: float) -> str:
     """A count for people: 950, 12.3k, 4.56M."""
-    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= scale:
-            return f"{number / scale:.3g}{unit}"
-    return f"{number:,.0f}"
+    return next(
+        (f"{number / scale:.3g}{unit}" for scale, unit in zip((1e12, 1e9, 1e6, 1e3), "TGMk", strict=True) if number >= scale),
+        f"{number:,.0f}",
+    )
 
 
 def dollars(number: float) -> str:
@@ -277,7 +202,6 @@ def hours(number: float) -> str:
 
 def size(number: float) -> str:
     """Bytes for people."""
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= scale:
-            return f"{number / scale:.3g}{unit}"
-    return f"{number:.0f}B"
+    return (
+        (short(number).replace("G", "GB").replace("k", "kB").replace("M", "MB").replace("T", "TB")) if number >= 1e3 else f"{number:.0f}B"
+    )

@@ -283,7 +283,13 @@ def ask(llm: Any, number: float, prompt: float, longest: float | None = None, me
         return Work()
     name = getattr(llm, "local", None) or getattr(llm, "model", None)
     most = longest_reply(llm) if longest is None else longest
-    counts: dict[str, Any] = {"calls": number, "prompt": number * prompt, "completion": number * most, "memory": number * memory, "length": prompt}
+    counts: dict[str, Any] = {
+        "calls": number,
+        "prompt": number * prompt,
+        "completion": number * most,
+        "memory": number * memory,
+        "length": prompt,
+    }
     if getattr(llm, "scripted", None):
         return Work((Use("scripted", **counts, where="away"),))
     if not hasattr(llm, "usd"):

@@ -29,7 +29,7 @@ from methods.api import Services
 from methods.models import template_text
 from methods.models.chat import ChatModel, Reply, reach_model
 from methods.models.endpoint import ChatConfig, Estimate, Messages
-from methods.work import CHARACTERS, Lengths, Work, ask, tokens
+from methods.work import CHARACTERS, Lengths, Use, Work, ask, tokens, unknown
 
 # -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
 # Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON
@@ -217,6 +217,11 @@ class EndpointJudgeConfig(ChatConfig, JudgeConfig):
     def reach(self, cache: Path | None) -> None:
         """Make one short call to the endpoint, unless replies of this model are kept."""
         reach_model(self, cache)
+
+    def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
+        """A call a judgment at least; what it reads and writes only those know that write its prompts."""
+        calls = Work((Use(self.model, calls=judgments, where="away"),)) if judgments else Work()
+        return calls + unknown(f"tokens of judging by {self.model}: how many calls a judgment takes varies")
 
 
 class LLMJudgeConfig(EndpointJudgeConfig):

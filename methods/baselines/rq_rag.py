@@ -387,12 +387,12 @@ def _weights(config: RqRagConfig) -> str:
 def _tree_work(config: RqRagConfig, lengths: Lengths) -> Work:
     """Every node of the tree has an answer, and above the last level a child for each way of asking; evidence adds up."""
     ways = len(QUERY_TOKENS)
-    found = config.per_query * min(lengths.passage, (config.evidence_words or lengths.passage) / WORDS_PER_TOKEN)
+    shown = config.per_query * min(lengths.passage, (config.evidence_words or lengths.passage) / WORDS_PER_TOKEN)
     searches = sum(ways ** (level + 1) for level in range(config.depth))
     work = config.retriever.component.work(replace(lengths, questions=lengths.questions * searches))
     for level in range(config.depth + 1):
         written = ways**level * (1 + (ways if level < config.depth else 0))
-        prompt = INSTRUCTIONS + lengths.question + level * (found + config.max_new_tokens)
+        prompt = INSTRUCTIONS + lengths.question + level * (shown + config.max_new_tokens)
         work += ask(config, lengths.questions * written, prompt)
     return work
 

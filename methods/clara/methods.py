@@ -159,8 +159,8 @@ def _rerank_work(config: ClaraRerankerConfig, clara: ClaraConfig, lengths: Lengt
 
 
 def _whole_work(config: ClaraMethodConfig, clara: ClaraConfig, lengths: Lengths) -> Work:
-    found = replace(lengths, k=config.k or clara.k, compressed=True)
-    return _retrieve_work(config, clara, lengths) + _read_work(config, clara, found)
+    handed_on = replace(lengths, k=config.k or clara.k, compressed=True)
+    return _retrieve_work(config, clara, lengths) + _read_work(config, clara, handed_on)
 
 
 _LOADED: WeakValueDictionary[tuple[Any, ...], Loaded] = WeakValueDictionary()

@@ -9,11 +9,13 @@ replies, keys and values; what learns in full takes 16 bytes a parameter (weight
 float32), what only adapters learn its weights; activations are not counted. A model must fit on one GPU.
 
 Loading, tokenizing and waiting are in none of this, and small models and short texts reach a lower utilization. Where the
-store holds answers of a task, `measured_hours` go by the seconds that these took on the machine that gave them.
+store holds a run of the same method on the same data, also of fewer questions, `measured_hours` go by the seconds that a
+question took there, on the machine that it ran on.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -125,10 +127,10 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        told = {"lengths": self.origin, "scratch_bytes": round(self.scratch), "measured_hours": self.measured_hours}
+        origin = {"lengths": self.origin, "scratch_bytes": round(self.scratch), "measured_hours": self.measured_hours}
         parts = {name: work_json(work) for name, work in self.parts.items()}
         cost = work_json(self.work) | {"gpu_gb": self.gpu_bytes / 1e9, "hours": hours_json(self.hours)}
-        return {**self.key, **told, "cost": cost, "parts": parts}
+        return {**self.key, **origin, "cost": cost, "parts": parts}
 
 
 def work_json(work: Work) -> dict[str, Any]:
@@ -233,6 +235,7 @@ class _Planner:
         self._left = {(plan.name, plan.config.seed): plan.trained(store.folder) != plan.stages for plan in trainings}
         self._done: set[str] = set()
         self.taught: dict[str, Shape] = {}
+        self.runs: list[queries.RunRow] = []
         self.size: Sizes = cache(self._size)
 
     # -- models --
@@ -249,8 +252,8 @@ class _Planner:
             return size_of(model, revision)
         return self.size(needs.checkpoints[0].model, needs.checkpoints[0].revision)
 
-    def told(self, shape: Shape, questions: float | None = None, **further: Any) -> Lengths:
-        """What parts are told of data."""
+    def lengths(self, shape: Shape, questions: float | None = None, **further: Any) -> Lengths:
+        """What parts know of data."""
 
         def of(model: str) -> Any:
             plan = self.training(model)
@@ -289,8 +292,8 @@ class _Planner:
                     hours[gpu, number] += seconds(use * (1 / number), size, gpu, self.utilization) / 3600
             named[name] = work
         # What is loaded here is loaded together; behind an endpoint each has a GPU of its own.
-        here = max(sum(taken for own, taken in every.values() if own), stated * 1e9)
-        most = max([here, *(taken for own, taken in every.values() if not own)])
+        here = max(sum(size for own, size in every.values() if own), stated * 1e9)
+        most = max([here, *(size for own, size in every.values() if not own)])
         fitting = {key: None if most > key[0].gigabytes * 1e9 else value for key, value in hours.items()}
         shown = {name: work for name, work in named.items() if work != Work()}
         return Row(key, shown, gpu_bytes=most, hours=fitting if every else {}, **further)
@@ -300,14 +303,14 @@ class _Planner:
         return [row for plan in self.trainings for row in self._stages(plan)]
 
     def _stages(self, plan: TrainingPlan) -> Iterator[Row]:
-        asked: dict[str, Shape] = {}
+        data: dict[str, Shape] = {}
 
         def lengths(reference: str, chosen: Mapping[str, Mapping[str, Any]]) -> Lengths:
             key = f"{reference} {chosen}"
             if key not in self.taught:
                 self.taught[key] = shape_of(*options(reference, options_in(reference, chosen)))
-            asked[key] = self.taught[key]
-            return self.told(self.taught[key])
+            data[key] = self.taught[key]
+            return self.lengths(self.taught[key])
 
         done = set(plan.trained(self.store.folder))
         if plan.entry.work is None:
@@ -315,8 +318,8 @@ class _Planner:
             works: Sequence[StageWork] = [StageWork(stage, nothing) for stage in plan.stages]
         else:
             works = plan.entry.work(plan.config, lengths)
-        unclear = total(unknown(f"training {plan.name}: {shape.unclear}") for shape in asked.values() if shape.unclear)
-        origin = max((shape.origin for shape in asked.values()), key=ORIGINS.index, default="unknown")
+        unclear = total(unknown(f"training {plan.name}: {shape.unclear}") for shape in data.values() if shape.unclear)
+        origin = max((shape.origin for shape in data.values()), key=ORIGINS.index, default="unknown")
         needs = plan.entry.needs(plan.config) if plan.entry.needs else None
         for item in works:
             # Data are made before the first stage; where all are trained, nothing of them is needed.
@@ -329,7 +332,8 @@ class _Planner:
 
     def experiment(self, experiment: Experiment) -> Plan:
         """The whole."""
-        known = {row.dataset.partition("(")[0] for row in queries.runs(self.store)} if self.store.database.exists else set()
+        self.runs = queries.runs(self.store) if self.store.database.exists else []
+        known = {row.dataset.partition("(")[0] for row in self.runs}
         benchmarks = experiment.benchmarks
         # Runs are known by all of their data: it is read in full where there may be some.
         shapes = [shape_of(b.reference, b.config, b.setting, b.limit, full=str(b.reference) in known) for b in benchmarks]
@@ -337,8 +341,8 @@ class _Planner:
             if shape.benchmark is not None:
                 settings.check(benchmark.setting, shape.benchmark, where=benchmark.where)
         stages = self.stages()
-        asked = zip(benchmarks, shapes, variants(benchmarks), strict=True)
-        tasks = [self._task(experiment, method, *of) for of in asked for method in experiment.methods]
+        tasked = zip(benchmarks, shapes, variants(benchmarks), strict=True)
+        tasks = [self._task(experiment, method, *of) for of in tasked for method in experiment.methods]
         longest = max((row.work.count("completion") / (row.work.count("calls") or 1) for row in tasks), default=0.0)
         judges = [self._judge(judge, experiment, shapes, longest) for judge in experiment.judges if not judge.judge.rule]
         return self.plan(experiment.name, stages, tasks, judges, shapes, experiment)
@@ -353,8 +357,18 @@ class _Planner:
         key |= {"variant": variant, "questions": shape.questions, "done": done, "left": left, "status": status, "run": run}
         parts = {"unclear": unknown(shape.unclear)} if shape.unclear else self._parts(method, benchmark, shape, left) if left else {}
         stated = sum((part.needs or Needs()).gpu_gb or 0.0 for part in method.components)
-        each = queries.costs(self.store, [run])[run].seconds if run is not None and done and left else None
+        each = None if waits or not left else self._measured(method, benchmark, shape)
         return self.row(key, parts, stated, origin=shape.origin, measured_hours=None if each is None else each * (left or 0) / 3600)
+
+    def _measured(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> float | None:
+        """Seconds of a question in the newest run of a method on the same data; None: there is none."""
+        names = (str(shape.reference), str(benchmark.setting))
+        runs = [row for row in self.runs if row.origin == "run" and row.done and (row.dataset.partition("(")[0], row.setting) == names]
+        if not runs:
+            return None
+        described = json.loads(json.dumps(method.composition.describe(shape.reading)))
+        alike = [row.run for row in sorted(runs, key=lambda row: row.updated_at) if row.description == described]
+        return queries.costs(self.store, alike[-1:])[alike[-1]].seconds if alike else None
 
     def _run(self, experiment: Experiment, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> str | None:
         """The fingerprint of a task, where all that decides it is here."""
@@ -373,7 +387,7 @@ class _Planner:
     def _parts(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape, left: float) -> dict[str, Work]:
         """What each step takes for the questions that are left."""
         made_of = method.composition
-        lengths = self.told(shape, left, k=made_of.handed_on, depth=made_of.kept, compressed=made_of.compressor is not None)
+        lengths = self.lengths(shape, left, k=made_of.handed_on, depth=made_of.kept, compressed=made_of.compressor is not None)
         works: dict[str, Work] = {}
         prescribed = candidate_retriever(benchmark.setting)
         if prescribed is not None:
@@ -404,7 +418,7 @@ class _Planner:
         methods, point = len(experiment.methods), plan.judge.entry.kind == "point"
         pairs = methods * (methods - 1) // 2 if plan.everyone else methods - 1
         each = (methods if point else ORDERS * pairs) * int(getattr(plan.judge.config, "repetitions", 1))
-        works = [plan.judge.config.work(self.told(s), each * (s.questions or 0), longest, 1 if point else 2) for s in shapes]
+        works = [plan.judge.config.work(self.lengths(s), each * (s.questions or 0), longest, 1 if point else 2) for s in shapes]
         judgments = each * sum(shape.questions or 0 for shape in shapes)
         return self.row({"judge": str(plan.judge), "judgments": judgments}, {"judge": total(works)})
 
@@ -491,7 +505,7 @@ class _Planner:
         for method in experiment.methods if experiment else ():
             waits = any(self._left[plan.name, plan.config.seed] for plan in method.needs)
             for part in method.components:
-                later = waits and any(self.training(item.model) for item in (part.needs or Needs()).checkpoints)
+                later = waits and (part.needs is None or any(self.training(item.model) for item in part.needs.checkpoints))
                 check = (lambda part=part: require_extra(part.entry.extra, part.id)) if later else part.preflight  # type: ignore[misc]
                 yield from _lacking(check, method.name)
         for benchmark in experiment.benchmarks if experiment else ():
@@ -521,13 +535,13 @@ def options_in(reference: str, chosen: Mapping[str, Mapping[str, Any]]) -> Mappi
 
 def variants(plans: Sequence[BenchmarkPlan]) -> list[str]:
     """For each benchmark the options, `key=value`, in which it is not like the others of its name; "" for one alone."""
-    given = [_flat(plan.config.model_dump(mode="json", exclude_unset=True)) for plan in plans]
-    for plan, flat in zip(plans, given, strict=True):
+    values = [_flat(plan.config.model_dump(mode="json", exclude_unset=True)) for plan in plans]
+    for plan, flat in zip(plans, values, strict=True):
         flat.update({} if plan.limit is None else {"limit": str(plan.limit)})
     names = [(str(plan.reference), str(plan.setting)) for plan in plans]
     results = []
-    for name, flat in zip(names, given, strict=True):
-        alike = [other for other, its in zip(given, names, strict=True) if its == name]
+    for name, flat in zip(names, values, strict=True):
+        alike = [other for other, its in zip(values, names, strict=True) if its == name]
         differing = {key for other in alike for key in other if any(item.get(key) != other[key] for item in alike)}
         results.append(", ".join(f"{key}={flat[key]}" for key in flat if key in differing))
     return results

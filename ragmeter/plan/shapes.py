@@ -74,7 +74,7 @@ class Shape:
         return f"the corpus of {self.reference}" if self.corpus is None else None
 
     def lengths(self, questions: float | None = None, **further: Any) -> Lengths:
-        """What parts are told of it; nothing is to be done where it is unclear."""
+        """What parts know of it; nothing is to be done where it is unclear."""
         number = 0.0 if self.unclear else float(self.questions or 0) if questions is None else questions
         of = (self.samples, self.corpus or 0, self.passage, self.whole)
         return Lengths(self.key, number, *of, reading=self.reading, **further)
@@ -276,9 +276,9 @@ def shape_of(
     reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
 ) -> Shape:
     """What a benchmark is like; `full`: read or make all of it, where it is here: runs are known by all of their data."""
-    found = _shape_of(reference, config, setting, limit, full=full)
+    result = _shape_of(reference, config, setting, limit, full=full)
     # Splits of a dataset share a corpus that is a file of its own.
-    return replace(found, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()}"))
+    return replace(result, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()}"))
 
 
 def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, *, full: bool) -> Shape:

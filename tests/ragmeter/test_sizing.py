@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors import safe_open
 
 from methods.models.weights import locate
-from methods.registry import Component, MethodConfig
+from methods.registry import Component
 from ragmeter.sizes import models_of
 
 
@@ -50,13 +51,10 @@ def test_two_towers_are_two_models_and_their_folder_is_not_sized(tmp_path: Path)
     assert [item["name"] for item in result["counted"]] == ["question", "triple"]
 
 
-def test_a_plug_in_that_names_no_model_may_have_one() -> None:
-    class Options(MethodConfig):
-        """Of a plug-in."""
-
+def test_a_plug_in_that_states_nothing_may_have_a_model() -> None:
     known = Component.of("bm25")
-    unsized = Component(known.entry, Options())
-    result = models_of([unsized, Component.of("pocket")])
+    silent = Component(replace(known.entry, work=None, needs=None), known.config)
+    result = models_of([silent, Component.of("pocket")])
     assert (result["parameters"], result["weights_here"]) == (None, None)
 
 

@@ -150,10 +150,10 @@ def _weights(config: GraphHybridConfig) -> str:
 
 def _work(config: GraphHybridConfig, lengths: Lengths) -> Work:
     """Both retrievers, and every triple that one of them found read with its question."""
-    found = min(config.sparse_depth + config.dense_depth if config.merge == "union" else config.rrf_depth, lengths.candidates)
+    pairs = min(config.sparse_depth + config.dense_depth if config.merge == "union" else config.rrf_depth, lengths.candidates)
     read = encode(
         CrossEncoderConfig.model_validate(config.model_dump(include=set(CrossEncoderConfig.model_fields))),
-        lengths.questions * found,
+        lengths.questions * pairs,
         lengths.question + lengths.passage,
     )
     return config.sparse.component.work(lengths) + config.dense.component.work(lengths) + read

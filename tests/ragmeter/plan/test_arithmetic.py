@@ -1,4 +1,4 @@
-"""The arithmetic of plans against closed forms, on examples that fit on the back of an envelope."""
+"""The arithmetic of plans against closed forms and against what is built, on examples that fit on the back of an envelope."""
 
 from __future__ import annotations
 
@@ -6,38 +6,56 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from benchmarks.core.errors import UserError
-from methods.models.endpoint import ChatConfig
-from methods.models.weights import locate
-from methods.training.adapters import LoraOptions
-from ragmeter.plan.cost import DEVICES, Assumptions, Calls, Cost, DeviceClass, asked, here, operations, total, unknown
-from ragmeter.plan.training import adapter_parameters, steps_of
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage
+from methods.api import Services
+from methods.models.causal import CausalConfig
+from methods.models.endpoint import CHARACTERS_PER_TOKEN, ChatConfig
+from methods.models.weights import MissingWeights, locate
+from methods.registry import Component
+from methods.work import CHARACTERS, Checkpoint, Lengths, Needs, Once, Sample, Use, Work, ask, encode, index, learn, steps, total, unknown
+from ragmeter.plan.plan import GPUS, Gpu, memory, operations, seconds
 from ragmeter.sizes import ModelSize, config_parameters, named_parameters, size_of
 
 BARE = ModelSize("x", 1e9, "name")
-ROUND = Assumptions(DeviceClass("round", half=1e12, single=1e11, bandwidth=1e12), utilization=0.5, bandwidth=0.5)
-"""Half a teraflop a second is reached in 16 bits, and half a terabyte."""
+ROUND = Gpu("round", 80, half=1e12, single=1e11, bandwidth=1e12 / 1.2)
+"""Half a teraflop a second is reached in 16 bits at a utilization of one half, and half a terabyte."""
 counts = st.floats(0, 1e12, allow_nan=False)
-costs = st.builds(Cost, counts, counts, gpu_seconds=counts, usd=counts, unknown=st.lists(st.text(max_size=3)).map(tuple))
+works = st.builds(
+    lambda calls, encoded, usd, why: Work((Use("m", calls=calls, encoded=encoded),), usd=usd, unknown=tuple(dict.fromkeys(why))),
+    counts,
+    counts,
+    counts,
+    st.lists(st.text(max_size=3)),
+)
+
+
+def taken(use: Use, size: ModelSize = BARE) -> float:
+    return seconds(use, size, ROUND, 0.5)
 
 
 def chat_of(**options: object) -> ChatConfig:
     return ChatConfig.model_validate(options)
 
 
+def causal_of(**options: object) -> CausalConfig:
+    return CausalConfig.model_validate({"model": "m-1b", "max_new_tokens": 7, "batch_size": 5, **options})
+
+
 def test_a_token_read_takes_two_operations_a_parameter_and_one_learned_from_six() -> None:
     assert operations(BARE, 1000, 10) == 2e9 * 1000
-    assert ROUND.reading(BARE, 1000, 10, "bfloat16") == pytest.approx(2e12 / 0.5e12)
-    assert ROUND.training(BARE, 1000, 10, "bfloat16") == pytest.approx(6e12 / 0.5e12)
+    assert taken(Use("x", encoded=1000, length=10)) == pytest.approx(2e12 / 0.5e12)
+    assert taken(Use("x", trained=1000, length=10)) == pytest.approx(6e12 / 0.5e12)
     # Without tensor cores it takes as much longer as the peak is lower.
-    assert ROUND.training(BARE, 1000, 10, "float32") == pytest.approx(6e12 / 0.05e12)
+    assert taken(Use("x", dtype="float32", trained=1000, length=10)) == pytest.approx(6e12 / 0.05e12)
 
 
 def test_attention_adds_what_a_naive_loop_over_positions_counts() -> None:
@@ -51,86 +69,163 @@ def test_attention_adds_what_a_naive_loop_over_positions_counts() -> None:
 
 def test_writing_reads_all_weights_once_a_token_and_batch() -> None:
     # 10 texts of 7 tokens, 5 at a time: 14 passes over 2 GB at half a terabyte a second.
-    assert ROUND.writing(BARE, 10, 7, 100, 5, "bfloat16") == pytest.approx(14 * 2e9 / 0.5e12)
+    use = Use("x", calls=10, completion=70, length=100, batch=5)
+    assert taken(use) == pytest.approx(14 * 2e9 / 0.5e12)
     shaped = replace(BARE, layers=2, kv_width=50)
-    kept = 2 * 2 * 50 * 100 * 2  # keys and values, layers, width, context, bytes
-    assert ROUND.writing(shaped, 10, 7, 100, 5, "bfloat16") == pytest.approx(14 * (2e9 + 5 * kept) / 0.5e12)
-    assert ROUND.writing(BARE, 0, 7, 100, 5, "bfloat16") == 0.0
+    kept = 2 * 2 * 50 * (100 + 3.5) * 2  # keys and values, layers, width, context and half of the reply, bytes
+    assert taken(use, shaped) == pytest.approx(14 * (2e9 + 5 * kept) / 0.5e12)
+    # A batch larger than what is left is no faster.
+    assert taken(replace(use, batch=64)) == taken(replace(use, batch=10))
+    assert taken(Use("x", batch=5)) == 0.0
 
 
-def test_a_batch_larger_than_what_is_left_is_no_faster() -> None:
-    assert ROUND.writing(BARE, 3, 7, 0, 64, "bfloat16") == ROUND.writing(BARE, 3, 7, 0, 3, "bfloat16")
+def test_memory_is_that_of_weights_and_of_keys_and_values_or_of_what_learning_keeps() -> None:
+    shaped = replace(BARE, layers=2, kv_width=50)
+    assert memory(Use("x", encoded=5), shaped) == 2e9
+    assert memory(Use("x", dtype="float32", encoded=5), shaped) == 4e9
+    assert memory(Use("x", trained=5), shaped) == 16e9
+    assert memory(Use("x", trained=5, adapted=True), shaped) == 2e9
+    assert memory(Use("x", calls=10, completion=70, length=100, batch=5), shaped) == 2e9 + 5 * 2 * 2 * 2 * 50 * 107
 
 
-@given(st.sampled_from(sorted(DEVICES)), st.floats(0.01, 1))
-def test_hours_go_with_one_over_the_utilization(name: str, share: float) -> None:
-    whole, part = Assumptions.of(name, 1.0), Assumptions.of(name, share)
-    item, other = (each.reading(BARE, 1e6, 1, "bfloat16") for each in (whole, part))
-    assert other == pytest.approx(item / share)
-
-
-@pytest.mark.parametrize(("device", "share"), [("h1000", None), (None, 0.0), (None, 1.5), (None, -1.0)])
-def test_a_device_that_does_not_exist_and_a_share_that_is_none_are_refused(device: str | None, share: float | None) -> None:
-    with pytest.raises(UserError):
-        Assumptions.of(device, share)
-
-
-def test_an_endpoint_with_prices_costs_dollars() -> None:
-    chat = chat_of(model="m", usd_per_million_prompt_tokens=2, usd_per_million_completion_tokens=8)
-    cost = asked(Calls(1000, prompt=500, completion=100), chat, ROUND)
-    assert cost.usd == pytest.approx(1000 * (500 * 2 + 100 * 8) / 1e6)
-    assert (cost.calls, cost.prompt_tokens, cost.completion_tokens) == (1000, 500_000, 100_000)
-    assert not cost.unknown
-
-
-def test_an_endpoint_without_prices_has_unknown_dollars_and_its_tokens() -> None:
-    cost = asked(Calls(10, 5, 1), chat_of(model="m"), ROUND)
-    assert cost.prompt_tokens == 50
-    assert "dollars of m" in cost.unknown[0]
+def test_an_endpoint_with_prices_costs_dollars_and_one_without_has_unknown_ones() -> None:
+    priced = ask(chat_of(model="m", usd_per_million_prompt_tokens=2, usd_per_million_completion_tokens=8), 1000, 500, 100)
+    assert priced.usd == pytest.approx(1000 * (500 * 2 + 100 * 8) / 1e6)
+    assert [priced.count(name) for name in ("calls", "prompt", "completion")] == [1000, 500_000, 100_000]
+    assert not priced.unknown
+    assert "dollars of m" in ask(chat_of(model="m"), 10, 5).unknown[0]
 
 
 def test_an_endpoint_of_ones_own_takes_the_time_of_the_gpu_behind_it() -> None:
-    chat = chat_of(model="some/thing-1b", key_variable=None, concurrency=5)
-    cost = asked(Calls(10, 100, 7), chat, ROUND)
-    assert cost.gpu_seconds == cost.usd == 0
-    assert cost.served_seconds == pytest.approx(2e9 * 1000 / 0.5e12 + 14 * 2e9 / 0.5e12)
-    assert here(Calls(10, 100, 7), BARE, None, 5, ROUND).gpu_seconds == pytest.approx(cost.served_seconds)
-
-
-def test_nobody_asked_costs_nothing() -> None:
-    assert asked(Calls(0, 100, 7), chat_of(model="m"), ROUND) == Cost()
-
-
-def test_a_model_of_unknown_size_keeps_its_tokens_and_says_so() -> None:
-    cost = here(Calls(10, 100, 7), ModelSize("mystery"), None, 5, ROUND)
-    assert (cost.prompt_tokens, cost.gpu_seconds) == (1000, 0)
-    assert cost.unknown == ("GPU hours of mystery: its size is unknown",)
+    (served,) = ask(chat_of(model="some/thing-1b", key_variable=None, concurrency=5, max_tokens=7), 10, 100).uses
+    (here,) = ask(causal_of(), 10, 100).uses
+    assert (served.where, here.where) == ("served", "here")
+    # Without a shape there is no attention: 1,000 tokens read, 14 passes over the weights.
+    assert taken(served) == taken(here) == pytest.approx(2e9 * 1000 / 0.5e12 + 14 * 2e9 / 0.5e12)
 
 
 def test_soft_tokens_are_counted_apart_and_read_all_the_same() -> None:
-    soft = Calls(10, prompt=100, completion=0, memory=40)
-    assert (soft.cost.prompt_tokens, soft.cost.memory_tokens) == (600, 400)
-    whole = here(Calls(10, prompt=100, completion=0), BARE, None, 5, ROUND)
-    assert here(soft, BARE, None, 5, ROUND).gpu_seconds == whole.gpu_seconds
+    soft, plain = ask(causal_of(), 10, 100, memory=40), ask(causal_of(), 10, 100)
+    assert (soft.count("prompt"), soft.count("memory")) == (1000, 400)
+    assert taken(soft.uses[0]) == taken(plain.uses[0])
 
 
-@given(st.lists(costs, max_size=5))
-def test_a_total_is_the_sum_and_forgets_nothing_unknown(several: list[Cost]) -> None:
+def test_a_script_and_nobody_ask_nothing_of_a_gpu() -> None:
+    class Script:
+        scripted, max_tokens = "worlds/multihop:test", 9
+
+    assert ask(None, 10, 5) == ask(causal_of(), 0, 5) == Work()
+    (use,) = ask(Script(), 10, 5).uses
+    assert (use.where, use.completion) == ("away", 90)
+
+
+@settings(max_examples=25)
+@given(st.lists(works, max_size=4), st.floats(0, 100))
+def test_a_total_is_the_sum_and_forgets_nothing_unknown(several: list[Work], factor: float) -> None:
     summed = total(several)
     assert summed.usd == pytest.approx(math.fsum(item.usd for item in several))
+    assert summed.count("calls") == pytest.approx(math.fsum(item.count("calls") for item in several))
     assert set(summed.unknown) == {reason for item in several for reason in item.unknown}
-    assert len(set(summed.unknown)) == len(summed.unknown)
+    assert (summed * factor).count("encoded") == pytest.approx(summed.count("encoded") * factor)
+    assert (summed * factor).unknown == summed.unknown
 
 
-def test_many_times_unknown_is_unknown() -> None:
-    assert unknown("x").times(3).unknown == ("x",)
-    assert Cost(usd=2, disk=5).times(3) == Cost(usd=6, disk=15)
+def test_what_is_done_once_stays_once() -> None:
+    work = index(Work(bytes=5)) * 3 + unknown("x")
+    assert (work.bytes, [item.work.bytes for item in work.once]) == (0, [5])
+    assert work.named("key", "part").once == (Once(Work(bytes=5), "key", "part"),)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 10))
 def test_steps_are_those_of_batches_counted_one_by_one(rows: int, batch: int, epochs: int) -> None:
     counted = sum(1 for _ in range(epochs) for _ in range(0, rows, batch))
-    assert steps_of(rows, batch, epochs) == counted
+    assert steps(rows, batch, epochs) == counted
+
+
+def test_texts_are_cut_to_what_a_model_reads() -> None:
+    config = Checkpoint("m", dtype="float16")
+    (use,) = encode(config, 10, 300).uses
+    assert (use.encoded, use.length, use.dtype) == (3000, 300, "float16")
+    (cut,) = learn(Component.of("dense", {"max_length": 128}).config, 10, 300, "bf16").uses
+    assert (cut.trained, cut.length, cut.dtype) == (1280, 128, "bfloat16")
+
+
+def test_tokens_are_estimated_as_endpoints_estimate_them() -> None:
+    assert CHARACTERS == CHARACTERS_PER_TOKEN
+
+
+def test_gpus_are_of_24_80_and_141_gb() -> None:
+    assert [gpu.gigabytes for gpu in GPUS] == [24, 80, 141]
+
+
+# -- against what is built ------------------------------------------------------------------------------------------
+
+
+def words_of(number: int, each: int) -> list[Passage]:
+    generator = np.random.default_rng(0)
+    vocabulary = ["".join(map(chr, generator.integers(97, 123, 5))) for _ in range(2000)]
+    return [Passage(str(row), "", " ".join(generator.choice(vocabulary, each))) for row in range(number)]
+
+
+@pytest.mark.parametrize("name", ["bm25", pytest.param("dense", marks=pytest.mark.slow)])
+def test_the_disk_of_an_index_is_that_of_one_that_is_built(name: str, tmp_path: Path) -> None:
+    passages = words_of(1500 if name == "bm25" else 60, 60)
+    corpus = Corpus.of(passages)
+    each = float(np.mean([len(passage.text) / CHARACTERS for passage in passages]))
+    lengths = Lengths("data", 0, (), len(corpus), each, size=size_of)
+    component = Component.of(name)
+    (planned,) = component.work(lengths).once
+    folder = tmp_path / "index"
+    component.build(Services(artifacts=tmp_path / "artifacts")).index(corpus, folder)
+    built = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert planned.part is component
+    assert planned.work.bytes == pytest.approx(built, rel=0.25)
+
+
+def test_the_work_of_a_part_of_parts_is_the_sum_of_theirs() -> None:
+    lengths = Lengths("data", 10, (Sample("x" * 40, (), "", 20),), 1000, 50, size=size_of)
+    parts = [Component.of(name).work(lengths) for name in ("bm25", "dense")]
+    both = Component.of("hybrid").work(lengths)
+    assert both.count("encoded") == total(parts).count("encoded") == 100
+    assert [item.work for item in both.once] == [item.work for part in parts for item in part.once]
+    assert Component.of("hybrid").needs == Component.of("dense").needs
+
+
+# -- needs ----------------------------------------------------------------------------------------------------------
+
+
+def refused(model: str) -> str | None:
+    try:
+        Component.of("dense", {"model": model}).preflight()
+    except MissingWeights as error:
+        return str(error)
+    return None
+
+
+def test_weights_that_cannot_be_had_are_refused_before_the_first_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("RAGMETER_OFFLINE", "0")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr("methods.models.weights._logged_in", lambda: False)
+    assert refused("minilm") is None
+    assert refused("who/knows") is None
+    licensed = refused("meta-llama/Llama-3.1-8B-Instruct")
+    assert licensed is not None
+    assert "accept its license (Llama Community)" in licensed
+    monkeypatch.setattr("methods.models.weights._logged_in", lambda: True)
+    assert refused("meta-llama/Llama-3.1-8B-Instruct") is None
+    monkeypatch.setenv("RAGMETER_OFFLINE", "1")
+    assert "hf download who/knows" in str(refused("who/knows"))
+    snapshot = tmp_path / "models--who--knows" / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    assert refused("who/knows") is None
+
+
+def test_needs_add_up_and_keep_each_model_once() -> None:
+    one = Needs((Checkpoint("a"),), gpu_gb=3)
+    both: Any = one + Needs((Checkpoint("a"), Checkpoint("b")), ("chat",))
+    assert both == Needs((Checkpoint("a"), Checkpoint("b")), ("chat",), gpu_gb=3)
 
 
 # -- sizes ----------------------------------------------------------------------------------------------------------
@@ -204,6 +299,6 @@ def test_adapters_of_a_published_model_have_as_many_parameters_as_peft_counts() 
     # Mistral-7B, rank 16 on all linear layers: 41,943,040 by hand from its config.json (inner size 14,336).
     exact = 32 * 16 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
     assert exact == 41_943_040
-    estimated = adapter_parameters(LoraOptions.model_validate({}), size_of("mistralai/Mistral-7B-Instruct-v0.2"))
+    estimated = size_of("mistralai/Mistral-7B-Instruct-v0.2").adapters(16)
     assert estimated is not None
     assert exact <= estimated <= 1.1 * exact

@@ -14,15 +14,17 @@ import pytest
 from typer.testing import CliRunner
 
 from methods.api import Services
+from methods.registry import METHODS
+from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.cli import app
-from ragmeter.plan.cost import Assumptions, Weights, reading_cost
 from ragmeter.plan.plan import Plan, plan_of
 from ragmeter.plan.shapes import shape_of
 from ragmeter.runner.experiment import limited
 from ragmeter.runner.loop import execute
 from ragmeter.runner.progress import RunProgress
 from ragmeter.runner.tasks import estimate, states, tasks_of
+from results import queries
 from results.store import Store
 
 MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
@@ -64,16 +66,15 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     loaded = experiment.load(name, store=store)
     result = plan_of(loaded, Store(store))
     assert len(result.tasks) == len(loaded.methods) * len(loaded.benchmarks)
-    assert {row.name for row in result.stages} == {plan.name for plan in loaded.trainings}
+    assert {row.key["training"] for row in result.stages} == {plan.name for plan in loaded.trainings}
     assert not store.exists()
     # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
     for row in result.tasks:
-        assert row.questions is not None
-        assert row.questions > 0
+        assert row.key["questions"] > 0
         assert row.origin in ("sampled", "stated", "counted")
-        assert row.cost.disk > 0
+        assert row.work.bytes > 0
     assert [model.model for model in result.models if not model.known] == []
-    assert not [reason for reason in result.totals["all"].unknown if "unknown" in reason]
+    assert not [reason for reason in result.totals["all"].unknown if "unknown" in reason or "states no" in reason]
     if name in NOT_HERE:
         assert {"data", "model"} <= {item.kind for item in result.missing}
     for item in result.missing:
@@ -90,48 +91,47 @@ def test_a_published_table_is_planned_with_everything_known_of_it(tmp_path: Path
     assert [kinds.count(kind) for kind in ("data", "key", "model")] == [12, 3, 5]
     totals = result.totals
     assert totals["judges"].usd > 0
-    assert totals["trainings"].gpu_hours > 1
-    assert totals["tasks"].prompt_tokens > 1e7
+    assert totals["tasks"].count("prompt") > 1e7
+    hours = {(gpu.gigabytes, number): value for (gpu, number), value in result.hours.items()}
+    assert hours[80, 1] is not None
+    assert hours[80, 1] > 1
+    # Documents of novels with a model of seven billion parameters, eight at once, are more than 24 GB.
+    assert (hours[24, 1], hours[24, 8]) == (None, None)
+    assert hours[80, 8] == pytest.approx(hours[80, 1] / 8, rel=0.1)
     assert any("gemini" in reason for reason in totals["trainings"].unknown)
-    assert {row.status for row in result.tasks} == {"new", "after training"}
+    assert {row.key["status"] for row in result.tasks} == {"new", "after training"}
     assert {row.origin for row in result.tasks} == {"stated"}
     # The whole document costs more to read than five passages of it, and nothing at all costs least.
-    first = {row.method: row.parts["read"].prompt_tokens for row in result.tasks[:7]}
+    first = {row.key["method"]: row.parts["read"].count("prompt") for row in result.tasks[:7]}
     assert first["Full"] > 5 * first["ARK"] > 5 * first["Closed book"] > 0
     # A prompt is never longer than the reader takes.
     assert first["Full"] <= 31_500 * 100
 
 
-def test_rows_of_methods_that_do_not_exist_are_published_figures_alone(tmp_path: Path) -> None:
-    assert [row.method for row in planned("ark/table2", tmp_path).published] == ["GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"]
-    assert [row.method for row in planned("sark/table2", tmp_path).published] == ["RankGPT", "RankLlama"]
-    assert planned("gpr/table1", tmp_path).published == ()
-
-
 def test_benchmarks_of_one_name_show_what_differs(tmp_path: Path) -> None:
     rows = planned("sark/figure5", tmp_path).tasks
-    assert list(dict.fromkeys(row.variant for row in rows)) == [f"mix.informal={share}" for share in (0.2, 0.4, 0.5, 0.6, 0.8)]
-    assert {row.variant for row in planned("ark/table2", tmp_path).tasks} == {""}
+    assert list(dict.fromkeys(row.key["variant"] for row in rows)) == [f"mix.informal={share}" for share in (0.2, 0.4, 0.5, 0.6, 0.8)]
+    assert {row.key["variant"] for row in planned("ark/table2", tmp_path).tasks} == {""}
 
 
 def test_trainings_that_share_replies_pay_for_them_once(tmp_path: Path) -> None:
     result = planned("sark/table2", tmp_path)
-    data = [row.cost.calls for row in result.stages if row.stage == "data"]
+    data = [row.work.count("calls") for row in result.stages if row.key["stage"] == "data"]
     assert data[0] > 0
     assert set(data[1:]) == {0.0}
 
 
 def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> None:
     result = planned("sark/table2", tmp_path)
-    trained = [row for row in result.stages if row.stage == "reranker"]
+    trained = [row.key for row in result.stages if row.key["stage"] == "reranker"]
     assert len(trained) == 6
     # 16,094 rows, eight a step, thirty times.
-    assert {(row.rows, row.steps) for row in trained} == {(16_094, 2_012 * 30)}
-    first = next(row for row in result.stages if row.stage == "data")
+    assert {(row["rows"], row["steps"]) for row in trained} == {(16_094, 2_012 * 30)}
+    first = next(row for row in result.stages if row.key["stage"] == "data")
     # Of 17,882 questions at most: each without context, with 50 candidates and with 100 passages from further down,
     # each answer judged; one order; and as many rewritings as rows and lists have passages.
     rows = 16_094 + 1_788
-    assert first.cost.calls == rows * (2 * (1 + 50 + 100) + 1 + 1 + 6)
+    assert first.work.count("calls") == rows * (2 * (1 + 50 + 100) + 1 + 1 + 6)
 
 
 def test_an_index_over_one_corpus_is_built_once(tmp_path: Path) -> None:
@@ -144,11 +144,12 @@ methods: [{id: dense}, {id: dense, name: again, k: 3}, {id: hybrid}]
     assert "index" in rows[0].parts
     assert "index" not in rows[1].parts
     # Of hybrid's two indexes the dense one is there by then, that of BM25 is not.
-    assert rows[2].parts["index"].gpu_seconds == 0 < rows[2].parts["index"].disk
+    assert rows[2].parts["index"].uses == ()
+    assert rows[2].parts["index"].bytes > 0
     # 7,405 questions with ten passages each, 148 tokens of MiniLM's 384 components; kept in index and cache.
     vectors = 7405 * 10 * 384 * 4
-    assert rows[0].parts["index"].disk == 2 * vectors
-    assert rows[0].parts["index"].encoded_tokens == 7405 * 10 * 148
+    assert rows[0].parts["index"].bytes == 2 * vectors
+    assert rows[0].parts["index"].count("encoded") == 7405 * 10 * 148
 
 
 def test_what_a_reader_takes_is_a_closed_form_of_the_questions(tmp_path: Path) -> None:
@@ -163,10 +164,10 @@ methods:
 """
     (row,) = of(text, tmp_path).tasks
     cost = row.parts["read"]
-    assert (cost.calls, cost.completion_tokens) == (1000, 50_000)
+    assert (cost.count("calls"), cost.count("completion")) == (1000, 50_000)
     # Four passages of 148 tokens, a question of 26, and the prompt around them.
-    assert 1000 * (4 * 148 + 26) < cost.prompt_tokens < 1000 * (4 * 148 + 26 + 200)
-    assert cost.usd == pytest.approx((cost.prompt_tokens * 3 + 50_000 * 10) / 1e6)
+    assert 1000 * (4 * 148 + 26) < cost.count("prompt") < 1000 * (4 * 148 + 26 + 200)
+    assert cost.usd == pytest.approx((cost.count("prompt") * 3 + 50_000 * 10) / 1e6)
 
 
 def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) -> None:
@@ -176,15 +177,33 @@ def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) ->
     )
     result = of(text, tmp_path)
     assert result.totals["tasks"].unknown == ("GPU hours of who/knows: its size is unknown",)
-    assert result.totals["tasks"].completion_tokens == 7405 * 32
+    assert result.totals["tasks"].count("completion") == 7405 * 32
+
+
+def test_a_part_that_states_no_work_is_unknown_and_the_total_a_lower_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, entry = METHODS.get, METHODS.get("bm25_reranker")
+    monkeypatch.setattr(
+        METHODS, "get", lambda name, where=None: replace(entry, work=None) if name == entry.id else known(name, where=where)
+    )
+    text = "name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: bm25, rerankers: [bm25_reranker]}]\n"
+    result = of(text, tmp_path)
+    assert result.totals["all"].unknown == ("what bm25_reranker takes: it states no work",)
+    assert result.tasks[0].to_json()["cost"]["at_least"] is True
+    assert result.totals["all"].bytes > 0
+
+
+def test_every_shipped_part_states_its_work_and_needs() -> None:
+    entries = [entry for entry in (*METHODS, *TRAININGS) if entry.factory.__module__.startswith("methods.")]
+    assert [entry.id for entry in entries if entry.work is None] == []
+    assert [entry.id for entry in entries if entry.needs is None and entry.id in TRAININGS] == []
 
 
 def test_endpoints_are_named_with_who_asks_them(tmp_path: Path) -> None:
-    (served,) = planned("sark/table1", tmp_path).endpoints
-    assert (served.url, served.model) == ("http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct")
-    assert {"sark", "DPR order"} <= set(served.needed_by)
+    ((at, askers),) = planned("sark/table1", tmp_path).endpoints.items()
+    assert at == ("http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct")
+    assert {"sark", "DPR order"} <= set(askers)
     # A training whose graphs are made without a model asks nobody.
-    assert planned("ark/worlds", tmp_path).endpoints == ()
+    assert planned("ark/worlds", tmp_path).endpoints == {}
 
 
 def test_prompts_of_data_that_are_here_are_counted_as_the_reader_estimates_them(tmp_path: Path) -> None:
@@ -202,10 +221,9 @@ methods: [{id: bm25, k: 3, reader: {id: chat, config: {model: m, key_variable: n
     assert (shape.origin, shape.questions) == ("counted", 20)
     reader = method.composition.answering
     assert reader is not None
-    weights = Weights((), tmp_path)
-    ours = reading_cost(reader, shape, 20, method.composition.handed_on, Assumptions(), weights)
-    assert ours.prompt_tokens == pytest.approx(theirs.prompt_tokens, abs=1)
-    assert (ours.calls, ours.completion_tokens) == (theirs.calls, theirs.completion_tokens)
+    ours = reader.work(shape.lengths(k=method.composition.handed_on))
+    assert ours.count("prompt") == pytest.approx(theirs.prompt_tokens, abs=1)
+    assert (ours.count("calls"), ours.count("completion")) == (theirs.calls, theirs.completion_tokens)
 
 
 def test_a_few_generated_questions_stand_for_all(tmp_path: Path) -> None:
@@ -219,7 +237,7 @@ methods: [{id: full_context, reader: {id: chat, config: {model: m, key_variable:
     assert (few.origin, every.origin) == ("sampled", "counted")
     assert few.questions == every.questions == 60
     assert few.corpus == pytest.approx(every.corpus, rel=0.2)
-    assert few.document == pytest.approx(every.document, rel=0.2)
+    assert few.lengths().document == pytest.approx(every.lengths().document, rel=0.2)
 
 
 # -- the command ----------------------------------------------------------------------------------------------------
@@ -253,6 +271,11 @@ def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
     assert [(task["done"], task["left"], task["status"]) for task in after["tasks"]] == [(4, 0, "finished"), (0, 4, "new")]
     assert after["tasks"][0]["parts"] == {}
     assert after["tasks"][0]["lengths"] == "counted"
+    # All six take as long as the four did, question by question.
+    more = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])["tasks"]
+    (run,) = queries.runs(kept)
+    assert more[0]["measured_hours"] == pytest.approx(6 * queries.costs(kept, [run.run])[run.run].seconds / 3600)
+    assert more[1]["measured_hours"] is None
 
 
 @pytest.mark.slow
@@ -270,20 +293,33 @@ def test_a_dry_run_ends_with_two_where_something_is_missing(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
     arguments = ("run", "ark/table3", "--dry-run", "--store", tmp_path, "--json")
-    value = json.loads(ragmeter(*arguments, "--gpu", "a100", "--utilization", "0.2")[1])
-    assert value["assumptions"]["device"]["name"] == "a100"
-    assert value["assumptions"]["utilization"] == 0.2
-    together = value["totals"]["all"]
-    parts = [value["totals"][name] for name in ("trainings", "tasks", "judges")]
-    assert together["gpu_hours"] == pytest.approx(sum(part["gpu_hours"] for part in parts))
-    assert isinstance(together["prompt_tokens"], int)
-    faster = json.loads(ragmeter(*arguments)[1])["totals"]["all"]
-    assert together["gpu_hours"] > faster["gpu_hours"]
-    assert together["prompt_tokens"] == faster["prompt_tokens"]
+    slower = json.loads(ragmeter(*arguments, "--utilization", "0.2")[1])
+    faster = json.loads(ragmeter(*arguments)[1])
+    assert slower["assumptions"]["utilization"] == 0.2
+    rows = [row for kind in ("stages", "tasks", "after_training", "judges") for row in faster[kind]]
+    for gpu, number in (("80 GB", "1"), ("141 GB", "8")):
+        assert slower["hours"][gpu][number] > faster["hours"][gpu][number]
+        assert faster["hours"][gpu][number] == pytest.approx(sum(row["cost"]["hours"][gpu].get(number, 0) for row in rows))
+    assert slower["totals"] == faster["totals"]
 
 
-def test_a_device_class_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
-    assert CliRunner().invoke(app, ["run", "demo", "--dry-run", "--gpu", "h1000", "--store", str(tmp_path)]).exit_code != 0
+def test_a_training_alone_is_planned(tmp_path: Path) -> None:
+    code, output = ragmeter("train", "clara", "--preset", "worlds", "--dry-run", "--store", tmp_path / "store", "--json")
+    value = json.loads(output)
+    assert (code, value["missing"]) == (0, [])
+    assert [(row["stage"], row["steps"]) for row in value["stages"]] == [
+        ("scp", 500),
+        ("instruction", 400),
+        ("supervised", 200),
+        ("joint", 40),
+    ]
+    assert value["totals"]["all"]["trained_tokens"] > 1e6
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_share_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
+    for share in ("0", "1.5", "-1"):
+        assert ragmeter("run", "first", "--dry-run", "--utilization", share, "--store", tmp_path)[0] != 0
 
 
 @pytest.mark.slow

@@ -145,7 +145,8 @@ def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_pa
     assert code == 0
     assert len(before["tasks"]) == 1
     assert len(before["after_training"]) == 5
-    assert [item["trained"] for item in before["trainings"]] == [[]] * 5
+    assert not any(row["trained"] for row in before["stages"])
+    assert len({(row["training"], row["seed"]) for row in before["stages"]}) == 5
     assert "after training" in ragmeter("run", file, "--dry-run", "--store", store)[1]
 
     code, response = ragmeter("run", file, "--store", store, "--json")
@@ -197,7 +198,7 @@ def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp
     assert "the same command" in str(result.exception)
     assert STEPS == [("first", 3)]
     planned = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])
-    assert planned["trainings"][0]["trained"] == ["first"]
+    assert [row["stage"] for row in planned["stages"] if row["trained"]] == ["first"]
 
 
 @pytest.mark.parametrize(

@@ -614,6 +614,48 @@ def availability(reference: DataReference, options: Mapping[str, Any] | None = N
     return Availability(reference, ABSENT, (), repository, missing)
 
 
+def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
+    """The base of a dataset that rewrites another one (`styled`, `rephrased`); None of others."""
+    named = getattr(config, "base", None)
+    if not isinstance(named, str):
+        return None
+    result, entry = resolve(named if ":" in named else f"{named}:{reference.split}")
+    return result, options_of(entry, getattr(config, "base_config", {}))
+
+
+FILES = {
+    "corpus": "its path; the documentation's page “Data” says where corpora are had",
+    "pairs": "make it with `ragmeter data restyle`, or name its path",
+}
+"""Options of datasets that name files, and how these are had."""
+
+
+def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
+    """What of data, or of what they are made of, is not here."""
+    for option, remedy in FILES.items():
+        path = getattr(config, option, None)
+        if isinstance(path, str) and not Path(path).expanduser().exists():
+            yield UserError(f"{reference} needs a file that is not here", where=f"{option}: {path}", try_this=remedy)
+    if (base := base_of(reference, config)) is not None:
+        yield from absences(*base)
+        return
+    options = config.model_dump(exclude_unset=True)
+    for split in (reference.split or "").split("+"):
+        try:
+            result = availability(replace(reference, split=split), options)
+        except UserError as error:
+            yield error
+            continue
+        if result.state in (ABSENT, UNCLEAR):
+            fetch = f"ragmeter data download {result.reference}" if result.repository else None
+            problem = result.problem
+            yield UserError(
+                f"the data {result.reference} are not here" if result.state == ABSENT else str(problem and problem.what),
+                where=problem.where if problem else None,
+                try_this="; or ".join(filter(None, (problem.try_this if problem else None, fetch))) or None,
+            )
+
+
 def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
     """Get a split's files into the hub's cache, whatever lies on this machine besides.
 

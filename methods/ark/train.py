@@ -465,6 +465,9 @@ def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     seeds, queries, work = config.neighborhood.seeds, config.queries, Work()
     if config.kg.extractor == "llm":
         work += ask(config.kg.chat, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
+    if config.kg.similarity.enabled:
+        # Names are compared by their vectors: together they are at most as long as the text.
+        work += encode(config.kg.similarity.encoder, _documents(lengths) * pieces, length)
     if seeds.namer == "llm":
         work += ask(seeds.chat, lengths.questions, lengths.question + lengths.answer + template("names", seeds.prompt))
     if queries.generator == "llm":

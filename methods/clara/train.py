@@ -11,10 +11,11 @@ from typing import Any
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import resolve
 from methods.clara.config import ADAPTERS, PRESETS, STAGES, TYPES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
+from methods.registry import Component
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
 from methods.training.loop import accelerator
 from methods.training.stages import PreparedRun, train_stage
-from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, encode, learn, steps, total, unknown
+from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
 
 CURVE = "curve.jsonl"
 """Of a checkpoint's steps, in its folder."""
@@ -24,10 +25,16 @@ PROMPT = 60
 """Tokens of a prompt, beside memory and question."""
 
 
-def _needs(config: ClaraTrainingConfig) -> Needs:
-    if config.start is None or "model" in config.model_fields_set:
-        return Needs((Checkpoint(config.model.base, config.model.revision, config.model.dtype),))
-    return Needs((Checkpoint(config.start),))
+def _needs(config: ClaraTrainingConfig) -> Needs | None:
+    own = Checkpoint(config.model.base, config.model.revision, config.model.dtype)
+    if config.start is not None and "model" not in config.model_fields_set:
+        own = Checkpoint(config.start)
+    return all_needs((Needs((own,)), *(part.needs for part in _pool(config))))
+
+
+def _pool(config: ClaraTrainingConfig) -> list[Component]:
+    """What finds documents of a question, where its dataset brings none."""
+    return [] if config.data.pool.source == "record" else [config.data.pool.component]
 
 
 def _work(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -51,6 +58,8 @@ def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, d
     wanted = every if train.steps is None else min(every, train.steps)
     work = total(_pass(config, stage, clara, lengths, _rows(config, stage, name, lengths)) for name, lengths in data)
     work = work * (train.epochs * wanted / every if every else 0.0)
+    if stage != "scp":
+        work += total(part.work(lengths) for part in _pool(config) for _, lengths in data)
     scratch = 0.0
     if stage in ("supervised", "joint"):
         frozen, scratch = _frozen(config, stage, clara, [lengths for _, lengths in data])

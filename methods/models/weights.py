@@ -152,8 +152,10 @@ def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
     licenses = (license for begin, license in LICENSES.items() if model.startswith(begin))
     accept = checkpoint.license or next(licenses, None)
     first = f"accept its license ({accept}) at https://huggingface.co/{model} and `hf auth login`, then " if accept else ""
-    error = MissingWeights(f"the weights of {model} are not here", try_this=f"{first}hf download {model}{at}, or let `run` fetch them")
-    error.fetched = not offline() and (accept is None or _logged_in())
+    fetched = not offline() and (accept is None or _logged_in())
+    later = ", or let `run` fetch them" if fetched else " where the network may be used" if offline() else ""
+    error = MissingWeights(f"the weights of {model} are not here", try_this=f"{first}hf download {model}{at}{later}")
+    error.fetched = fetched
     return error
 
 

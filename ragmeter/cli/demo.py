@@ -88,7 +88,7 @@ def demo(
 
 def _here(experiment: Experiment, talk: bool) -> Experiment:
     """Of the real samples those whose data are on this machine: a demo downloads nothing."""
-    from ragmeter.plan.shapes import absences
+    from benchmarks.sources import absences
 
     if experiment.name != REAL_SAMPLES:
         return experiment

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks import registry
@@ -22,7 +21,7 @@ from benchmarks.io.hub import OFFLINE_VARIABLES
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
 from benchmarks.schema import Passage, Question
 from benchmarks.settings import DEFAULT_N, Setting
-from benchmarks.sources import ABSENT, LOCAL, MADE, UNCLEAR, availability
+from benchmarks.sources import LOCAL, MADE, absences, availability, base_of
 from methods.api import Reading
 from methods.work import CHARACTERS, Lengths, Sample, mean, tokens
 
@@ -171,15 +170,6 @@ def _clara(subset: str) -> Typical:
 # -- The shape of data that are not here: by their card, and by typical lengths, as questions and passages of filler --
 
 
-def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
-    """The base of a dataset that rewrites another one (`styled`, `rephrased`); None of others."""
-    named = getattr(config, "base", None)
-    if not isinstance(named, str):
-        return None
-    result, entry = registry.resolve(named if ":" in named else f"{named}:{reference.split}")
-    return result, registry.options_of(entry, getattr(config, "base_config", {}))
-
-
 def stated(
     reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
 ) -> Shape:
@@ -265,11 +255,6 @@ GENERATED = 6
 """Questions that are made of what is generated."""
 ROWS = 500
 """Training rows that are read of a file of them; of a shorter one all."""
-FILES = {
-    "corpus": "its path; the documentation's page “Data” says where corpora are had",
-    "pairs": "make it with `ragmeter data restyle`, or name its path",
-}
-"""Options of datasets that name files, and how these are had."""
 
 
 def shape_of(
@@ -306,32 +291,6 @@ def without_network() -> Iterator[None]:
     finally:
         del os.environ[name]
         os.environ.update(before)
-
-
-def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
-    """What of data, or of what they are made of, is not here."""
-    for option, remedy in FILES.items():
-        path = getattr(config, option, None)
-        if isinstance(path, str) and not Path(path).expanduser().exists():
-            yield UserError(f"{reference} needs a file that is not here", where=f"{option}: {path}", try_this=remedy)
-    if (base := base_of(reference, config)) is not None:
-        yield from absences(*base)
-        return
-    options = config.model_dump(exclude_unset=True)
-    for split in (reference.split or "").split("+"):
-        try:
-            result = availability(replace(reference, split=split), options)
-        except UserError as error:
-            yield error
-            continue
-        if result.state in (ABSENT, UNCLEAR):
-            fetch = f"ragmeter data download {result.reference}" if result.repository else None
-            problem = result.problem
-            yield UserError(
-                f"the data {result.reference} are not here" if result.state == ABSENT else str(problem and problem.what),
-                where=problem.where if problem else None,
-                try_this="; or ".join(filter(None, (problem.try_this if problem else None, fetch))) or None,
-            )
 
 
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:

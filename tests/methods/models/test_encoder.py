@@ -214,9 +214,9 @@ def test_code_of_a_model_runs_only_when_trusted(tasks: Path) -> None:
         component = Component.of("dense", {"preset": preset})
         if values["model"] in REMOTE_CODE:
             with pytest.raises(UserError, match="brings its own code"):
-                component.preflight()
+                component.config.preflight()
         else:
-            component.preflight()
+            component.config.preflight()
 
 
 def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ judges:
   - {id: pairwise, opponents: all, config: {model: other, key_variable: null, repetitions: 1}}
 """
     )
-    query = json.loads(ragmeter("run", str(file), "--dry-run", "--json").out)["judgments"]
+    rows = json.loads(ragmeter("run", str(file), "--dry-run", "--json").out)["judges"]
     # Three answers a question, asked twice; two pairs with the reference, and three of all, in both orders.
-    assert list(query.values()) == [3 * 5 * 2, 2 * 5 * 2 * 3, 3 * 5 * 2 * 1]
+    assert [row["judgments"] for row in rows] == [3 * 5 * 2, 2 * 5 * 2 * 3, 3 * 5 * 2 * 1]
 
 
 def test_an_endpoint_that_does_not_answer_broke(ragmeter: Command, store: Store) -> None:

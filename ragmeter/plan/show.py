@@ -134,8 +134,8 @@ def _totals(plan: Plan) -> None:
     lines = []
     for gpu in GPUS:
         small = [row for row in plan.rows if row.gpu_bytes > gpu.gigabytes * 1e9]
-        needed = max((row.gpu_bytes for row in small), default=0)
-        fit = f"{counted(len(small), 'row')} need up to {size(needed)}" if small else "fits"
+        needed = size(max(row.gpu_bytes for row in plan.rows))
+        fit = f"too small for {counted(len(small), 'row')}: up to {needed}" if small else f"fits: {needed}, and activations"
         lines.append((f"{gpu.gigabytes} GB ({gpu.name})", *(_hours(plan.hours[gpu, n]) for n in COUNTS), fit))
     _table(("hours on GPUs of", *("one" if n == 1 else f"{n}" for n in COUNTS), "memory"), lines)
 

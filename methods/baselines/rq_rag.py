@@ -310,7 +310,7 @@ class Tree:
         for number, ((owner, _, _), generation) in enumerate(zip(positions, written, strict=True)):
             usage[owner] += _cost(generation)
             # A query that does not end, or says nothing, is replaced by the question.
-            text = generation.text.strip() if generation.run_command else ""
+            text = generation.text.strip() if generation.ended else ""
             texts.append(text or queries[owner].text)
             query.append(replace(queries[owner], id=f"{queries[owner].id}~{number}", text=texts[-1]))
         rankings = self._index.retrieve(query, self.config.per_query) if query else []

@@ -418,7 +418,7 @@ class Generation:
     prompt_tokens: int
     completion_tokens: int
     seconds: float
-    run_command: bool = True
+    ended: bool = True
 
 
 class CausalModel:

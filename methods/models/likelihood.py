@@ -98,8 +98,8 @@ class TextEncoder:
 
     def _framed(self, ids: list[int]) -> list[int]:
         prepared = ids[: len(self.before)] == self.before
-        run_command = bool(self.after) and ids[-len(self.after) :] == self.after
-        return ([] if prepared else self.before) + ids + ([] if run_command else self.after)
+        ended = bool(self.after) and ids[-len(self.after) :] == self.after
+        return ([] if prepared else self.before) + ids + ([] if ended else self.after)
 
     def target(self, text: str) -> list[int]:
         """Ids of a target: with its leading white space, as it is tokenized behind other text.

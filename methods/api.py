@@ -1,7 +1,15 @@
 """The method contract: what passes between roles, and the roles themselves.
 
-Everything is batch first: a role takes a sequence of queries and returns one result per query, in order. A
-`Method` streams `Prediction`s as they finish. What a method is handed is a `Query`; gold never reaches it.
+A role is written in one of two forms. *Batch*, as the protocols below have it, for what computes here: many queries in,
+one result per query out, in order. *Single*, for what waits for something else or asks several times: an `async` function
+of one query, named `…_one`:
+
+    async retrieve_one(query, k) -> Ranking                     async rerank_one(query, ranking, corpus) -> Ranking
+    async compress_one(query, ranking, corpus, budget) -> Context          async read_one(query, context) -> Answer
+    async answer_one(query) -> Prediction
+
+`methods/flow.py` connects them. A `Method` streams `Prediction`s as they finish. What a method is handed is a `Query`;
+gold never reaches it.
 """
 
 from __future__ import annotations
@@ -36,7 +44,8 @@ class Usage:
         prompt_tokens, completion_tokens, memory_tokens: As counted by the model that was called; memory tokens
             are soft tokens delivered in place of text.
         model_calls: Calls of a generating model.
-        seconds: Wall time by stage (`retrieve`, `rerank`, `compress`, `read` …), a batch's time shared equally.
+        seconds: The question's own by stage (`retrieve`, `rerank`, `compress`, `read` …): a batch's time is shared
+            equally. Waiting for a slot, in a rate limiter or for a batch to begin, stands apart under `wait`.
         peak_memory_bytes: Highest accelerator memory seen, 0 where not measured.
         cost_usd: Price of the calls, 0 for local models.
     """
@@ -92,6 +101,45 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a generating model, as it is kept under the prediction that it was made for.
+
+    Attributes:
+        role: For what the model was asked (`reader`, `hyde` …).
+        step: Which of the role's prompts, where it has several.
+        prompt: As text, each message after its role; cut to `KEPT_CHARACTERS`.
+        reply: What it said, or why there is nothing; cut likewise.
+        prompt_tokens, completion_tokens: As counted by the model.
+        seconds: From the first try to the reply, without waiting for a slot.
+        cached: Whether the reply came from the response cache, or from an equal call in flight.
+        failed: Whether there was no reply.
+    """
+
+    role: str
+    step: str
+    prompt: str
+    reply: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    cached: bool = False
+    failed: bool = False
+
+
+KEPT_CHARACTERS = 20_000
+"""Of a prompt and of a reply that are kept."""
+KEPT_CALLS = 200
+"""Calls of one question that are kept, the first ones."""
+
+
+def kept(text: str) -> str:
+    """A prompt or reply as it is kept under a prediction."""
+    if len(text) <= KEPT_CHARACTERS:
+        return text
+    return f"{text[:KEPT_CHARACTERS]}\n[… {len(text) - KEPT_CHARACTERS:,} more characters]"
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """A method's answer to one question; as JSON, one row of a submission.
 
@@ -101,6 +149,7 @@ class Prediction:
         evidence: Ranked: the order counts, scores never re-order it.
         usage: What it cost.
         notes: Further output under the documented keys `support`, `triples`, `failed`, or keys of one's own.
+        calls: Of generating models, in the order in which they ended; no part of a submission.
     """
 
     question_id: str
@@ -108,6 +157,7 @@ class Prediction:
     evidence: tuple[Evidence, ...] = ()
     usage: Usage = field(default_factory=Usage)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    calls: tuple[Call, ...] = field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The submission row."""
@@ -183,11 +233,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reader's answer to one query; `notes` as in `Prediction`."""
+    """A reader's answer to one query; `notes` as in `Prediction`, `calls` those that were made for all queries at once."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    calls: tuple[Call, ...] = field(default=(), compare=False)
 
 
 class Index(Protocol):

@@ -1,17 +1,17 @@
-"""Roles chained into a method: retriever → rerankers → compressor → reader, batch first and streaming.
+"""Roles chained into a method: retriever → rerankers → compressor → reader, one coroutine a question.
 
 What each stage is handed depends on one query alone, and every role promises the same of what it returns, so a
-prediction does not depend on the batch it was made in, on the order of the questions, or on what an earlier
-execution had already answered.
+prediction does not depend on what else is under way, on the order of the questions, or on what an earlier execution had
+already answered.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
+    FAILED,
+    KEPT_CALLS,
     MARKER,
     Answer,
     Compressor,
     Context,
-    ContextWriter,
     Control,
     Evidence,
     Index,
@@ -39,14 +40,15 @@ from methods.api import (
     Services,
     Usage,
 )
+from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
 from methods.registry import Component
 
 PASSAGES = 5
 """Passages handed to the reader unless an experiment says otherwise."""
 DEPTH = 100
 """Length of the ranking that is kept as evidence and scored: enough for recall@100."""
-BATCH = 32
-"""Queries per batch where the reader does not say (`batch_size`); bounds what a kill can lose."""
+HOPELESS = 8
+"""Questions that may fail one after another, for which a role raised, before the first one is answered."""
 DEFAULT_READER = "extractive"
 
 
@@ -170,9 +172,9 @@ class Composition:
             UserError: Parts were given to a control that answers by itself, or a part cannot be built.
         """
         built = self.method.build(services)
-        if isinstance(built, Method):
+        if form := form_of(built, "answer"):
             self._refuse_parts()
-            return built
+            return Whole(built) if form == "single" else built
         reader = self.answering or Component.of(DEFAULT_READER)
         kind = ControlPipeline if self.method.entry.kind == "control" else Pipeline
         return kind(
@@ -211,7 +213,8 @@ class Pipeline:
 
     Args:
         retriever: Ranks passages.
-        reader: Answers; its attribute `batch_size`, where it has one, is how many queries go through at once.
+        reader: Answers. Its attribute `batch_size`, as that of every role in batch form, is how many queries are worked on
+            at once; of one in single form `in_flight` says how many questions may be under way.
         rerankers: Order the retrieved passages anew, one after another.
         compressor: Shortens the first k passages for the reader.
         k: Passages handed on to compressor and reader; None for all that were ranked.
@@ -239,7 +242,6 @@ class Pipeline:
         self.k = k
         self.depth = None if depth is None or k is None else max(depth, k)
         self.budget = budget
-        self.batch_size = int(getattr(reader, "batch_size", BATCH))
         self._locate = locate
         self._corpus: Corpus | None = None
         self._index: Index | None = None
@@ -258,59 +260,135 @@ class Pipeline:
         return Indexed(kept, reused, replace(usage, seconds={"index": spent}))
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
-        """Yield one prediction per query, batch by batch.
+        """Yield one prediction per query as they finish; no question waits for another.
+
+        A question for which a role raises has its reason under `notes["failed"]`.
 
         Raises:
-            RuntimeError: `index` was not called.
+            RuntimeError: `index` was not called, or a role breaks its contract.
+            UserError: No further question could be answered.
+            Exception: What a role raised, where it does so for all questions.
         """
         if self._corpus is None:
             raise RuntimeError("call index(corpus) before answer(queries)")
-        remaining = iter(queries)
-        while batch := list(islice(remaining, self.batch_size)):
-            yield from self._answer(batch, self._corpus)
-
-    def _answer(self, options: Sequence[Query], corpus: Corpus) -> list[Prediction]:
-        clock = _Clock(len(options))
-        accelerator = _accelerator()
-        if accelerator is not None:
+        if (accelerator := _accelerator()) is not None:
             accelerator.reset_peak_memory_stats()
-        with clock("retrieve"):
-            results = rankings = self._retrieve(options, corpus)
-        # Only the retriever of a control may see gold; what follows reads like any other method's reader.
-        queries = [_without_gold(query) for query in options]
-        for reranker in self.rerankers:
-            with clock("rerank"):
-                rankings = _matched(reranker.rerank(queries, rankings, corpus), queries, reranker)
-        handed_on = [ranking if self.k is None else ranking.top(self.k) for ranking in rankings]
-        if self.compressor is not None:
-            with clock("compress"):
-                contexts = self.compressor.compress(queries, handed_on, corpus, self.budget)
-                contexts = _matched(contexts, queries, self.compressor)
-        elif isinstance(self._index, ContextWriter):
-            contexts = _matched(self._index.contexts(queries, handed_on), queries, self.retriever)
-        else:
-            contexts = _plain(handed_on, corpus)
-        with clock("read"):
-            answers = list(self.reader.read(queries, contexts))
-        if len(answers) != len(queries):
-            raise RuntimeError(f"{type(self.reader).__name__} gave {len(answers)} answers to {len(queries)} queries")
-        peak = accelerator.max_memory_allocated() if accelerator is not None else 0
-        return [
-            _prediction(first, ranking, context, answer, clock.seconds, peak)
-            for first, ranking, context, answer in zip(results, rankings, contexts, answers, strict=True)
-        ]
+        self._connect()
+        corpus = self._corpus
+        return predictions(lambda query: self._answered(query, corpus), queries, self.in_flight)
 
-    def _retrieve(self, queries: Sequence[Query], corpus: Corpus) -> list[Ranking]:
-        """Rank; a query that may use no passage never reaches the index."""
-        rankings = [Ranking(query.id, (), ()) for query in queries]
-        searching = [position for position, query in enumerate(queries) if query.candidates != ()]
-        if searching and self._index is not None:
-            requests = [queries[position] for position in searching]
-            depth = len(corpus) if self.depth is None else self.depth
-            results = _matched(self._index.retrieve(requests, depth), requests, self.retriever)
-            for position, ranking in zip(searching, results, strict=True):
-                rankings[position] = ranking
-        return rankings
+    @property
+    def in_flight(self) -> int:
+        """Questions at once."""
+        roles: list[tuple[Any, str]] = [(self.reader, "read"), *((reranker, "rerank") for reranker in self.rerankers)]
+        if self.compressor is not None:
+            roles.append((self.compressor, "compress"))
+        if self._index is not None:
+            roles.append((self._index, "retrieve"))
+        return in_flight(roles)
+
+    def _connect(self) -> None:
+        """Every role as an `async` function of one query."""
+        self._retrieve = one(self._index, "retrieve") if self._index is not None else None
+        self._rerank = [one(reranker, "rerank") for reranker in self.rerankers]
+        self._compress = one(self.compressor, "compress") if self.compressor is not None else None
+        self._contexts = one(self._index, "contexts") if form_of(self._index, "contexts") else None
+        self._read = one(self.reader, "read")
+
+    async def _answered(self, query: Query, corpus: Corpus) -> Prediction:
+        clock = _Clock()
+        ranking = Ranking(query.id, (), ())
+        # A query that may use no passage never reaches the index.
+        if self._retrieve is not None and query.candidates != ():
+            with clock("retrieve"):
+                ranking = await self._retrieve(query, self.depth or len(corpus))
+        # Only the retriever of a control may see gold; what follows reads like any other method's reader.
+        query = _without_gold(query)
+        usage, notes = ranking.usage, dict(ranking.notes)
+        for rerank in self._rerank:
+            with clock("rerank"):
+                reranked: Ranking = await rerank(query, ranking, corpus)
+            # What a reranker hands on as it was is no cost of its own.
+            if reranked.usage is not ranking.usage:
+                usage += reranked.usage
+            notes.update(reranked.notes)
+            ranking = reranked
+        handed_on = ranking if self.k is None else ranking.top(self.k)
+        if self._compress is not None:
+            with clock("compress"):
+                context: Context = await self._compress(query, handed_on, corpus, self.budget)
+        elif self._contexts is not None:
+            context = await self._contexts(query, handed_on)
+        else:
+            context = Context(query.id, tuple(corpus.get(handed_on.ids)))
+        with clock("read"):
+            answer: Answer = await self._read(query, context)
+        usage += context.usage + answer.usage
+        accelerator = _accelerator()
+        peak = accelerator.max_memory_allocated() if accelerator is not None else 0
+        # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.
+        seconds = {**usage.seconds, **clock.seconds}
+        usage = replace(usage, seconds=seconds, peak_memory_bytes=max(usage.peak_memory_bytes, peak))
+        evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
+        return Prediction(query.id, answer.text, evidence, usage, {**notes, **context.notes, **answer.notes}, answer.calls)
+
+
+def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
+    """What programs of one question predict, as they end, with the calls that they made and the time they waited.
+
+    A question whose program raises has the reason under `notes["failed"]`.
+
+    Raises:
+        UserError: No further question could be answered.
+        ContractError: A role does not keep its contract.
+        Exception: What a program raised, where so far they all do.
+    """
+
+    async def answered(query: Query) -> tuple[Prediction, Exception | None]:
+        error: Exception | None = None
+        try:
+            prediction = await program(query)
+        except (UserError, ContractError):
+            raise
+        except Exception as raised:
+            error = raised
+            prediction = Prediction(query.id, "", notes={FAILED: f"{type(error).__name__}: {error}"})
+        done = trace()
+        usage = replace(prediction.usage, seconds={**prediction.usage.seconds, "wait": done.waited_s})
+        return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS]), error
+
+    failed: list[tuple[Prediction, Exception]] = []
+    one_answered = False
+    for prediction, error in stream(answered, queries, in_flight):
+        if error is None:
+            one_answered = True
+            yield prediction
+        else:
+            failed.append((prediction, error))
+        # As long as nothing could be answered, the fault may lie in all questions.
+        if one_answered:
+            yield from (prediction for prediction, _ in failed)
+            failed = []
+        elif len(failed) == HOPELESS:
+            break
+    if failed:
+        raise failed[0][1]
+
+
+class Whole:
+    """A whole method in single form (`answer_one`) as the run loop sees methods."""
+
+    def __init__(self, built: Any) -> None:
+        self._built = built
+
+    def index(self, corpus: Corpus) -> Indexed | None:
+        """Prepare for questions about this corpus."""
+        indexed: Indexed | None = self._built.index(corpus)
+        return indexed
+
+    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+        """Yield one prediction per query, as they finish."""
+        return predictions(self._built.answer_one, queries, int(getattr(self._built, "in_flight", IN_FLIGHT)))
 
 
 class ControlPipeline(Pipeline):
@@ -323,45 +401,26 @@ class ControlPipeline(Pipeline):
 
 
 class _Clock:
-    """Wall time per stage, shared equally over the queries of a batch."""
+    """A question's own seconds by stage: without waiting for a slot, and without what a batch took for others."""
 
-    def __init__(self, queries: int) -> None:
-        self._queries = queries
-        self._stage = ""
-        self._start = 0.0
+    def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    def __call__(self, stage: str) -> _Clock:
-        self._stage = stage
-        return self
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *exception: object) -> None:
-        spent = (time.perf_counter() - self._start) / self._queries
-        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + spent
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        own = trace()
+        started, others = time.perf_counter(), own.waited_s + own.company_s
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - started - (own.waited_s + own.company_s - others)
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + max(0.0, seconds)
 
 
 def _without_gold(query: Query) -> Query:
     if not isinstance(query, GoldQuery):
         return query
     return Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities)
-
-
-def _matched(results: Sequence[Any], queries: Sequence[Query], role: Any) -> list[Any]:
-    """Results of a role, checked to be one per query and in order: a shifted list would score silently wrong."""
-    ids = [result.query_id for result in results]
-    if ids != [query.id for query in queries]:
-        raise RuntimeError(f"{type(role).__name__} must return one result per query, in order: got {ids[:3]}…")
-    return list(results)
-
-
-def _plain(rankings: Sequence[Ranking], corpus: Corpus) -> list[Context]:
-    """Passages as they are, fetched once per batch."""
-    wanted = list(dict.fromkeys(identifier for ranking in rankings for identifier in ranking.ids))
-    passages = dict(zip(wanted, corpus.get(wanted), strict=True))
-    return [Context(ranking.query_id, tuple(passages[i] for i in ranking.ids)) for ranking in rankings]
 
 
 def _accelerator() -> Any:
@@ -371,13 +430,3 @@ def _accelerator() -> Any:
     """
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
-
-
-def _prediction(result: Ranking, ranking: Ranking, context: Context, answer: Answer, seconds: dict[str, float], peak: int) -> Prediction:
-    """A prediction of what the retriever found, what became of it behind the rerankers, and what was read."""
-    usage = result.usage + context.usage + answer.usage
-    # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.
-    usage = replace(usage, seconds={**usage.seconds, **seconds}, peak_memory_bytes=max(usage.peak_memory_bytes, peak))
-    evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
-    notes = {**result.notes, **context.notes, **answer.notes}
-    return Prediction(ranking.query_id, answer.text, evidence, usage, notes)

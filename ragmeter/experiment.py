@@ -24,6 +24,7 @@ from judges.judge import JUDGES, Judge
 from judges.metric import Metric
 from judges.metric import parse as parse_metric
 from methods.api import Ranking, Services
+from methods.flow import each
 from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
@@ -85,7 +86,7 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
         component = _named(name)
         folder = index_folder(component, benchmark.corpus, services)
         index = component.build(services).index(benchmark.corpus, folder)
-        return list(index.retrieve(queries, n))
+        return list(each(index, "retrieve", queries, n))
 
     return settings.apply(setting, benchmark, services.seed, retrieve)
 

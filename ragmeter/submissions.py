@@ -18,6 +18,7 @@ from benchmarks.schema import Query
 from benchmarks.settings import Setting
 from judges.metric import Metric
 from methods.api import Ranking, Services
+from methods.flow import each
 from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.runner.tasks import default_metrics
@@ -151,7 +152,7 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
         component = Component.of(name)
         component.preflight()
         index = component.build(services).index(loaded.corpus, index_folder(component, loaded.corpus, services))
-        return list(index.retrieve(queries, n))
+        return list(each(index, "retrieve", queries, n))
 
     return Target(loaded, settings.apply(setting, loaded, seed, retrieve))
 

@@ -22,6 +22,7 @@ from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
 from methods.api import SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.baselines.hybrid import Part, RetrieverPart
+from methods.flow import in_flight, one
 from methods.pipeline import index_folder
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import Scope
@@ -226,7 +227,7 @@ class HasAnswerOrder:
     def prepare(self, questions: Sequence[Question]) -> None:
         """Nothing to prepare: each query carries its own gold."""
 
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+    def index(self, corpus: Corpus, folder: Path | None = None) -> _HasAnswerIndex:
         """The index of the retriever underneath."""
         own = index_folder(self._component, corpus, self._services) or folder
         return _HasAnswerIndex(corpus, self._retriever.index(corpus, own))
@@ -237,13 +238,13 @@ class _HasAnswerIndex:
 
     def __init__(self, corpus: Corpus, index: Index) -> None:
         self._corpus = corpus
-        self._index = index
+        self._retrieve = one(index, "retrieve")
+        self.in_flight = in_flight([(index, "retrieve")])
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """The k best of the retriever, those with an answer first."""
-        without_gold = [Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities) for query in queries]
-        rankings = self._index.retrieve(without_gold, k)
-        return [self._split(query, ranking) for query, ranking in zip(queries, rankings, strict=True)]
+        without_gold = Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities)
+        return self._split(query, await self._retrieve(without_gold, k))
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:
         texts = [passage.full_text for passage in self._corpus.get(ranking.ids)]

@@ -7,6 +7,7 @@ over the retrievers r that found d, ranks from 1. Ranks, not scores, so that ret
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
+from methods.flow import in_flight, one
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, total
@@ -98,7 +100,7 @@ class Hybrid:
         self._components = [part.component for part in config.retrievers]
         self._retrievers = [component.build(services) for component in self._components]
 
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+    def index(self, corpus: Corpus, folder: Path | None = None) -> HybridIndex:
         """Build or reopen the index of every retriever."""
         indexes = []
         for position, (component, retriever) in enumerate(zip(self._components, self._retrievers, strict=True)):
@@ -115,14 +117,15 @@ class HybridIndex:
     def __init__(self, config: HybridConfig, corpus: Corpus, indexes: Sequence[Index]) -> None:
         self._config = config
         self._corpus = corpus
-        self._indexes = indexes
+        self._retrieve = [one(index, "retrieve") for index in indexes]
+        self.in_flight = in_flight((index, "retrieve") for index in indexes)
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Retrieve with each and fuse."""
         # The pool does not shrink with k, so that the first five of a hundred are the five of five.
         pool = max(k, self._config.pool)
-        runs = [index.retrieve(queries, pool) for index in self._indexes]
-        return [fuse(query, rankings, k, self._corpus, self._config.k) for query, *rankings in zip(queries, *runs, strict=True)]
+        rankings = await asyncio.gather(*(retrieve(query, pool) for retrieve in self._retrieve))
+        return fuse(query, rankings, k, self._corpus, self._config.k)
 
 
 def fuse(query: Query, rankings: Sequence[Ranking], k: int, corpus: Corpus, damping: float) -> Ranking:

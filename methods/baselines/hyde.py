@@ -11,6 +11,7 @@ say so.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from pydantic import Field, field_validator
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import Index, Ranking, Services, Usage
-from methods.models.chat import ChatModel, Reply, reach_model
+from methods.api import Ranking, Services, Usage
+from methods.flow import Batcher
+from methods.models.chat import ChatModel, reach_model
 from methods.models.encoder import Encoder, Vectors
 from methods.models.endpoint import ChatConfig, Messages
 from methods.pipeline import index_folder
@@ -122,7 +124,7 @@ class Hyde:
         self._dense = config.retriever.build(services)
         self._writer = ChatModel(config.llm, role=NOTE, cache=services.cache)
 
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+    def index(self, corpus: Corpus, folder: Path | None = None) -> HydeIndex:
         """The index of dense retrieval."""
         own = index_folder(self.config.retriever, corpus, self._services) or folder
         return HydeIndex(self.config, self._dense.index(corpus, own), self._dense.encoder, self._writer)
@@ -143,32 +145,35 @@ class HydeIndex:
         self._index = index
         self._encoder = encoder
         self._writer = writer
+        self._search = Batcher(self._rank)
+        self.in_flight = writer.in_flight
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Write passages, and rank by inner product with their mean.
 
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        written = self._written(queries)
-        passages = [[cut(reply.text) for reply in replies if cut(reply.text)] for replies in written]
+        request = messages(PROMPT, query.text)
+        replies = await asyncio.gather(*(self._writer.ask(request, repetition=number) for number in range(self.config.samples)))
+        texts = [cut(reply.text) for reply in replies if cut(reply.text)]
+        ranking = await self._search((query, texts, k))
+        failed = sorted({reply.failed for reply in replies if reply.failed})
+        note = {NOTE: {"passages": len(texts), **({"failed": failed} if failed else {})}} if replies else {}
+        usage = sum((reply.usage for reply in replies), Usage())
+        return Ranking(ranking.query_id, ranking.ids, ranking.scores, usage, note)
+
+    def _rank(self, items: Sequence[tuple[Query, list[str], int]]) -> list[Ranking]:
+        """Search for many questions at once, each with its passages."""
+        queries = [query for query, _, _ in items]
         vectors = self._questions(queries)
-        for row, texts in enumerate(passages):
+        for row, (_, texts, _) in enumerate(items):
             # One by one: a vector must not depend on what else is encoded at the same time.
             results = [self._encoder.passages([text], cached=False)[0] for text in sorted(texts)]
             if results:
                 vectors[row] = np.mean([vectors[row], *results], axis=0, dtype=np.float64)
-        rankings = self._index.nearest(queries, vectors, k)
-        return [
-            Ranking(ranking.query_id, ranking.ids, ranking.scores, spent(replies), self._note(replies, texts))
-            for ranking, replies, texts in zip(rankings, written, passages, strict=True)
-        ]
-
-    def _written(self, queries: Sequence[Query]) -> list[list[Reply]]:
-        """The replies to each query, `samples` of them."""
-        requests: list[Messages] = [messages(PROMPT, query.text) for query in queries]
-        rounds = [self._writer.complete(requests, repetition=number) for number in range(self.config.samples)]
-        return [[replies[position] for replies in rounds] for position in range(len(queries))]
+        longest = max(k for _, _, k in items)
+        return [ranking.top(k) for ranking, (_, _, k) in zip(self._index.nearest(queries, vectors, longest), items, strict=True)]
 
     def _questions(self, queries: Sequence[Query]) -> Vectors:
         texts = [query.text for query in queries]
@@ -176,12 +181,6 @@ class HydeIndex:
             return self._encoder.queries(texts)
         rows = [self._encoder.passages([text], cached=False) for text in texts]
         return np.concatenate(rows) if rows else self._encoder.queries([])
-
-    def _note(self, replies: Sequence[Reply], texts: Sequence[str]) -> dict[str, Any]:
-        if not replies:
-            return {}
-        failed = sorted({reply.failed for reply in replies if reply.failed})
-        return {NOTE: {"passages": len(texts), **({"failed": failed} if failed else {})}}
 
 
 def cut(text: str) -> str:
@@ -193,19 +192,3 @@ def messages(prompt: Prompt, question: str) -> Messages:
     """A prompt about a question, as a conversation."""
     system, user = prompt.filled(question)
     return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": user}]
-
-
-def spent(replies: Sequence[Reply]) -> Usage:
-    """What replies cost together."""
-    return sum(
-        (
-            Usage(
-                prompt_tokens=reply.prompt_tokens,
-                completion_tokens=reply.completion_tokens,
-                model_calls=reply.calls,
-                cost_usd=reply.cost_usd,
-            )
-            for reply in replies
-        ),
-        Usage(),
-    )

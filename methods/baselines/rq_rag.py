@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +16,14 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from benchmarks.text import normalize
-from methods.api import FAILED, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.api import FAILED, Call, Evidence, Index, Prediction, Ranking, Services, Usage, kept
 from methods.baselines.hybrid import Part, RetrieverPart, fuse
-from methods.baselines.hyde import INSTRUCTIONS, messages, spent
+from methods.baselines.hyde import INSTRUCTIONS, messages
+from methods.flow import Batcher, one, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
-from methods.models.chat import ChatModel, Reply, reach_model
+from methods.models.chat import ChatModel, reach_model
 from methods.models.endpoint import ChatConfig
-from methods.models.likelihood import ScoringConfig
+from methods.models.likelihood import Item, ScoringConfig
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, index_folder
 from methods.readers.prompts import Prompt
@@ -130,7 +131,7 @@ class PromptedRqRag:
         self._retriever = config.retriever.component.build(services)
         self._model = ChatModel(config.llm, role=NOTE, cache=services.cache)
 
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+    def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
         """The index of the retriever underneath."""
         own = index_folder(self.config.retriever.component, corpus, self._services) or folder
         return PromptedIndex(self.config, corpus, self._retriever.index(corpus, own), self._model)
@@ -142,21 +143,18 @@ class PromptedIndex:
     def __init__(self, config: PromptedConfig, corpus: Corpus, index: Index, model: ChatModel) -> None:
         self.config = config
         self._corpus = corpus
-        self._index = index
+        self._retrieve = one(index, "retrieve")
         self._model = model
+        self.in_flight = model.in_flight
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Reword, retrieve with each wording, fuse.
 
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        requests = [messages(prompt, query.text) for query in queries for prompt in PROMPTS.values()]
-        replies = self._model.complete(requests)
-        size = len(PROMPTS)
-        return [self._ranking(query, replies[size * position : size * (position + 1)], k) for position, query in enumerate(queries)]
-
-    def _ranking(self, query: Query, replies: Sequence[Reply], k: int) -> Ranking:
+        requests = (self._model.ask(messages(prompt, query.text), step=kind) for kind, prompt in PROMPTS.items())
+        replies = await asyncio.gather(*requests)
         rewritten = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
         # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.
         different: dict[str, str] = {}
@@ -164,11 +162,12 @@ class PromptedIndex:
             different.setdefault(normalize(text) or text, text)
         wordings = list(different.values())
         queries = [replace(query, id=f"{query.id}~{number}", text=text) for number, text in enumerate(wordings)]
-        result = self._index.retrieve(queries, self.config.per_query)
+        result = await asyncio.gather(*(self._retrieve(query, self.config.per_query) for query in queries))
         fused = fuse(query, result, k, self._corpus, self.config.k)
         failed = sorted({reply.failed for reply in replies if reply.failed})
         note = {"queries": wordings, **({"failed": failed} if failed else {})}
-        return Ranking(fused.query_id, fused.ids, fused.scores, fused.usage + spent(replies), {NOTE: note})
+        usage = sum((reply.usage for reply in replies), fused.usage)
+        return Ranking(fused.query_id, fused.ids, fused.scores, usage, {NOTE: note})
 
 
 def queries_of(reply: str) -> list[str]:
@@ -248,7 +247,7 @@ class Leaf:
 
 
 class Tree:
-    """Grows the trees of many questions at once, level by level.
+    """Grows the tree of a question, level by level; those of many questions grow side by side.
 
     Args:
         config: Options.
@@ -264,23 +263,36 @@ class Tree:
     def __init__(self, config: TreeConfig, model: CausalModel, index: Index, corpus: Corpus, seed: int) -> None:
         self.config = config
         self._model = model
-        self._index = index
         self._corpus = corpus
-        self._sampling = Sampling(config.temperature, seed=seed)
         # Turns are written out below; a chat template would put others around them.
         model.tokenizer.chat_template = None
         model.end_at(END_TOKEN)
+        drawn = Sampling(config.temperature, seed=seed)
+        size = 4 * config.batch_size
+        self._retrieve = one(index, "retrieve")
+        self._answers: Batcher[str, Generation] = Batcher(model.generate, size, device=model.device, length=len)
+        self._queries: Batcher[str, Generation] = Batcher(
+            lambda prompts: model.generate(prompts, sampling=drawn), size, device=model.device, length=len
+        )
+        self._logprobs: Batcher[Item, list[float]] = Batcher(
+            lambda items: model.logprobs(items, ScoringConfig()), size, device=model.device
+        )
 
-    def grow(self, queries: Sequence[Query]) -> list[tuple[list[Leaf], Usage]]:
-        """The answers to each query, those of few searches first, and what they cost."""
-        levels = [[Node(self._beginning(query.text))] for query in queries]
-        leaves: list[list[Leaf]] = [[] for _ in queries]
-        usage = [Usage() for _ in queries]
+    async def grow(self, query: Query) -> tuple[list[Leaf], Usage]:
+        """The answers to a query, those of few searches first, and what they cost."""
+        level = [Node(self._beginning(query.text))]
+        leaves: list[Leaf] = []
+        usage = Usage()
         for depth in range(self.config.depth + 1):
-            self._answers(levels, leaves, usage)
-            if depth < self.config.depth:
-                levels = self._searches(queries, levels, usage)
-        return list(zip(leaves, usage, strict=True))
+            answered = await asyncio.gather(*(self._answer(node) for node in level if self._fits(node, ANSWER_TOKEN)))
+            leaves += [leaf for leaf, _ in answered]
+            branches = [(node, token) for node in level for token in QUERY_TOKENS if self._fits(node, token)]
+            searched = await asyncio.gather(
+                *(self._search(query, number, *branch) for number, branch in enumerate(branches if depth < self.config.depth else ()))
+            )
+            level = [node for node, _ in searched]
+            usage = sum((cost for _, cost in (*answered, *searched)), usage)
+        return leaves, usage
 
     def chosen(self, leaves: Sequence[Leaf]) -> Leaf | None:
         """The answer that counts; the first of equals, None where there is none."""
@@ -294,30 +306,29 @@ class Tree:
         end = self._model.tokenizer.eos_token or ""
         return f"<|system|>\n{self.config.system}{end}\n<|user|>\n{question}{end}\n<|assistant|>\n"
 
-    def _answers(self, levels: list[list[Node]], leaves: list[list[Leaf]], usage: list[Usage]) -> None:
-        positions, prompts = self._prompts(levels, (ANSWER_TOKEN,))
-        written = self._model.generate(prompts)
-        weighed = self._weighed(prompts, written)
-        for (owner, node, _), generation, (confidence, perplexity) in zip(positions, written, weighed, strict=True):
-            usage[owner] += _cost(generation)
-            leaves[owner].append(Leaf(node, generation.text.strip(), confidence, perplexity))
+    def _fits(self, node: Node, token: str) -> bool:
+        """Whether a node with a token behind it leaves room to write."""
+        return len(self._model.encode(node.text + token)) <= self._model.room
 
-    def _searches(self, queries: Sequence[Query], levels: list[list[Node]], usage: list[Usage]) -> list[list[Node]]:
-        positions, prompts = self._prompts(levels, QUERY_TOKENS)
-        written = self._model.generate(prompts, sampling=self._sampling)
-        below: list[list[Node]] = [[] for _ in queries]
-        query, texts = [], []
-        for number, ((owner, _, _), generation) in enumerate(zip(positions, written, strict=True)):
-            usage[owner] += _cost(generation)
-            # A query that does not end, or says nothing, is replaced by the question.
-            text = generation.text.strip() if generation.ended else ""
-            texts.append(text or queries[owner].text)
-            query.append(replace(queries[owner], id=f"{queries[owner].id}~{number}", text=texts[-1]))
-        rankings = self._index.retrieve(query, self.config.per_query) if query else []
-        for (owner, node, _), prompt, text, ranking in zip(positions, prompts, texts, rankings, strict=True):
-            usage[owner] += ranking.usage
-            below[owner].append(self._below(node, prompt, text, ranking))
-        return below
+    async def _answer(self, node: Node) -> tuple[Leaf, Usage]:
+        """The answer at a node: the mean probability of its tokens, and the perplexity of the path that it ends."""
+        prompt = node.text + ANSWER_TOKEN
+        generation = await self._answers(prompt)
+        target = self._model.text_encoder.target(generation.text) if generation.text else []
+        ids = [*self._model.encode(prompt), *target]
+        logprobs = await self._logprobs((ids[:1], ids[1:]))
+        confidence = math.fsum(map(math.exp, logprobs[-len(target) :])) / len(target) if target else 0.0
+        perplexity = math.exp(-math.fsum(logprobs) / len(logprobs))
+        return Leaf(node, generation.text.strip(), confidence, perplexity), _cost(generation, prompt, "answer")
+
+    async def _search(self, query: Query, number: int, node: Node, token: str) -> tuple[Node, Usage]:
+        """The node below: a query of the kind that the token names, and what is found with it."""
+        prompt = node.text + token
+        generation = await self._queries(prompt)
+        # A query that does not end, or says nothing, is replaced by the question.
+        text = (generation.text.strip() if generation.ended else "") or query.text
+        ranking = await self._retrieve(replace(query, id=f"{query.id}~{number}", text=text), self.config.per_query)
+        return self._below(node, prompt, text, ranking), _cost(generation, prompt, token) + ranking.usage
 
     def _below(self, node: Node, prompt: str, query: str, ranking: Ranking) -> Node:
         evidence = "".join(map(self._shown, self._corpus.get(ranking.ids)))
@@ -328,41 +339,19 @@ class Tree:
         words = passage.text.split()
         return f"Title: {passage.title}\nText: {' '.join(words[: self.config.evidence_words])}\n"
 
-    def _prompts(self, levels: list[list[Node]], tokens: Sequence[str]) -> tuple[list[tuple[int, Node, str]], list[str]]:
-        """Every node with every token behind it, where that leaves room to write; whose and which, and the prompts."""
-        positions = [
-            (owner, node, token)
-            for owner, nodes in enumerate(levels)
-            for node in nodes
-            for token in tokens
-            if len(self._model.encode(node.text + token)) <= self._model.room
-        ]
-        return positions, [node.text + token for _, node, token in positions]
 
-    def _weighed(self, prompts: Sequence[str], written: Sequence[Generation]) -> Iterator[tuple[float, float]]:
-        """Of each answer the mean probability of its tokens, and the perplexity of the path that it ends."""
-        items = []
-        sizes = []
-        for prompt, generation in zip(prompts, written, strict=True):
-            before = self._model.encode(prompt)
-            answer = self._model.text_encoder.target(generation.text) if generation.text else []
-            ids = [*before, *answer]
-            items.append((ids[:1], ids[1:]))
-            sizes.append(len(answer))
-        for logprobs, size in zip(self._model.logprobs(items, ScoringConfig()), sizes, strict=True):
-            confidence = math.fsum(map(math.exp, logprobs[-size:])) / size if size else 0.0
-            yield confidence, math.exp(-math.fsum(logprobs) / len(logprobs))
-
-
-def _cost(generation: Generation) -> Usage:
-    return Usage(generation.prompt_tokens, generation.completion_tokens, model_calls=1)
+def _cost(generation: Generation, prompt: str, step: str) -> Usage:
+    """What a generation cost, which is kept as a call of the question."""
+    prompt_tokens, completion_tokens = generation.prompt_tokens, generation.completion_tokens
+    trace().calls.append(Call(NOTE, step, kept(prompt), kept(generation.text), prompt_tokens, completion_tokens, generation.seconds))
+    return Usage(prompt_tokens, completion_tokens, model_calls=1)
 
 
 # -- RQ-RAG with its own model: as a retriever, whose passages any reader reads, and whole, answering by itself --
 
 
-BATCH = 8
-"""Questions whose trees are grown at once."""
+TREES = 16
+"""Questions whose trees grow at once."""
 TOO_LONG = "the question alone is longer than the model's context"
 PAPER = "Chan et al. 2024, RQ-RAG: Learning to Refine Queries for Retrieval Augmented Generation (arXiv:2404.00610)"
 
@@ -443,16 +432,16 @@ class RqRagIndex:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+    in_flight = TREES
+
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """The passages along the path that counts, in the order in which they were found.
 
         Its queries and its answer stand in the notes under `rq_rag`; where no prompt left room for an answer, there
         are no passages, and the notes say why.
         """
-        grown = []
-        for start in range(0, len(queries), BATCH):
-            grown += self._tree.grow(queries[start : start + BATCH])
-        return [self._ranking(query, self._tree.chosen(leaves), k, usage) for query, (leaves, usage) in zip(queries, grown, strict=True)]
+        leaves, usage = await self._tree.grow(query)
+        return self._ranking(query, self._tree.chosen(leaves), k, usage)
 
     @staticmethod
     def _ranking(query: Query, leaf: Leaf | None, k: int, usage: Any) -> Ranking:
@@ -484,24 +473,22 @@ class NativeRqRag:
 
     def __init__(self, config: RqRagConfig, services: Services) -> None:
         self._retriever = RqRag(config, services)
-        self._index: Index | None = None
+        self.in_flight = TREES
+        self._index: RqRagIndex | None = None
 
     def index(self, corpus: Corpus) -> None:
         """Build the index of the retriever underneath, or reopen it."""
         self._index = self._retriever.index(corpus) if len(corpus) else None
 
-    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
-        """Yield the answer at the end of each query's best path.
+    async def answer_one(self, query: Query) -> Prediction:
+        """The answer at the end of the query's best path.
 
         Raises:
             RuntimeError: `index` was not called, or the corpus is empty.
         """
         if self._index is None:
-            raise RuntimeError("call index(corpus) with a corpus before answer(queries)")
-        remaining = iter(queries)
-        while batch := list(islice(remaining, BATCH)):
-            for ranking in self._index.retrieve(batch, DEPTH):
-                yield _answered(ranking)
+            raise RuntimeError("call index(corpus) with a corpus before a question is answered")
+        return _answered(await self._index.retrieve_one(query, DEPTH))
 
 
 def _answered(ranking: Ranking) -> Prediction:

@@ -20,6 +20,7 @@ from methods.clara.checkpoint import read_config, require_checkpoint
 from methods.clara.config import Adapter
 from methods.clara.methods import ClaraReader, ClaraReaderConfig, ClaraRetriever, ClaraRetrieverConfig, DocumentMemory, QueryOptions, loaded
 from methods.clara.prompts import PARAPHRASES, paraphrase
+from methods.flow import each
 from methods.registry import Explanation, Table, numbers, register_explainer, shortened
 from methods.retrieval.ranking import Scope
 
@@ -186,7 +187,7 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     result = ClaraRetrieverConfig.model_validate({**options, "offline": everywhere or config.offline})
     retriever = ClaraRetriever(result, services)
     k = config.k or model.clara.config.k
-    (ranking,) = retriever.index(corpus).retrieve([query], max(k, config.shown, 100))
+    (ranking,) = each(retriever.index(corpus), "retrieve", [query], max(k, config.shown, 100))
     ids = ranking.ids[:k]
     memory = DocumentMemory(retriever.documents.of(corpus, ids), model.compressor) if ids else None
     written = {"model": config.model, "dtype": config.dtype, "max_new_tokens": config.max_new_tokens}

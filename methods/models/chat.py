@@ -8,67 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.errors import Broke, MissingPackage, described
+from methods.api import Call as KeptCall
+from methods.api import Usage, kept
+from methods.flow import event_loop, ordered, run, trace
 from methods.models.endpoint import ChatConfig, Completion, Endpoint, Estimate, Fault, Messages, TokenCounter
 from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
 from methods.models.reply_cache import Call, ResponseCache, shared
-
-# -- One event loop in a thread of its own, on which all chat calls of a process run --
-# Callers stay ordinary functions (also inside a notebook's loop), connections outlive a batch, and calls of several
-# threads share them.
-
-
-T = TypeVar("T")
-
-# Reentrant: what the garbage collector closes may come by while the lock is held.
-_lock = threading.RLock()
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
-
-
-def event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process; started when first needed, also after a fork."""
-    with _lock:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="chat", daemon=True).start()
-            _loops[os.getpid()] = loop
-        return loop
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop to its end; an interruption of the caller cancels it.
-
-    Raises:
-        RuntimeError: Called from the loop itself, which would wait for itself.
-    """
-    loop = event_loop()
-    try:
-        inside = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        inside = False
-    if inside:
-        work.close()
-        raise RuntimeError("a chat model must not be called from the loop that its calls run on")
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
-
 
 # -- Replies that must be JSON of a given shape: how they are asked for, and how they are read --
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
@@ -215,7 +173,7 @@ class Reply:
         failed: Why there is none.
         prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
         calls: Tries made; 1 for a reply from the cache, 0 where a limit kept it from being sent.
-        seconds: Wall time, pauses included.
+        seconds: Wall time, pauses between tries included; waiting for a slot is not.
         cost_usd: By the configured prices; also for a reply from the cache, which cost that when it was made.
         model: The model as the endpoint names it.
         key: Of the call, in the cache and in its exports.
@@ -232,6 +190,11 @@ class Reply:
     model: str = ""
     key: str = ""
     cached: bool = False
+
+    @property
+    def usage(self) -> Usage:
+        """What it cost."""
+        return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.calls, cost_usd=self.cost_usd)
 
     @property
     def scripted(self) -> bool:
@@ -273,6 +236,33 @@ class _Shape:
     schema: Mapping[str, Any]
 
 
+@lru_cache(maxsize=64)
+def _shape(model: type[BaseModel]) -> _Shape:
+    return _Shape(model.__name__, strict_schema(model))
+
+
+class _Tries:
+    """How often a call was sent, and how long it took without the waiting for a slot."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._started = time.perf_counter()
+        self._waited = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._started - self._waited
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        since = time.perf_counter()
+        with trace().waiting():
+            try:
+                yield
+            finally:
+                self._waited += time.perf_counter() - since
+
+
 class ChatModel:
     """A client of one model at one endpoint; may be used from several threads.
 
@@ -312,30 +302,51 @@ class ChatModel:
         # Connections belong to the chat loop, which alone may close them.
         weakref.finalize(self, _close, self._endpoint)
 
-    def complete(self, conversations: Sequence[Messages], *, repetition: int = 0) -> list[Reply]:
-        """Reply to conversations, many at a time.
+    @property
+    def in_flight(self) -> int:
+        """Questions at once that keep the endpoint busy while others are prepared."""
+        return 2 * self.config.concurrency
 
-        A call that fails for good becomes a `Reply` that says why; the others are not affected.
+    async def ask(self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "") -> Reply:
+        """Reply to a conversation; what a program of one question awaits.
 
         Args:
-            conversations: What to ask.
-            repetition: 0, 1 … to draw further replies to the same conversations (with a temperature above 0).
+            messages: What to ask.
+            shape: Of the JSON that the reply is asked to be (`parse` reads it); None for text.
+            repetition: 0, 1 … to draw further replies to the same conversation (with a temperature above 0).
+            step: Which of its prompts a program asks, for whoever looks at its calls.
 
         Returns:
-            One reply per conversation, in order.
+            The reply; a call that fails for good says why.
 
         Raises:
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
-        return self._all([self._call(messages, repetition) for messages in conversations], None)
+        form = _shape(shape) if shape is not None else None
+        reply = await self._reply(self._call(messages, repetition, form), form)
+        trace().calls.append(
+            KeptCall(
+                self.role,
+                step,
+                kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages)),
+                kept(reply.text if reply.failed is None else reply.failed),
+                reply.prompt_tokens,
+                reply.completion_tokens,
+                reply.seconds,
+                reply.cached,
+                reply.failed is not None,
+            )
+        )
+        return reply
+
+    def complete(self, conversations: Sequence[Messages], *, repetition: int = 0) -> list[Reply]:
+        """Replies to conversations, for ordinary code: many at a time, in order; otherwise as `ask`."""
+        return ordered(lambda messages: self.ask(messages, repetition=repetition), conversations, self.in_flight)
 
     def complete_structured(self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0) -> list[Structured[M]]:
-        """Reply to conversations by JSON that fits a pydantic model; otherwise as `complete`."""
-        shape = _Shape(model.__name__, strict_schema(model))
-        calls = [self._call(messages, repetition, shape) for messages in conversations]
-        return [
-            Structured(reply, Parsed(None, reply.failed) if reply.failed else parse(reply.text, model)) for reply in self._all(calls, shape)
-        ]
+        """Replies by JSON that fits a pydantic model; otherwise as `complete`."""
+        replies = ordered(lambda messages: self.ask(messages, shape=model, repetition=repetition), conversations, self.in_flight)
+        return [Structured(reply, Parsed(None, reply.failed) if reply.failed else parse(reply.text, model)) for reply in replies]
 
     def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
         """What asking these would take, without asking; equal conversations count once where there is a cache."""
@@ -343,8 +354,8 @@ class ChatModel:
         pending, cached = calls, 0
         if self._cache is not None:
             distinct = {call.key: call for call in calls}
-            kept = self._cache.get(distinct)
-            pending = [call for key, call in distinct.items() if key not in kept]
+            known = self._cache.get(distinct)
+            pending = [call for key, call in distinct.items() if key not in known]
             cached = len(calls) - len(pending)
         prompt = 0
         for call in pending:
@@ -372,24 +383,6 @@ class ChatModel:
         further = {"schema": shape.schema} if shape else {}
         return Call(self.config.url, self.config.model, messages, {**self.config.parameters, **parameters, **further}, repetition)
 
-    def _all(self, calls: list[Call], shape: _Shape | None) -> list[Reply]:
-        kept: dict[str, dict[str, Any]] = {}
-        if self._cache is not None:
-            kept = self._cache.get(call.key for call in calls)
-        missing = [call for call in calls if call.key not in kept] if kept else calls
-        requested_items = iter(run(self._gather(missing, shape)) if missing else ())
-        return [self._kept(call, kept[call.key]) if call.key in kept else next(requested_items) for call in calls]
-
-    async def _gather(self, calls: Sequence[Call], shape: _Shape | None) -> list[Reply]:
-        tasks = [asyncio.create_task(self._reply(call, shape)) for call in calls]
-        try:
-            return list(await asyncio.gather(*tasks))
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
-
     # -- cache --
 
     def _kept(self, call: Call, reply: Mapping[str, Any], seconds: float = 0.0) -> Reply:
@@ -397,23 +390,23 @@ class ChatModel:
         return replace(self._read(call, Completion.from_json(reply), 1, seconds), cached=True)
 
     async def _reply(self, call: Call, shape: _Shape | None) -> Reply:
-        """Reply to a call, unless an equal one is in flight or was answered meanwhile."""
+        """Reply to a call, unless an equal one is in flight or was answered before."""
         started = time.perf_counter()
         cache = self._cache
         if cache is None:
-            return await self._ask(call, shape, started)
+            return await self._ask(call, shape)
         while (flight := cache.flights.get(call.key)) is not None:
             reply: Reply | None = await asyncio.shield(flight)
             if reply is not None:  # None: it was cancelled, and this one takes its place
                 self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
                 return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)
-        kept = cache.get([call.key])
-        if kept:
-            return self._kept(call, kept[call.key], time.perf_counter() - started)
+        known = cache.get([call.key])
+        if known:
+            return self._kept(call, known[call.key], time.perf_counter() - started)
         landing = cache.flights[call.key] = asyncio.get_running_loop().create_future()
         reply = None
         try:
-            reply = await self._ask(call, shape, started)
+            reply = await self._ask(call, shape)
             return reply
         finally:
             del cache.flights[call.key]
@@ -421,21 +414,24 @@ class ChatModel:
 
     # -- limits --
 
-    async def _ask(self, call: Call, shape: _Shape | None, started: float) -> Reply:
+    async def _ask(self, call: Call, shape: _Shape | None) -> Reply:
         """Ask within the limits; records the cost."""
-        config = self.config
+        config, tries = self.config, _Tries()
         if self._budget.unlimited and config.call_tokens is None and config.call_usd is None:
-            reply = await self._try(call, shape, started)
+            reply = await self._try(call, shape, tries)
         else:
             prompt = self._counter.count(call.messages)
             most = (prompt + config.max_tokens, config.usd(prompt, config.max_tokens))
-            refused = self._too_large(*most) or await self._budget.reserve(*most)
+            refused = self._too_large(*most)
+            if refused is None:
+                with tries.waiting():
+                    refused = await self._budget.reserve(*most)
             if refused:
-                reply = Reply("", refused, calls=0, seconds=time.perf_counter() - started, key=call.key)
+                reply = Reply("", refused, calls=0, seconds=tries.seconds, key=call.key)
             else:
                 used = (0, 0.0)
                 try:
-                    reply = await self._try(call, shape, started)
+                    reply = await self._try(call, shape, tries)
                     used = (reply.prompt_tokens + reply.completion_tokens, reply.cost_usd)
                     if used[0] == 0 and reply.failed is None:  # an endpoint that does not count
                         wrote = self._counter.counts([reply.text])[0]
@@ -456,9 +452,8 @@ class ChatModel:
 
     # -- endpoint --
 
-    async def _try(self, call: Call, shape: _Shape | None, started: float) -> Reply:
+    async def _try(self, call: Call, shape: _Shape | None, tries: _Tries) -> Reply:
         """Ask until a reply comes or trying again cannot help."""
-        tries = [0]
         completion: Completion | None = None
         while completion is None:
             way = WAYS[self._way]
@@ -478,13 +473,12 @@ class ChatModel:
                     continue
                 if self._endpoint.hopeless(fault):
                     raise await self._endpoint.error(fault) from None
-                seconds = time.perf_counter() - started
-                return Reply("", fault.reason, calls=tries[0], seconds=seconds, key=call.key)
+                return Reply("", fault.reason, calls=tries.number, seconds=tries.seconds, key=call.key)
         if self._cache is not None and completion.failed is None:
             completion = Completion.from_json(self._cache.put(call, completion.to_json()))
-        return self._read(call, completion, tries[0], time.perf_counter() - started)
+        return self._read(call, completion, tries.number, tries.seconds)
 
-    async def _persist(self, request: Callable[[], _Request], tries: list[int], attempts: int | None = None) -> Completion:
+    async def _persist(self, request: Callable[[], _Request], tries: _Tries, attempts: int | None = None) -> Completion:
         most = attempts or self.config.attempts
 
         def stop(state: Any) -> bool:
@@ -497,11 +491,13 @@ class ChatModel:
         async for attempt in retrying:
             with attempt:
                 # The slot is given back during pauses, so that one slow question does not hold up the rest.
-                ticket = await self.rate_limiter.enter()
+                with tries.waiting():
+                    ticket = await self.rate_limiter.enter()
                 try:
-                    tries[0] += 1
+                    tries.number += 1
                     messages, extra = request()
-                    completion = await self._endpoint.send(messages, extra, self.config.max_tokens)
+                    with trace().served():
+                        completion = await self._endpoint.send(messages, extra, self.config.max_tokens)
                     self.rate_limiter.clean()
                     return completion
                 except Fault as fault:
@@ -533,15 +529,14 @@ class ChatModel:
         )
 
     async def _preflight(self) -> Reply:
-        started = time.perf_counter()
         messages = [{"role": "user", "content": PREFLIGHT}]
         call = self._call(messages, 0)
-        tries = [0]
+        tries = _Tries()
         try:
             completion = await self._persist(lambda: (messages, {}), tries, attempts=min(2, self.config.attempts))
         except Fault as fault:
             raise await self._endpoint.error(fault) from None
-        reply = self._read(call, completion, tries[0], time.perf_counter() - started)
+        reply = self._read(call, completion, tries.number, tries.seconds)
         self.usage_by_role.add(self.role, CallCost(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
         if reply.failed is not None:
             raise Broke(

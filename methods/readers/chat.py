@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from benchmarks.schema import Query
-from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
+from methods.api import FAILED, TRUNCATED, Answer, Context, Services
 from methods.models.chat import ChatModel, Reply, reach_model
 from methods.models.endpoint import PER_MESSAGE, ChatConfig, Estimate, Messages, TokenCounter
 from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, longest_prefix, reading_work
@@ -75,17 +75,20 @@ class ChatReader:
         self._counter = TokenCounter(config.tokenizer)
         self._model = ChatModel(self.config, role="reader", cache=services.cache)
         self._notes_calls = services.cache is not None
-        self.batch_size = 2 * config.concurrency
 
-    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        """One answer per query; a question whose call failed for good has its reason under `notes["failed"]`.
+    @property
+    def in_flight(self) -> int:
+        """Questions at once that keep the endpoint busy."""
+        return self._model.in_flight
+
+    async def read_one(self, query: Query, context: Context) -> Answer:
+        """The answer; a question whose call failed for good has its reason under `notes["failed"]`.
 
         Raises:
-            UserError: No further call could succeed (key, model, endpoint).
+            Broke: No further call could succeed (key, model, endpoint).
         """
-        requests = [self._request(query, context) for query, context in zip(queries, contexts, strict=True)]
-        replies = self._model.complete([messages for messages, _ in requests])
-        return [self._answer(reply, notes) for reply, (_, notes) in zip(replies, requests, strict=True)]
+        messages, notes = self._request(query, context)
+        return self._answer(await self._model.ask(messages), notes)
 
     def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
         """What reading these would take, without asking."""
@@ -125,12 +128,9 @@ class ChatReader:
         return [{"role": "system", "content": system}, *messages] if system else messages
 
     def _answer(self, reply: Reply, cut: dict[str, object]) -> Answer:
-        usage = Usage(
-            prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens, model_calls=reply.calls, cost_usd=reply.cost_usd
-        )
         notes = {**cut, **({CALL: reply.key} if self._notes_calls else {})}
         if reply.scripted:
             notes[SCRIPTED] = reply.model
         if reply.failed is not None:
-            return Answer("", usage, {**notes, FAILED: reply.failed})
-        return Answer(self._instructions.answer(reply.text), usage, notes)
+            return Answer("", reply.usage, {**notes, FAILED: reply.failed})
+        return Answer(self._instructions.answer(reply.text), reply.usage, notes)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
-from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
+from methods.api import FAILED, TRUNCATED, Answer, Call, Context, Services, Usage, kept
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
 from methods.models.pocket import answer_prompt
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
@@ -83,11 +83,12 @@ class CausalReader:
         """
         fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
         written = iter(self._model.generate([item[0] for item in fitted if item is not None], sampling=self._sampling))
-        return [Answer("", notes={FAILED: TOO_LONG}) if item is None else self._answer(next(written), item[1]) for item in fitted]
+        return [Answer("", notes={FAILED: TOO_LONG}) if item is None else self._answer(next(written), *item) for item in fitted]
 
-    def _answer(self, generation: Generation, notes: dict[str, object]) -> Answer:
-        usage = Usage(prompt_tokens=generation.prompt_tokens, completion_tokens=generation.completion_tokens, model_calls=1)
-        return Answer(self._bare(generation.text), usage, notes)
+    def _answer(self, generation: Generation, prompt: str, notes: dict[str, object]) -> Answer:
+        cost = (generation.prompt_tokens, generation.completion_tokens)
+        call = Call("reader", "", kept(prompt), kept(generation.text), *cost, generation.seconds)
+        return Answer(self._bare(generation.text), Usage(*cost, model_calls=1), notes, (call,))
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
         """The prompt with as much of the passages as fits, and what is to be noted; None where the question does not.

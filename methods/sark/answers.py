@@ -14,6 +14,7 @@ from benchmarks.schema import Passage, Question
 from benchmarks.styles.sark_files import contents
 from benchmarks.text import em, normalize, tokens
 from methods.api import FAILED, Context, Judge, Reader, Services
+from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.rewriter import said
 from methods.readers.prompts import bare_answer
@@ -111,7 +112,7 @@ class ReaderAnswerer:
             some = requests[start : start + size]
             queries = [item.question.query() for item in some]
             contexts = [Context(query.id, self._read(item)) for query, item in zip(queries, some, strict=True)]
-            for answer in self._reader.read(queries, contexts):
+            for answer in each(self._reader, "read", queries, contexts):
                 failed = answer.notes.get(FAILED)
                 results.append(None if failed else answer.text)
         return results

@@ -15,6 +15,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Reranker, Services
+from methods.flow import each
 from methods.models.weights import weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
@@ -184,7 +185,7 @@ def _scored(
         for query, passages in requests
     ]
     results = []
-    for ranking, before in zip(reranker.rerank(queries, options, corpus), options, strict=True):
+    for ranking, before in zip(each(reranker, "rerank", queries, options, corpus), options, strict=True):
         positions = {identifier: position for position, identifier in enumerate(ranking.ids)}
         ranks = np.array([positions[identifier] for identifier in before.ids], dtype=np.int64)
         results.append((ranks, np.array(ranking.scores, dtype=np.float64)[ranks]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query, Question
 from methods.api import Index, Services
+from methods.flow import each
 from methods.pipeline import index_folder
 from methods.registry import Component
 
@@ -36,7 +37,7 @@ class Search:
             self._index = index
         # Without its candidates a question is asked over the whole corpus.
         queries = [Query(question.query_id, question.text) for question in questions]
-        rankings = index.retrieve(queries, self._n)
+        rankings = each(index, "retrieve", queries, self._n)
         return {question.id: ranking.ids for question, ranking in zip(questions, rankings, strict=True)}
 
     def _opened(self) -> Index:

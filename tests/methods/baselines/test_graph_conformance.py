@@ -19,6 +19,7 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query
 from methods.api import Method, Prediction, Ranking, Retriever, Services
+from methods.flow import each
 from methods.pipeline import assemble
 from methods.registry import METHODS, Component
 
@@ -133,9 +134,9 @@ def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Componen
     def shown(rankings: Sequence[Ranking], k: int) -> list[tuple[Any, ...]]:
         return [(ranking.ids[:k], ranking.scores[:k]) for ranking in rankings]
 
-    long = index.retrieve(requests, 50)
+    long = each(index, "retrieve", requests, 50)
     for k in (0, 3, 12, 40):
-        assert shown(index.retrieve(requests, k), k) == shown(long, k)
+        assert shown(each(index, "retrieve", requests, k), k) == shown(long, k)
     for query, ranking in zip(requests, long, strict=True):
         assert len(set(ranking.ids)) == len(ranking.ids)
         assert 0 < len(ranking.ids) <= 50 if component.id in CHOOSY else len(ranking.ids) == 50
@@ -143,11 +144,11 @@ def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Componen
         assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
     # A graph smaller than k is returned whole.
     few = dataclasses.replace(requests[0], candidates=tuple(graphs.corpus.ids[4:9]))
-    whole, empty = index.retrieve([few, dataclasses.replace(few, candidates=())], 20)
+    whole, empty = each(index, "retrieve", [few, dataclasses.replace(few, candidates=())], 20)
     if component.id in CHOOSY:
         assert set(whole.ids) <= set(few.candidates or ())
     else:
         assert set(whole.ids) == set(few.candidates or ())
     assert empty.ids == ()
     with pytest.raises(UserError, match="not a passage of the corpus"):
-        index.retrieve([Query("q", "who?", candidates=("t0000000000000000",))], 5)
+        each(index, "retrieve", [Query("q", "who?", candidates=("t0000000000000000",))], 5)

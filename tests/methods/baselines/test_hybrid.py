@@ -12,6 +12,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking
 from methods.baselines.hybrid import HybridConfig, HybridIndex
+from methods.flow import each
 from methods.registry import Component
 
 CORPUS = Corpus.of(Passage(name, "", name) for name in "abcde")
@@ -28,7 +29,7 @@ class Fixed:
 
 
 def fuse(*rankings: str, k: int = 5, **config: Any) -> Ranking:
-    return HybridIndex(HybridConfig(**config), CORPUS, [Fixed(ids) for ids in rankings]).retrieve([Query("q", "")], k)[0]
+    return each(HybridIndex(HybridConfig(**config), CORPUS, [Fixed(ids) for ids in rankings]), "retrieve", [Query("q", "")], k)[0]
 
 
 def test_scores_are_sums_of_reciprocal_ranks() -> None:
@@ -49,7 +50,7 @@ def test_a_small_damping_weights_first_ranks_more() -> None:
     # b is third twice, a is first once: 2 / (3 + k) against 1 / (1 + k).
     for damping, first in ((60, "b"), (0.01, "a")):
         index = HybridIndex(HybridConfig(k=damping), CORPUS, [Fixed("adb"), Fixed("ceb")])
-        assert index.retrieve([Query("q", "")], 1)[0].ids == (first,)
+        assert each(index, "retrieve", [Query("q", "")], 1)[0].ids == (first,)
 
 
 def test_a_bare_name_stands_for_a_retriever_with_defaults() -> None:
@@ -73,8 +74,8 @@ def test_another_option_of_a_part_is_another_method() -> None:
 
 def test_fusing_one_retriever_keeps_its_order_and_shares_its_index(ground: Any, build: Any, tmp_path: Any) -> None:
     queries = [question.query() for question in ground.questions]
-    alone = build("bm25").index(ground.corpus).retrieve(queries, 10)
-    fused = build("hybrid", retrievers=["bm25"]).index(ground.corpus, tmp_path / "own").retrieve(queries, 10)
+    alone = each(build("bm25").index(ground.corpus), "retrieve", queries, 10)
+    fused = each(build("hybrid", retrievers=["bm25"]).index(ground.corpus, tmp_path / "own"), "retrieve", queries, 10)
     assert [ranking.ids for ranking in fused] == [ranking.ids for ranking in alone]
     shared = f"{Component.of('bm25').fingerprint}-{ground.corpus.fingerprint}"
     assert (tmp_path / "artifacts" / "indexes" / shared / "complete.json").exists()

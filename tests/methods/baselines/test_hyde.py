@@ -14,6 +14,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Query
 from methods.api import Ranking, Services
 from methods.baselines.hyde import NOTE, cut
+from methods.flow import each
 from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from methods.pipeline import assemble
 from methods.registry import Component
@@ -56,7 +57,7 @@ def hyde(url: str, services: Services | None = None, **config: Any) -> Any:
 def ranked(says: Says, ground: Any, count: int = 4, k: int = 8, **config: Any) -> list[Ranking]:
     with endpoint(says) as url:
         index = hyde(url, **config).index(ground.corpus)
-        return list(index.retrieve(queries(ground, count), k))
+        return list(each(index, "retrieve", queries(ground, count), k))
 
 
 def queries(ground: Any, count: int = 4) -> list[Query]:
@@ -65,7 +66,7 @@ def queries(ground: Any, count: int = 4) -> list[Query]:
 
 def plain(ground: Any, count: int = 4, k: int = 8, **options: Any) -> list[Ranking]:
     dense = Component.of("dense", {**ENCODER, **options}).build(Services(device="cpu"))
-    return list(dense.index(ground.corpus).retrieve(queries(ground, count), k))
+    return list(each(dense.index(ground.corpus), "retrieve", queries(ground, count), k))
 
 
 def close(results: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
@@ -145,8 +146,8 @@ def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp
     requests: list[ChatRequest] = []
     services = Services(device="cpu", cache=tmp_path / "replies.sqlite", artifacts=tmp_path / "artifacts")
     with endpoint(lambda request, number: f"Passage {number}.", requests) as url:
-        first = hyde(url, services).index(ground.corpus).retrieve(queries(ground, 2), 5)
-        again = hyde(url, services).index(ground.corpus).retrieve(queries(ground, 2), 5)
+        first = each(hyde(url, services).index(ground.corpus), "retrieve", queries(ground, 2), 5)
+        again = each(hyde(url, services).index(ground.corpus), "retrieve", queries(ground, 2), 5)
     assert len(requests) == 16, "two questions of eight samples, the second time from the cache"
     assert again == first
     usage = first[0].usage

@@ -28,6 +28,7 @@ from methods.baselines.rq_rag import (
     Tree,
     queries_of,
 )
+from methods.flow import each, ordered
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.registry import Component
@@ -44,6 +45,8 @@ class Tokenizer:
 
 class Scripted:
     """Stands in for the local model: writes by a script, and gives each answer a log-probability."""
+
+    device = "cpu"
 
     def __init__(self, write: Callable[[str], Generation], weigh: Callable[[str], float], room: int = 10**6) -> None:
         self.tokenizer, self.text_encoder, self.room = Tokenizer(), self, room
@@ -96,7 +99,7 @@ def tree(write: Callable[[str], Generation] = says, weigh: Any = None, room: int
 @pytest.mark.parametrize(("depth", "answers", "searches"), [(0, 1, 0), (1, 4, 3), (2, 13, 12), (3, 40, 39)])
 def test_each_node_branches_threefold_and_answers_once(depth: int, answers: int, searches: int) -> None:
     grown, model, index = tree(depth=depth)
-    ((leaves, usage),) = grown.grow([QUERY])
+    ((leaves, usage),) = ordered(grown.grow, [QUERY], 4)
     assert len(leaves) == answers
     assert len(index.requested) == searches
     assert usage.model_calls == answers + searches
@@ -112,7 +115,7 @@ def test_each_node_branches_threefold_and_answers_once(depth: int, answers: int,
 
 def test_the_text_of_a_path_is_what_the_model_was_trained_on() -> None:
     grown, model, _ = tree(depth=1, system="Be short.")
-    grown.grow([QUERY])
+    ordered(grown.grow, [QUERY], 4)
     beginning = "<|system|>\nBe short.</s>\n<|user|>\nWho wrote it?</s>\n<|assistant|>\n"
     assert model.requested[0] == (f"{beginning}[A_Response]", False)
     last = model.requested[-1][0]
@@ -126,11 +129,11 @@ def test_the_text_of_a_path_is_what_the_model_was_trained_on() -> None:
 def test_a_query_that_does_not_end_or_says_nothing_becomes_the_question() -> None:
     def write(prompt: str) -> Generation:
         if prompt.endswith(QUERY_TOKENS[0]):
-            return Generation(" and so on and on", 10, 100, 0.0, run_command=False)
+            return Generation(" and so on and on", 10, 100, 0.0, ended=False)
         return Generation("  ", 10, 1, 0.0) if prompt.endswith(QUERY_TOKENS[1]) else says(prompt)
 
     grown, _, index = tree(write, depth=1)
-    grown.grow([QUERY])
+    ordered(grown.grow, [QUERY], 4)
     assert index.requested == [QUERY.text, QUERY.text, "Disa0"]
 
 
@@ -153,7 +156,7 @@ def test_confidence_and_perplexity_are_those_of_a_forward_pass(tiny_rq_rag: str)
     config = RqRagConfig(model=tiny_rq_rag, depth=1, max_new_tokens=8, evidence_words=3, retriever="bm25")
     model = CausalModel(config, "cpu")
     grown = Tree(config, model, Searching(), CORPUS, 0)
-    ((leaves, _),) = grown.grow([QUERY])
+    ((leaves, _),) = ordered(grown.grow, [QUERY], 4)
     assert len(leaves) == 4
     for leaf in leaves:
         prompt = leaf.node.text + ANSWER_TOKEN
@@ -170,8 +173,8 @@ def test_confidence_and_perplexity_are_those_of_a_forward_pass(tiny_rq_rag: str)
 def test_the_passages_of_the_chosen_path_come_in_the_order_found_each_once() -> None:
     # The likeliest path: the one whose last query is decomposed twice.
     grown, _, _ = tree(weigh=lambda text: -1.0 / (1 + text.count(QUERY_TOKENS[1])), select="perplexity", per_query=3)
-    (ranking,) = RqRagIndex(grown).retrieve([QUERY], 4)
-    first, second = (result.ids for result in Searching().retrieve([Query("", "Deco0"), Query("", "Deco1")], 3))
+    (ranking,) = each(RqRagIndex(grown), "retrieve", [QUERY], 4)
+    first, second = (result.ids for result in each(Searching(), "retrieve", [Query("", "Deco0"), Query("", "Deco1")], 3))
     assert ranking.notes[NOTE]["queries"] == ["Deco0", "Deco1"]
     assert ranking.ids == tuple(dict.fromkeys((*first, *second)))[:4]
     assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
@@ -181,19 +184,19 @@ def test_the_passages_of_the_chosen_path_come_in_the_order_found_each_once() -> 
 def test_a_path_that_leaves_no_room_is_not_followed() -> None:
     beginning = len(tree()[1].encode(tree()[0]._beginning(QUERY.text)))
     grown, _, index = tree(depth=3, room=beginning + 40)
-    ((leaves, _),) = grown.grow([QUERY])
+    ((leaves, _),) = ordered(grown.grow, [QUERY], 4)
     assert [len(leaf.node.queries) for leaf in leaves] == [0], "evidence is longer than 40 characters"
     assert len(index.requested) == 3
     grown, _, _ = tree(room=10)
-    (ranking,) = RqRagIndex(grown).retrieve([QUERY], 5)
+    (ranking,) = each(RqRagIndex(grown), "retrieve", [QUERY], 5)
     assert ranking.ids == ()
     assert "longer than" in ranking.notes[NOTE]["failed"][0]
 
 
 def test_trees_grown_together_are_those_grown_alone() -> None:
     queries = [Query(str(n), f"Question {n}?") for n in range(3)]
-    together = tree()[0].grow(queries)
-    assert together == [tree()[0].grow([query])[0] for query in queries]
+    together = ordered(tree()[0].grow, queries, 4)
+    assert together == [ordered(tree()[0].grow, [query], 4)[0] for query in queries]
 
 
 def test_a_model_without_the_control_tokens_is_refused(tiny_llama: str) -> None:
@@ -208,9 +211,9 @@ def test_the_native_answer_is_the_leafs(ground: Any, offline_options: dict[str, 
     native = Component.of("rq_rag_native", offline_options["rq_rag_native"]).build(services)
     native.index(ground.corpus)
     query = ground.questions[0].query()
-    (prediction,) = native.answer([query])
+    (prediction,) = ordered(native.answer_one, [query], 1)
     index = Component.of("rq_rag", offline_options["rq_rag"]).build(services).index(ground.corpus)
-    (ranking,) = index.retrieve([query], 100)
+    (ranking,) = each(index, "retrieve", [query], 100)
     assert prediction.answer == ranking.notes[NOTE]["answer"]
     assert tuple(item.id for item in prediction.evidence) == ranking.ids
     assert prediction.usage == ranking.usage
@@ -232,9 +235,9 @@ def prompted(replies: dict[str, str], tmp_path: Path | None = None, **config: An
         llm = {"model": "m", "base_url": url, "key_variable": None, "attempts": 1}
         services = Services(device="cpu", cache=tmp_path / "replies.sqlite" if tmp_path else None)
         component = Component.of("rq_rag_prompted", {"llm": llm, "retriever": "bm25", **config})
-        (ranking,) = component.build(services).index(CORPUS).retrieve([QUERY], 5)
+        (ranking,) = each(component.build(services).index(CORPUS), "retrieve", [QUERY], 5)
         if tmp_path:
-            assert component.build(services).index(CORPUS).retrieve([QUERY], 5) == [ranking]
+            assert each(component.build(services).index(CORPUS), "retrieve", [QUERY], 5) == [ranking]
     return ranking, requests
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Context, Services
+from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.registry import Component
@@ -315,7 +316,7 @@ def contexts(queries: Sequence[Query]) -> list[Context]:
 
 def test_the_prompt_holds_question_and_numbered_passages(server: Server) -> None:
     queries = [Query("q0", "Who made $passages?"), Query("q1", "Who?")]
-    reader(server).read(queries, contexts(queries))
+    each(reader(server), "read", queries, contexts(queries))
     by_length = sorted(server.requests, key=lambda request: len(request["messages"][1]["content"]))
     closed, opened = ([message["content"] for message in request["messages"]] for request in by_length)
     assert "[1] Salt Road: Ann Oder made it. $question\n\n[2] Nobody." in opened[1]
@@ -327,9 +328,9 @@ def test_reading_alone_or_in_a_batch_is_the_same(server: Server) -> None:
     queries = [Query(f"q{number}", f"What is number{number}?") for number in range(9)]
     server.faults = lambda prompt, attempt: error(500) if attempt == 1 and "number3" in prompt else None
     chat = reader(server, prompt=None)
-    together = chat.read(queries, contexts(queries))
+    together = each(chat, "read", queries, contexts(queries))
     server.seen.clear()
-    alone = [chat.read([q], [c])[0] for q, c in zip(queries, contexts(queries), strict=True)]
+    alone = [each(chat, "read", [q], [c])[0] for q, c in zip(queries, contexts(queries), strict=True)]
     assert together == alone
     assert together[3].usage.model_calls == 2
     assert (together[0].usage.prompt_tokens, together[0].usage.completion_tokens) == (10, 2)
@@ -338,7 +339,7 @@ def test_reading_alone_or_in_a_batch_is_the_same(server: Server) -> None:
 def test_a_failed_question_says_so_in_its_notes(server: Server) -> None:
     server.faults = lambda prompt, attempt: error(400, "filtered") if "bad" in prompt else None
     queries = [Query("q0", "good?"), Query("q1", "bad?")]
-    good, bad = reader(server).read(queries, contexts(queries))
+    good, bad = each(reader(server), "read", queries, contexts(queries))
     assert FAILED not in good.notes
     assert (bad.text, "filtered" in bad.notes[FAILED]) == ("", True)
 
@@ -348,7 +349,7 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
     own.write_text("Costs $$5. $passages / $question")
     options = {"model": "tiny", "base_url": server.url, "prompt": str(own)}
     before = Component.of("chat", options).fingerprint
-    reader(server, prompt=str(own)).read([Query("q", "Who?")], [Context("q", PASSAGES[1:])])
+    each(reader(server, prompt=str(own)), "read", [Query("q", "Who?")], [Context("q", PASSAGES[1:])])
     assert server.requests[0]["messages"] == [{"role": "user", "content": "Costs $5. [1] Nobody. / Who?"}]
     own.write_text("Other: $passages $question")
     assert Component.of("chat", options).fingerprint != before

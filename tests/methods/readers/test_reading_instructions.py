@@ -13,6 +13,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Reading, Services
+from methods.flow import each
 from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.pipeline import Composition, assemble
 from methods.registry import Component
@@ -47,7 +48,7 @@ def chat(url: str, brought: Reading | None = READING, **config: Any) -> Any:
 
 def test_the_benchmarks_prompt_is_sent_with_passages_as_they_are(server: tuple[Server, str]) -> None:
     kept, url = server
-    (answer,) = chat(url).read([QUERY], [Context("q", PASSAGES)])
+    (answer,) = each(chat(url), "read", [QUERY], [Context("q", PASSAGES)])
     (request,) = kept.requests
     assert request.prompt == "Passages:\nAnn\nAnn came  early.\n\nBob did not.\n\nSay it: Who came?"
     assert len(request.messages) == 1
@@ -57,14 +58,14 @@ def test_the_benchmarks_prompt_is_sent_with_passages_as_they_are(server: tuple[S
 
 def test_of_the_benchmark_the_prompt_alone_can_be_followed(server: tuple[Server, str]) -> None:
     kept, url = server
-    chat(url, reading="benchmark_prompt", max_tokens=512).read([QUERY], [Context("q", PASSAGES)])
+    each(chat(url, reading="benchmark_prompt", max_tokens=512), "read", [QUERY], [Context("q", PASSAGES)])
     assert kept.requests[0].max_tokens == 512
     assert kept.requests[0].prompt.endswith("Say it: Who came?")
 
 
 def test_an_own_reader_heeds_no_benchmark(server: tuple[Server, str]) -> None:
     kept, url = server
-    chat(url, reading="own").read([QUERY], [Context("q", PASSAGES)])
+    each(chat(url, reading="own"), "read", [QUERY], [Context("q", PASSAGES)])
     assert "Say it" not in kept.requests[0].prompt
     assert kept.requests[0].max_tokens == 64
 
@@ -78,7 +79,7 @@ def test_without_instructions_none_can_be_followed(server: tuple[Server, str]) -
 def test_a_context_too_long_for_an_endpoint_loses_its_middle(server: tuple[Server, str]) -> None:
     kept, url = server
     long = Passage("l", "", "".join(f"{n:03d}." for n in range(200)))  # a token each, by characters / 4
-    (answer,) = chat(url, max_prompt_tokens=100).read([QUERY], [Context("q", (long,))])
+    (answer,) = each(chat(url, max_prompt_tokens=100), "read", [QUERY], [Context("q", (long,))])
     prompt = kept.requests[0].prompt
     assert len(prompt) / 4 + 4 <= 100
     assert answer.notes[TRUNCATED]["of"] == 200
@@ -86,7 +87,7 @@ def test_a_context_too_long_for_an_endpoint_loses_its_middle(server: tuple[Serve
     assert "\n000.001." in prompt
     assert "198.199.\n" in prompt
     assert prompt.endswith("Say it: Who came?")
-    short = chat(url, max_prompt_tokens=1000).read([QUERY], [Context("q", (long,))])[0]
+    short = each(chat(url, max_prompt_tokens=1000), "read", [QUERY], [Context("q", (long,))])[0]
     assert TRUNCATED not in short.notes
 
 
@@ -111,7 +112,7 @@ def test_a_local_model_follows_as_an_endpoint_does(tiny_llama: str) -> None:
     reader = Component.of("causal", options).build(Services(device="cpu", reading=READING))
     prompt, _ = reader._fitted(QUERY.text, PASSAGES)
     assert prompt == "Passages:\nAnn\nAnn came  early.\n\nBob did not.\n\nSay it: Who came?"
-    (answer,) = reader.read([QUERY], [Context("q", PASSAGES)])
+    (answer,) = each(reader, "read", [QUERY], [Context("q", PASSAGES)])
     assert answer.usage.completion_tokens <= 7
 
 
@@ -120,7 +121,7 @@ def test_what_is_drawn_depends_on_seed_and_prompt_alone(tiny_llama: str) -> None
         options = {"model": tiny_llama, "temperature": 2.0, "top_p": 0.9, "max_new_tokens": 12}
         reader = Component.of("causal", options).build(Services(seed=seed, device="cpu"))
         queries = [Query(str(n), f"Who came {n}?") for n in range(count)]
-        return str(reader.read(queries, [Context(query.id, PASSAGES) for query in queries])[0].text)
+        return str(each(reader, "read", queries, [Context(query.id, PASSAGES) for query in queries])[0].text)
 
     assert read(1, 1) == read(1, 3)
     assert read(1, 1) != read(2, 1)

@@ -17,6 +17,7 @@ from benchmarks.registry import load
 from benchmarks.schema import Passage, Query, triple_id
 from benchmarks.worlds.text import statements
 from methods.api import FAILED, TRUNCATED, Answer, Context, Ranking, Services
+from methods.flow import each
 from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.pipeline import assemble
 from methods.readers.prompts import as_statement, longest_prefix
@@ -58,7 +59,7 @@ def block(prompt: str) -> list[str]:
 
 def test_triples_stand_a_line_each_in_rank_order_before_the_question(server: tuple[Server, str]) -> None:
     kept, url = server
-    (answer,) = chat(url).read([QUERY], [Context("q", PASSAGES[:3])])
+    (answer,) = each(chat(url), "read", [QUERY], [Context("q", PASSAGES[:3])])
     prompt = kept.requests[0].prompt
     before, _, rest = prompt.partition(LINES[0])
     assert rest == f"\n{LINES[1]}\n{LINES[2]}\n\nQuestion:\nwhat does jamaican people speak?"
@@ -72,7 +73,7 @@ def test_triples_stand_a_line_each_in_rank_order_before_the_question(server: tup
 def test_without_retrieval_the_prompt_is_the_same_but_for_the_triples(server: tuple[Server, str]) -> None:
     kept, url = server
     reader = chat(url)
-    reader.read([QUERY, QUERY], [Context("q", PASSAGES[:1]), Context("q")])
+    each(reader, "read", [QUERY, QUERY], [Context("q", PASSAGES[:1]), Context("q")])
     prompts = {len(request.prompt): request.prompt for request in kept.requests}
     without, with_triples = prompts[min(prompts)], prompts[max(prompts)]
     assert "riple" not in without
@@ -83,14 +84,14 @@ def test_without_retrieval_the_prompt_is_the_same_but_for_the_triples(server: tu
 
 def test_a_question_mark_is_not_doubled(server: tuple[Server, str]) -> None:
     kept, url = server
-    chat(url).read([Query("q", "Who came? ")], [Context("q")])
+    each(chat(url), "read", [Query("q", "Who came? ")], [Context("q")])
     assert kept.requests[0].prompt.endswith("Question:\nWho came?")
 
 
 @pytest.mark.parametrize("most", [90, 130, 200, 400, 2000])
 def test_an_endpoint_is_sent_a_prefix_of_the_ranking(server: tuple[Server, str], most: int) -> None:
     kept, url = server
-    (answer,) = chat(url, max_prompt_tokens=most).read([QUERY], [Context("q", PASSAGES)])
+    (answer,) = each(chat(url, max_prompt_tokens=most), "read", [QUERY], [Context("q", PASSAGES)])
     sent = block(kept.requests[0].prompt)
     assert sent == LINES[: len(sent)]
     note = answer.notes.get(TRUNCATED)
@@ -119,7 +120,7 @@ def test_a_local_model_is_given_a_prefix_of_the_ranking(tiny_llama: str, room: i
 def test_a_question_that_does_not_fit_is_said_to_fail(tiny_llama: str) -> None:
     options = {"model": tiny_llama, "preset": "rog", "max_new_tokens": 4, "max_prompt_tokens": 16}
     reader = Component.of("causal", options).build(Services(device="cpu"))
-    (answer,) = reader.read([QUERY], [Context("q", PASSAGES)])
+    (answer,) = each(reader, "read", [QUERY], [Context("q", PASSAGES)])
     assert FAILED in answer.notes
 
 
@@ -194,10 +195,10 @@ def test_flan_t5_reads_507_tokens_and_writes_128(tiny_t5: str) -> None:
     longer = prompt.replace("\n\nQuestion", f"\n{LINES[len(sent)]}\n\nQuestion")
     assert len(reader._model.encode(longer)) > 507
     contexts = [Context("q", PASSAGES), Context("q", PASSAGES[:2]), Context("q")]
-    together = reader.read([QUERY] * 3, contexts)
-    assert [Answer(a.text, a.usage, a.notes) for a in together] == [reader.read([QUERY], [c])[0] for c in contexts]
+    together = each(reader, "read", [QUERY] * 3, contexts)
+    assert [Answer(a.text, a.usage, a.notes) for a in together] == [each(reader, "read", [QUERY], [c])[0] for c in contexts]
     assert all(0 < answer.usage.completion_tokens <= 128 for answer in together)
-    assert FAILED in reader.read([Query("q", "word " * 900)], [Context("q", PASSAGES)])[0].notes
+    assert FAILED in each(reader, "read", [Query("q", "word " * 900)], [Context("q", PASSAGES)])[0].notes
 
 
 def test_runs_with_other_instructions_are_other_runs(tiny_llama: str) -> None:

@@ -12,6 +12,7 @@ from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query, Question
 from methods.api import FAILED, Context, Prediction, Services
+from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.server import ChatRequest
@@ -126,7 +127,7 @@ def truth() -> WorldTruth:
 def ask(truth: WorldTruth, question: str, *passages: Passage) -> str:
     with truth.server().running() as url:
         reader = Component.of("chat", {"model": "any", "base_url": url, "key_variable": None}).build(Services())
-        return reader.read([Query("q", question)], [Context("q", passages)])[0].text
+        return each(reader, "read", [Query("q", question)], [Context("q", passages)])[0].text
 
 
 @pytest.mark.slow

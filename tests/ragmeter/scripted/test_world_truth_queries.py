@@ -11,6 +11,7 @@ from benchmarks import registry as datasets
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.api import Ranking, Services
+from methods.flow import each
 from methods.registry import Component
 from ragmeter.scripted import WorldTruth
 
@@ -27,7 +28,7 @@ def retrieved(truth: WorldTruth, benchmark: Benchmark, method: str, folder: Path
         llm = {"model": "any", "base_url": url, "key_variable": None, "backoff_s": 0.01}
         options = {"llm": llm, **config} if method != "bm25" else config
         index = Component.of(method, options).build(Services(device="cpu", artifacts=folder)).index(benchmark.corpus)
-        return list(index.retrieve([question.query() for question in benchmark.questions], 20))
+        return list(each(index, "retrieve", [question.query() for question in benchmark.questions], 20))
 
 
 def recall(questions: Any, rankings: list[Ranking], k: int = 5) -> float:

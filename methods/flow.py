@@ -1,0 +1,426 @@
+"""A question is a small program, and what is worth batching batches whoever is waiting.
+
+All programs of a process run on one event loop in a thread of its own, so that callers stay ordinary functions (also
+inside a notebook's loop). What computes on this machine runs in a worker thread, one per device, through a `Batcher`.
+`stream` keeps so many programs going and yields each result the moment it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from benchmarks.core.errors import UserError
+from methods.api import Call
+
+T = TypeVar("T")
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+# -- The event loop and the worker threads of this process; started when first needed, also after a fork --
+
+
+# Reentrant: what the garbage collector closes may come by while the lock is held.
+_lock = threading.RLock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+WORKER = "worker "
+"""How the names of worker threads begin."""
+_workers: dict[tuple[int, str], queue.SimpleQueue[Callable[[], None]]] = {}
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process."""
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="flow", daemon=True).start()
+            _loops[os.getpid()] = loop
+        return loop
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the loop to its end; an interruption of the caller cancels it.
+
+    Raises:
+        RuntimeError: Called from the loop itself, which would wait for itself.
+    """
+    loop = event_loop()
+    try:
+        inside = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        inside = False
+    if inside:
+        work.close()
+        raise RuntimeError("ordinary functions that wait for a model must not be called from the loop that its calls run on")
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
+    """What the worker thread of a device has to do."""
+    key = (os.getpid(), device)
+    with _lock:
+        if key not in _workers:
+            todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+            def work() -> None:
+                while True:
+                    todo.get()()
+
+            # A daemon: a process that was interrupted does not wait for its batch.
+            threading.Thread(target=work, name=f"{WORKER}{device}", daemon=True).start()
+            _workers[key] = todo
+        return _workers[key]
+
+
+# -- What a program did: its calls of models, and the time that was not its own --
+
+
+@dataclass(slots=True)
+class Trace:
+    """Kept beside each program; its methods are called on the loop alone.
+
+    Attributes:
+        calls: Calls of models, in the order in which they ended.
+        waited_s: Seconds in which it did nothing but wait for a slot: in a rate limiter, or for its batch to begin.
+        company_s: Seconds that its batches took for others: of a batch of n, of which m are its own, 1 − m/n.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    waited_s: float = 0.0
+    company_s: float = 0.0
+    _waiting: int = 0
+    _serving: int = 0
+    _since: float = 0.0
+
+    def change(self, waiting: int = 0, serving: int = 0) -> None:
+        """So many more calls wait for a slot, or are being served."""
+        now = time.perf_counter()
+        if self._waiting and not self._serving:
+            self.waited_s += now - self._since
+        self._since = now
+        self._waiting += waiting
+        self._serving += serving
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """A call that has its slot."""
+        self.change(serving=1)
+        try:
+            yield
+        finally:
+            self.change(serving=-1)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A call that waits for its slot."""
+        self.change(waiting=1)
+        try:
+            yield
+        finally:
+            self.change(waiting=-1)
+
+
+_trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)
+
+
+def trace() -> Trace:
+    """That of the program that asks; outside of one, a fresh one that nobody reads."""
+    return _trace.get() or Trace()
+
+
+# -- Batches of whoever is waiting --
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[In, Out]):
+    item: In
+    future: asyncio.Future[Out]
+    trace: Trace
+
+
+class Batcher(Generic[In, Out]):
+    """An awaitable front of a batch function.
+
+    Where a batch raises, its items are tried one by one, so that each gets its own result or error.
+
+    Args:
+        work: From a list of items to one result each, in order; runs in the worker thread of the device. No result may
+            depend on the other items.
+        size: Most items of a batch.
+        device: Whose worker thread it is.
+        length: Of an item; where more wait than fit, those most like the first in length go with it.
+    """
+
+    def __init__(
+        self, work: Callable[[list[In]], Sequence[Out]], size: int = 32, *, device: str = "cpu", length: Callable[[In], int] | None = None
+    ) -> None:
+        self.size = size
+        self._work = work
+        self._device = device
+        self._length = length
+        self._queue: list[_Waiting[In, Out]] = []
+        self._busy = False
+
+    async def __call__(self, item: In) -> Out:
+        """The result of one item."""
+        loop = asyncio.get_running_loop()
+        entry: _Waiting[In, Out] = _Waiting(item, loop.create_future(), trace())
+        self._queue.append(entry)
+        entry.trace.change(waiting=1)
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._next)  # after all others that are ready have joined
+        try:
+            return await entry.future
+        finally:
+            if entry in self._queue:  # cancelled before its batch began
+                self._queue.remove(entry)
+                entry.trace.change(waiting=-1)
+
+    def _next(self) -> None:
+        """Begin the next batch."""
+        batch = self._batch()
+        if not batch:
+            self._busy = False
+            return
+        for entry in batch:
+            self._queue.remove(entry)
+        _worker(self._device).put(partial(self._run, batch, asyncio.get_running_loop()))
+
+    def _batch(self) -> list[_Waiting[In, Out]]:
+        if len(self._queue) <= self.size or self._length is None:
+            return self._queue[: self.size]
+        first, *others = self._queue
+        middle = self._length(first.item)
+        others.sort(key=lambda entry: abs(self._length(entry.item) - middle))  # type: ignore[misc]
+        return [first, *others[: self.size - 1]]
+
+    def _run(self, batch: list[_Waiting[In, Out]], loop: asyncio.AbstractEventLoop) -> None:
+        """In the worker thread."""
+        loop.call_soon_threadsafe(self._begun, batch)
+        started = time.perf_counter()
+        results = self._results([entry.item for entry in batch])
+        loop.call_soon_threadsafe(self._done, batch, results, time.perf_counter() - started)
+
+    def _results(self, items: list[In]) -> Sequence[Out | BaseException]:
+        try:
+            results = self._work(items)
+            if len(results) != len(items):
+                raise ContractError(f"{len(results)} results for {len(items)} items")
+            return results
+        except ContractError as error:
+            return [error] * len(items)
+        except Exception as error:
+            if len(items) == 1 or isinstance(error, UserError | MemoryError):
+                return [error] * len(items)
+            return [self._results([item])[0] for item in items]
+
+    @staticmethod
+    def _begun(batch: Sequence[_Waiting[In, Out]]) -> None:
+        for entry in batch:
+            entry.trace.change(waiting=-1, serving=1)
+
+    def _done(self, batch: Sequence[_Waiting[In, Out]], results: Sequence[Out | BaseException], seconds: float) -> None:
+        own: dict[int, int] = {}
+        for entry in batch:
+            own[id(entry.trace)] = own.get(id(entry.trace), 0) + 1
+        for entry, result in zip(batch, results, strict=True):
+            entry.trace.change(serving=-1)
+            entry.trace.company_s += seconds * (1 / own[id(entry.trace)] - 1 / len(batch))
+            if entry.future.done():  # cancelled meanwhile
+                continue
+            if isinstance(result, BaseException):
+                entry.future.set_exception(result)
+            else:
+                entry.future.set_result(result)
+        self._next()
+
+
+class ContractError(RuntimeError):
+    """A role that returned something else than its contract says; no question can be trusted then."""
+
+
+# -- Many programs at once --
+
+
+def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
+    """Keep programs going, and yield each result the moment it is there.
+
+    Args:
+        program: An `async` function of one query.
+        queries: Taken as there is room.
+        in_flight: Programs at once.
+
+    Raises:
+        Exception: What a program raised; the others are cancelled then, as where the caller stops.
+        RuntimeError: Called from a worker thread, which programs may wait for.
+    """
+    if threading.current_thread().name.startswith(WORKER):
+        raise RuntimeError("a role in batch form must not wait for programs: write what asks other roles or models in single form")
+    ended: queue.SimpleQueue[asyncio.Task[Out]] = queue.SimpleQueue()
+    loop = event_loop()
+    running: set[asyncio.Task[Out]] = set()
+
+    def launch(fresh: list[In]) -> None:
+        for query in fresh:
+            context = contextvars.copy_context()
+            context.run(_trace.set, Trace())
+            task = loop.create_task(_awaited(program, query), context=context)
+            running.add(task)
+            task.add_done_callback(ended.put)
+
+    source = iter(queries)
+    out = 0
+    try:
+        while True:
+            if fresh := list(islice(source, in_flight - out)):
+                loop.call_soon_threadsafe(launch, fresh)
+                out += len(fresh)
+            if not out:
+                return
+            task = ended.get()
+            out -= 1
+            running.discard(task)
+            yield task.result()
+    finally:
+        if out:
+            run(_cancel(running))
+
+
+async def _awaited(program: Callable[[In], Awaitable[Out]], query: In) -> Out:
+    return await program(query)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def ordered(program: Callable[[In], Awaitable[Out]], queries: Sequence[In], in_flight: int) -> list[Out]:
+    """The results of all programs, in the order of the queries."""
+
+    async def numbered(item: tuple[int, In]) -> tuple[int, Out]:
+        return item[0], await program(item[1])
+
+    results = dict(stream(numbered, enumerate(queries), in_flight))
+    return [results[number] for number in range(len(queries))]
+
+
+# -- The two forms of a role: many queries in and out (batch), or an `async` function of one query (single) --
+
+
+FORMS = {"answer": 1, "retrieve": 1, "rerank": 2, "compress": 2, "contexts": 2, "read": 2}
+"""What roles do, and how many of the arguments are one per query; the single form of each is called `…_one`."""
+SIZE = 32
+"""Queries of a batch where a role does not say (`batch_size`)."""
+IN_FLIGHT = 32
+"""Questions at once where a role in single form does not say (`in_flight`)."""
+
+
+def form_of(role: Any, name: str) -> str | None:
+    """`batch`, `single`, or None where a role does not do this.
+
+    Raises:
+        ContractError: It has both forms.
+    """
+    batch, single = hasattr(role, name), hasattr(role, f"{name}_one")
+    if batch and single:
+        raise ContractError(f"{type(role).__name__} has both {name} and {name}_one: a role has one form")
+    return "batch" if batch else "single" if single else None
+
+
+def one(role: Any, name: str) -> Callable[..., Awaitable[Any]]:
+    """A role as an `async` function of one query, with the arguments of its single form, whichever form it has.
+
+    Args:
+        role: What is asked.
+        name: One of `FORMS`.
+
+    Raises:
+        ContractError: The role has both forms or neither; when awaited, its result belongs to another query.
+    """
+    match form_of(role, name):
+        case "single":
+            single = getattr(role, f"{name}_one")
+
+            async def awaited(*arguments: Any) -> Any:
+                return matched(await single(*arguments), arguments[0], role)
+
+            return awaited
+        case "batch":
+            own = FORMS[name]
+            batcher: Batcher[tuple[Any, ...], Any] = Batcher(
+                partial(_batch, role, getattr(role, name), own),
+                int(getattr(role, "batch_size", SIZE)),
+                device=str(getattr(role, "device", "cpu")),
+            )
+
+            async def batched(*arguments: Any) -> Any:
+                return await batcher(arguments)
+
+            return batched
+    raise ContractError(f"{type(role).__name__} has neither {name} nor {name}_one")
+
+
+def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any, ...]]) -> list[Any]:
+    """Results of a batch; what is asked with other further arguments (k, corpus, budget) is a batch of its own."""
+    results: list[Any] = [None] * len(items)
+    waiting = list(range(len(items)))
+    while waiting:
+        further = items[waiting[0]][own:]
+        alike = [number for number in waiting if items[number][own:] == further]
+        waiting = [number for number in waiting if number not in alike]
+        columns = zip(*(items[number][:own] for number in alike), strict=True)
+        made = list(work(*map(list, columns), *further))
+        if len(made) != len(alike):
+            raise ContractError(f"{type(role).__name__} gave {len(made)} results to {len(alike)} queries")
+        for number, result in zip(alike, made, strict=True):
+            results[number] = matched(result, items[number][0], role)
+    return results
+
+
+def matched(result: Any, query: Any, role: Any) -> Any:
+    """A result, checked to be the query's: a shifted list would score silently wrong."""
+    if getattr(result, "query_id", query.id) != query.id:
+        raise ContractError(
+            f"{type(role).__name__} must return one result per query, in order: got that of {result.query_id} for {query.id}"
+        )
+    return result
+
+
+def each(role: Any, name: str, *arguments: Any) -> list[Any]:
+    """What a role does with many queries, with the arguments of its batch form, whichever form it has; in order.
+
+    For ordinary code; what is asked for a question by a program or a role is awaited there (`one`).
+    """
+    if form_of(role, name) == "batch":
+        return list(getattr(role, name)(*arguments))
+    asked, own = one(role, name), FORMS[name]
+    items = list(zip(*arguments[:own], strict=True))
+    return ordered(lambda item: asked(*item, *arguments[own:]), items, in_flight([(role, name)]))
+
+
+def in_flight(roles: Iterable[tuple[Any, str]]) -> int:
+    """Questions that keep all of these roles busy: two batches (one is worked on, one waits), or what a role says."""
+    wanted = [
+        2 * int(getattr(role, "batch_size", SIZE)) if form_of(role, name) == "batch" else int(getattr(role, "in_flight", IN_FLIGHT))
+        for role, name in roles
+    ]
+    return max(wanted, default=SIZE)

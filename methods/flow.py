@@ -259,6 +259,10 @@ class ContractError(RuntimeError):
 # -- Many programs at once --
 
 
+_streams: list[set[asyncio.Task[Any]]] = []
+"""Programs that are under way, by stream."""
+
+
 def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
     """Keep programs going, and yield each result the moment it is there.
 
@@ -287,6 +291,7 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
 
     source = iter(queries)
     out = 0
+    _streams.append(running)
     try:
         while True:
             if fresh := list(islice(source, in_flight - out)):
@@ -299,8 +304,20 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
             running.discard(task)
             yield task.result()
     finally:
+        _streams.remove(running)
         if out:
             run(_cancel(running))
+
+
+def interrupt() -> None:
+    """Cancel all programs of this process; whoever waits for one is raised `asyncio.CancelledError`."""
+
+    def cancel() -> None:
+        for running in list(_streams):
+            for task in list(running):
+                task.cancel()
+
+    event_loop().call_soon_threadsafe(cancel)
 
 
 async def _awaited(program: Callable[[In], Awaitable[Out]], query: In) -> Out:

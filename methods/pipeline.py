@@ -278,6 +278,11 @@ class Pipeline:
         return predictions(lambda query: self._answered(query, corpus), queries, self.in_flight)
 
     @property
+    def waits(self) -> bool:
+        """Whether its last questions wait for an endpoint alone, so that another task may begin."""
+        return bool(getattr(self.reader, "waits", False))
+
+    @property
     def in_flight(self) -> int:
         """Questions at once."""
         roles: list[tuple[Any, str]] = [(self.reader, "read"), *((reranker, "rerank") for reranker in self.rerankers)]

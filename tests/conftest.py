@@ -43,6 +43,7 @@ SLOW_S = 1.5
 """CPU seconds from which on a test is reported as slow."""
 LONG = {
     "tests/leaderboard/test_security.py::test_untrusted_text": "walks all pages once",
+    "tests/methods/models/test_rewriter.py::test_with_a_truthful_model": "a world, rewritten whole",
     "tests/methods/ark/test_ark_training.py::test_from_documents_to_a_checkpoint": "the one short training of ARK, whole",
     "tests/methods/baselines/test_graph_hybrid.py": "the one short training of a cross-encoder over triples",
     "tests/results/test_records.py::test_any_question_comes_back": "one store an example",

@@ -76,6 +76,9 @@ class ChatReader:
         self._model = ChatModel(self.config, role="reader", cache=services.cache)
         self._notes_calls = services.cache is not None
 
+    waits = True
+    """Nothing is computed here."""
+
     @property
     def in_flight(self) -> int:
         """Questions at once that keep the endpoint busy."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from asyncio import CancelledError
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -21,7 +22,8 @@ from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import Control, Indexed, Method, Prediction, Services
+from methods.api import Control, Indexed, Prediction, Services
+from methods.flow import interrupt
 from ragmeter.experiment import in_setting
 from ragmeter.runner.tasks import Task, TaskState
 from results.board import added_columns
@@ -165,24 +167,83 @@ def execute(
     retry_failed: bool = False,
     fail_fast: bool = False,
 ) -> list[Outcome]:
-    """Do what is pending of each task, one after another.
+    """Do what is pending of each task, in order; while the last replies of one are outstanding, the next has begun.
 
     A task that breaks is recorded as failed and the next one starts, unless `fail_fast`.
 
     Raises:
         Interrupted: The user stopped it, after everything finished has been written.
     """
-    outcomes = []
+    running: list[_Running] = []
     applied = _Settings(store, services)
-    for state in states:
-        outcome = _execute(state, store, services, progress, applied, retry_failed)
-        outcomes.append(outcome)
-        if outcome.status == FAILED_RUN and (fail_fast or isinstance(outcome.error, DiskFull)):
-            break
-    return outcomes
+
+    def stops(entry: _Running) -> bool:
+        outcome = entry.outcome
+        return outcome is not None and outcome.status == FAILED_RUN and (fail_fast or isinstance(outcome.error, DiskFull))
+
+    try:
+        for state in states:
+            running.append(_Running(_execute(state, store, services, progress, applied, retry_failed)))
+            running[-1].advance()
+            if any(map(stops, running)):
+                break
+        return [entry.result() for entry in running]
+    except (KeyboardInterrupt, Interrupted):
+        interrupt()
+        for entry in running:
+            entry.end()
+        raise Interrupted from None
 
 
-def _execute(state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, retry_failed: bool) -> Outcome:
+class _Running:
+    """A task in execution.
+
+    Args:
+        steps: Yields where the next task may begin; its value is the outcome.
+    """
+
+    def __init__(self, steps: Generator[None, None, Outcome]) -> None:
+        self.outcome: Outcome | None = None
+        self._steps = steps
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def advance(self) -> None:
+        """Work on it as long as nothing else can begin; the rest goes on in a thread."""
+        try:
+            next(self._steps)
+        except StopIteration as done:
+            self.outcome = done.value
+            return
+        self._thread = threading.Thread(target=self._rest, name="last replies", daemon=True)
+        self._thread.start()
+
+    def _rest(self) -> None:
+        try:
+            while True:
+                next(self._steps)
+        except StopIteration as done:
+            self.outcome = done.value
+        except BaseException as error:
+            self._error = error
+
+    def end(self) -> None:
+        """Wait for what goes on in its thread."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def result(self) -> Outcome:
+        """How it ended; waits for that, and raises what it raised."""
+        self.end()
+        if self._error is not None:
+            raise self._error
+        assert self.outcome is not None
+        return self.outcome
+
+
+def _execute(
+    state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, retry_failed: bool
+) -> Generator[None, None, Outcome]:
     task, run = state.task, state.task.run
     started = time.perf_counter()
     progress.begin(task, state.done)
@@ -193,12 +254,12 @@ def _execute(state: TaskState, store: Store, services: Services, progress: Progr
         if not state.complete:
             store.start(run)
             benchmark = applied(task)
-            answered, overhead = _answer(task, benchmark, store, services, progress, retry_failed)
+            answered, overhead = yield from _answer(task, benchmark, store, services, progress, retry_failed)
         _score_missing(task, store, progress)
         check_run(store, run.run)
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, CancelledError):
         _close(store, run.run, INTERRUPTED, "interrupted")
         progress.end(task, INTERRUPTED, None)
         raise Interrupted from None
@@ -221,8 +282,11 @@ def _close(store: Store, run: str, status: str, message: str) -> None:
 
 def _answer(
     task: Task, benchmark: Benchmark, store: Store, services: Services, progress: Progress, retry_failed: bool
-) -> tuple[int, float]:
-    """Answer what is pending; returns the number of questions and the harness's own seconds."""
+) -> Generator[None, None, tuple[int, float]]:
+    """Answer what is pending; returns the number of questions and the harness's own seconds.
+
+    Yields once all questions are on their way, where the method then only waits for an endpoint (`waits`).
+    """
     run = task.run.run
     finished = store.finished_questions(run, retry_failed=retry_failed)
     pending = [question for question in benchmark.questions if question.id not in finished]
@@ -244,15 +308,25 @@ def _answer(
 
     metrics = [metric for metric in _metrics(task, store) if metric.entry.exact]
     by_query = {question.query_id: question for question in pending}
-    queries: Iterator[Query] = (question.gold_query() if control else question.query() for question in pending)
+    asked_all = False
+
+    def queries() -> Iterator[Query]:
+        nonlocal asked_all
+        for question in pending:
+            yield question.gold_query() if control else question.query()
+        asked_all = getattr(method, "waits", False)
+
     started = time.perf_counter()
     waited = 0.0
     with Recorder(store, run, metrics, benchmark.corpus, QuestionGraphs.of(benchmark)) as recorder:
-        stream = _predictions(method, queries)
+        predictions = iter(method.answer(queries()))
         while True:
-            query = time.perf_counter()
-            prediction = next(stream, None)
-            waited += time.perf_counter() - query
+            if asked_all:
+                asked_all = False
+                yield
+            since = time.perf_counter()
+            prediction = next(predictions, None)
+            waited += time.perf_counter() - since
             if prediction is None:
                 break
             question = by_query.pop(prediction.question_id, None)
@@ -265,13 +339,9 @@ def _answer(
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
 
 
-def _predictions(method: Method, queries: Iterable[Query]) -> Iterator[Prediction]:
-    yield from method.answer(queries)
-
-
 def _native(prediction: Prediction, question: Question) -> Prediction:
     """The prediction under the dataset's own question id."""
-    return Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
+    return replace(prediction, question_id=question.id)
 
 
 def _broken(task: Task, what: str) -> Broke:

@@ -84,17 +84,21 @@ class RunProgress(_Display):
         self._all = self._live.add_task("experiment", total=tasks)
         self._one = self._live.add_task("", total=None, visible=False)
         self._quiet = quiet
+        self._shown: Task | None = None
 
     def begin(self, task: Task, done: int) -> None:
+        self._shown = task  # the last replies of the one before may still come in
         self._live.reset(self._one, total=task.run.questions, completed=done, visible=True, description=_name(task))
         self._log()
 
     def stage(self, task: Task, name: str) -> None:
-        self._live.update(self._one, description=f"{escape(name)}: {_name(task)}")
+        if task is self._shown:
+            self._live.update(self._one, description=f"{escape(name)}: {_name(task)}")
         self._log()
 
     def advance(self, task: Task, questions: int) -> None:
-        self._live.advance(self._one, questions)
+        if task is self._shown:
+            self._live.advance(self._one, questions)
         self._log()
 
     def end(self, task: Task, status: str, message: str | None) -> None:

@@ -41,7 +41,7 @@ from methods.api import (
     Usage,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
-from methods.registry import Component
+from methods.registry import METHODS, Component
 
 PASSAGES = 5
 """Passages handed to the reader unless an experiment says otherwise."""
@@ -89,6 +89,7 @@ class Composition:
                 f"{self.method.id!r} is a {self.method.entry.kind} and cannot answer alone",
                 try_this="name a retriever as the method and this as its part",
             )
+        self._refuse_memory()
         for name, value in (("k", self.k), ("depth", self.depth), ("budget", self.budget)):
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}", where=f"method {self.method.id}")
@@ -100,6 +101,18 @@ class Composition:
                 where=f"method {self.method.id}",
                 try_this="add `compressor`, or remove `budget`",
             )
+
+    def _refuse_memory(self) -> None:
+        """A reader must read what the compressor delivers: it would answer from nothing."""
+        memory, reader = self.compressor.entry.memory if self.compressor else None, self.answering
+        if memory is None or reader is None or memory in reader.entry.reads_memory:
+            return
+        fitting = ", ".join(entry.id for entry in METHODS if memory in entry.reads_memory)
+        raise UserError(
+            f"{reader.id!r} reads passages, and {self.compressor.id!r} delivers memory of {memory}",  # type: ignore[union-attr]
+            where=f"method {self.method.id}",
+            try_this=f"reader: {fitting}" if fitting else "a compressor that delivers passages",
+        )
 
     def _refuse_parts(self) -> None:
         """A whole system takes no parts."""
@@ -322,6 +335,8 @@ class Pipeline:
         if self._compress is not None:
             with clock("compress"):
                 context: Context = await self._compress(query, handed_on, corpus, self.budget)
+            if context.memory is not None and getattr(self.compressor, "memory", "") not in getattr(self.reader, "reads_memory", ()):
+                raise ContractError(f"{type(self.reader).__name__} does not read the memory of {type(self.compressor).__name__}")
         elif self._contexts is not None:
             context = await self._contexts(query, handed_on)
         else:

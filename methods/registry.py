@@ -104,6 +104,16 @@ class MethodEntry:
         return bool(getattr(self.factory, "reads_all", False))
 
     @property
+    def memory(self) -> str | None:
+        """What a compressor delivers in place of passages; None: passages."""
+        return getattr(self.factory, "memory", None) if self.kind == "compressor" else None
+
+    @property
+    def reads_memory(self) -> tuple[str, ...]:
+        """The kinds of memory that a reader reads, beside passages."""
+        return tuple(getattr(self.factory, "reads_memory", ()))
+
+    @property
     def over_triples(self) -> bool:
         """Whether it ranks the triples of a graph, not passages."""
         return bool(getattr(self.factory, "over_triples", False))

@@ -288,6 +288,10 @@ class DocumentMemory:
         return int(self.vectors.shape[0] * self.vectors.shape[1])
 
 
+MEMORY = "clara"
+"""What the compressor delivers and the reader reads."""
+
+
 class ClaraCompressorConfig(DocumentOptions):
     """Options of the compressor."""
 
@@ -310,6 +314,8 @@ class ClaraCompressor:
         config: The checkpoint.
         services: Provides the device, and the folder of stores.
     """
+
+    memory = MEMORY
 
     def __init__(self, config: ClaraCompressorConfig, services: Services) -> None:
         self._loaded = loaded(config, services.device)
@@ -371,6 +377,8 @@ class ClaraReader:
         config: The checkpoint.
         services: Provides the device.
     """
+
+    reads_memory = (MEMORY,)
 
     def __init__(self, config: ClaraReaderConfig, services: Services) -> None:
         self.config = config

@@ -55,6 +55,7 @@ class CrossEncoderReranker(PointwiseReranker):
         self.config = config
         self.model = CrossEncoderModel(config, services.device)
 
-    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """The model's scores."""
-        return self.model.scores(query.text, [passage.full_text for passage in corpus.get(ids)])
+    def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
+        """The model's scores, pairs of all queries together."""
+        requests = [(query.text, [passage.full_text for passage in corpus.get(own)]) for query, own in zip(queries, ids, strict=True)]
+        return self.model.many(requests)

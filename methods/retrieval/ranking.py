@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +29,8 @@ class PointwiseConfig(MethodConfig):
     depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
 
 
-class PointwiseReranker(ABC):
-    """Reranker that gives each candidate a score and sorts.
+class PointwiseReranker:
+    """Reranker that gives each candidate a score and sorts; a subclass has `scores`, or `scores_of` for many queries.
 
     Args:
         depth: Candidates to score; None: all.
@@ -42,14 +41,16 @@ class PointwiseReranker(ABC):
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
         """Order candidates by score; equal scores keep the order they came in."""
-        return [
-            reordered(query, ranking, self.scores(query, ranking.ids[: self.depth], corpus))
-            for query, ranking in zip(queries, rankings, strict=True)
-        ]
+        scores = self.scores_of(queries, [ranking.ids[: self.depth] for ranking in rankings], corpus)
+        return [reordered(*item) for item in zip(queries, rankings, scores, strict=True)]
 
-    @abstractmethod
+    def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
+        """For each query how well its candidates fit: shape (candidates,)."""
+        return [self.scores(query, own, corpus) for query, own in zip(queries, ids, strict=True)]
+
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """How well each candidate fits the query: shape (candidates,)."""
+        return self.scores_of([query], [ids], corpus)[0]
 
 
 def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:

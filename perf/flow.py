@@ -1,0 +1,215 @@
+"""No question waits for another: wall time at an endpoint whose replies take as long as real ones.
+
+The endpoint runs in a process of its own. A reply takes 0.5 s and, one time in twenty (drawn by the prompt), 6 s. For a
+chat reader, HyDE, RQ-RAG by prompts and a pair judge, each at 64 in flight, the time from the first request to the last
+stored row is compared with the ideal (the sum of the latencies / 64 + the longest), and with a bare `AsyncOpenAI` loop
+that makes as many calls and appends the replies to a file. Start-up is the same command with `--limit 1` at an endpoint
+that answers at once. `--kill` starts a job of 6 s replies again and again and kills it 8 s after its first request.
+
+python -m perf.flow [--questions 1000] [--only reader] [--kill]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from methods.models.server import ChatRequest, OpenAIServer, Written
+
+TARGET = 1.25
+IN_FLIGHT = 64
+FAST_S, SLOW_S, SLOW_SHARE = 0.5, 6.0, 20
+PASSAGE = "The old bridge was built by Ann in the year when the river rose."
+LLM = "{model: m, base_url: URL, key_variable: null, concurrency: 64, timeout_s: 60MORE}"
+CASES = {
+    "reader": ("{id: bm25, reader: {id: chat, config: LLM}}", 1),
+    "hyde": ("{id: hyde, config: {samples: 4, llm: LLM}, reader: extractive}", 5),
+    "rq_rag": ("{id: rq_rag_prompted, config: {retriever: bm25, llm: LLM}, reader: extractive}", 3),
+    "judge": ("{id: bm25, reader: extractive}, {id: random, reader: extractive}", 4),
+}
+"""Methods of an experiment, and by what its questions are divided, so that all make about as many calls."""
+
+
+def latency(prompt: str) -> float:
+    """Seconds that a reply to a prompt takes."""
+    return SLOW_S if hashlib.blake2b(prompt.encode(), digest_size=2).digest()[0] % SLOW_SHARE == 0 else FAST_S
+
+
+def _serve(pipe: Any, mode: str, totals: Any) -> None:
+    lock = threading.Lock()
+
+    def answer(request: ChatRequest) -> Written:
+        seconds = {"real": latency(request.prompt), "slow": SLOW_S, "none": 0.0}.get(mode)
+        seconds = float(mode) if seconds is None else seconds
+        with lock:
+            totals[0] += 1
+            totals[1] += seconds
+            totals[2] = max(totals[2], seconds)
+            totals[3] = totals[3] or time.time()
+        time.sleep(seconds)
+        verdict = '{"reasoning": "", "faithfulness": "Tie", "conciseness": "Tie", "overall": "Tie"}'
+        return Written(verdict if "conciseness" in request.prompt.casefold() else PASSAGE, 100, 16)
+
+    server = OpenAIServer("m", answer)
+    pipe.send(server.url)
+    server.serve_forever()
+
+
+class Endpoint:
+    """An endpoint in a process of its own; counts calls, seconds of latency, the longest, and when the first came."""
+
+    def __init__(self, mode: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.totals = context.Array("d", 4)
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, mode, self.totals), daemon=True)
+        self._process.start()
+        self.url = ours.recv()
+
+    @property
+    def ideal(self) -> float:
+        return self.totals[1] / IN_FLIGHT + self.totals[2]
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.join()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One case: seconds from the first request to the last row, processor seconds of the command, and the ideal."""
+
+    calls: int
+    wall_s: float
+    cpu_s: float
+    ideal_s: float
+
+
+def _experiment(folder: Path, case: str, questions: int, url: str) -> Path:
+    methods, divided = CASES[case]
+    llm = LLM.replace("URL", url)
+    methods = methods.replace("LLM", llm.replace("MORE", ""))
+    judges = f"judges: [{{id: pairwise, config: {llm.replace('MORE', '')}}}]\n" if case == "judge" else ""
+    path = folder / "flow.yaml"
+    path.write_text(
+        f"name: flow\nbenchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {questions // divided}, "
+        f"config: {{questions: {questions}}}}}]\nmethods: [{methods}]\nmetrics: [f1(rules=squad)]\n{judges}"
+    )
+    return path
+
+
+def _command(path: Path, store: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "ragmeter.cli", "run", str(path), "--store", str(store), "-q", *more]
+
+
+def measure(case: str, questions: int) -> Measured:
+    """Run one case at a fresh endpoint."""
+    with Endpoint("real") as endpoint, tempfile.TemporaryDirectory() as folder:
+        path = _experiment(Path(folder), case, questions, endpoint.url)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(_command(path, Path(folder) / "store"), check=True, stdout=subprocess.DEVNULL)
+        ended = _last_write(Path(folder) / "store")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return Measured(int(endpoint.totals[0]), ended - endpoint.totals[3], cpu, endpoint.ideal)
+
+
+def _last_write(store: Path) -> float:
+    return max(path.stat().st_mtime for path in store.glob("store.duckdb*"))
+
+
+def bare(calls: int, folder: Path) -> tuple[float, float]:
+    """Seconds and processor seconds of the plain loop, which appends its replies to a file."""
+    import openai
+
+    async def all_of() -> None:
+        client = openai.AsyncOpenAI(api_key="none", base_url=endpoint.url, max_retries=0)
+        slots = asyncio.Semaphore(IN_FLIGHT)
+        with (folder / "replies.jsonl").open("w") as file:
+
+            async def one(number: int) -> None:
+                async with slots:
+                    messages: Any = [{"role": "user", "content": f"{PASSAGE * 5} {number}"}]
+                    completion = await client.chat.completions.create(model="m", messages=messages)
+                file.write(json.dumps(completion.choices[0].message.content) + "\n")
+
+            await asyncio.gather(*map(one, range(calls)))
+        await client.close()
+
+    with Endpoint("real") as endpoint:
+        started, cpu = time.perf_counter(), time.process_time()
+        asyncio.run(all_of())
+        return time.perf_counter() - started, time.process_time() - cpu
+
+
+def start_up(case: str) -> float:
+    """Seconds of the whole command for one question at an endpoint without latency."""
+    with Endpoint("none") as endpoint, tempfile.TemporaryDirectory() as folder:
+        path = _experiment(Path(folder), case, 1000, endpoint.url)
+        started = time.perf_counter()
+        subprocess.run(_command(path, Path(folder) / "store", "--limit", "1"), check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - started
+
+
+def killed(questions: int) -> int:
+    """How often a job that is killed 8 s after its first request has to be started until it ends."""
+    with Endpoint("slow") as endpoint, tempfile.TemporaryDirectory() as folder:
+        path = _experiment(Path(folder), "reader", questions, endpoint.url)
+        for starts in range(1, 1000):
+            endpoint.totals[3] = 0.0
+            process = subprocess.Popen(_command(path, Path(folder) / "store"), stdout=subprocess.DEVNULL, start_new_session=True)
+            while process.poll() is None and not (endpoint.totals[3] and time.time() - endpoint.totals[3] > 8):
+                time.sleep(0.05)
+            if process.poll() == 0:
+                return starts
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        raise SystemExit("the job does not get on")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--questions", type=int, default=1000)
+    parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--kill", action="store_true")
+    options = parser.parse_args(argv)
+    if options.kill:
+        sys.stdout.write(f"flow.killed {options.questions} questions, ended at start {killed(options.questions)}\n")
+        return 0
+    met = True
+    for case in [options.only] if options.only else CASES:
+        result = measure(case, options.questions)
+        with tempfile.TemporaryDirectory() as folder:
+            bare_s, bare_cpu = bare(result.calls, Path(folder))
+        ratio = result.wall_s / result.ideal_s
+        met = met and ratio <= TARGET
+        sys.stdout.write(
+            f"flow.{case} {result.calls} calls: {result.wall_s:.1f} s, ideal {result.ideal_s:.1f} s, ratio {ratio:.2f} "
+            f"target <= {TARGET:g}: {'met' if ratio <= TARGET else 'MISSED'}; bare AsyncOpenAI {bare_s:.1f} s; "
+            f"CPU {1000 * result.cpu_s / result.calls:.1f} ms a call (bare {1000 * bare_cpu / result.calls:.1f}), "
+            f"start-up {start_up(case):.1f} s\n"
+        )
+        sys.stdout.flush()
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

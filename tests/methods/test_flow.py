@@ -1,0 +1,181 @@
+"""Programs of one question each: none waits for another, and what is batched does not show in a result."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import Broke
+from methods import flow
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-20, 20), max_size=40), st.integers(1, 7), st.integers(1, 20), st.booleans())
+def test_each_gets_its_own_result_or_error_whatever_the_company(items: list[int], size: int, in_flight: int, sorts: bool) -> None:
+    batches: list[int] = []
+
+    def work(batch: list[int]) -> list[int]:
+        batches.append(len(batch))
+        if min(batch) < 0:
+            raise ValueError("a negative number")
+        return [item * item for item in batch]
+
+    batcher = flow.Batcher(work, size, length=abs if sorts else None)
+
+    async def program(item: int) -> int | str:
+        try:
+            return await batcher(item)
+        except ValueError as error:
+            return str(error)
+
+    assert flow.ordered(program, items, in_flight) == [item * item if item >= 0 else "a negative number" for item in items]
+    assert max(batches, default=0) <= min(size, in_flight)
+
+
+def test_of_those_waiting_like_lengths_go_together() -> None:
+    batches: list[list[str]] = []
+
+    def work(batch: list[str]) -> list[str]:
+        batches.append(batch)
+        return batch
+
+    batcher = flow.Batcher(work, 4, length=len)
+    texts = ["a" * (1 if number % 2 else 100) for number in range(16)]
+    assert flow.ordered(batcher, texts, 16) == texts
+    assert all(len(set(map(len, batch))) == 1 and len(batch) == 4 for batch in batches)
+
+
+def test_what_no_question_can_survive_is_not_tried_one_by_one() -> None:
+    calls = []
+
+    def work(batch: list[int]) -> list[int]:
+        calls.append(len(batch))
+        raise Broke("no disk")
+
+    with pytest.raises(Broke):
+        flow.ordered(flow.Batcher(work, 8), range(8), 8)
+    assert calls == [8]
+
+
+def test_a_slow_question_holds_up_no_other_and_no_more_than_asked_for_are_under_way() -> None:
+    under_way, most = set[int](), 0
+
+    async def program(number: int) -> int:
+        nonlocal most
+        under_way.add(number)
+        most = max(most, len(under_way))
+        await asyncio.sleep(0.5 if number == 0 else 0.001)
+        under_way.discard(number)
+        return number
+
+    drawn = []
+    source = (drawn.append(number) or number for number in range(60))  # type: ignore[func-returns-value]
+    stream = flow.stream(program, source, 4)
+    first = next(stream)
+    assert len(drawn) == 4
+    results = [first, *stream]
+    assert results[-1] == 0
+    assert sorted(results) == list(range(60))
+    assert most == 4
+
+
+def test_an_error_or_a_caller_that_stops_cancels_the_others() -> None:
+    cancelled: list[int] = []
+
+    async def program(number: int) -> int:
+        try:
+            await asyncio.sleep(0.01 if number == 3 else 30)
+        except asyncio.CancelledError:
+            cancelled.append(number)
+            raise
+        if number == 3:
+            raise KeyError(number)
+        return number
+
+    with pytest.raises(KeyError):
+        list(flow.stream(program, range(6), 6))
+    assert sorted(cancelled) == [0, 1, 2, 4, 5]
+    cancelled.clear()
+    raised: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            list(flow.stream(program, [7, 8], 2))
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    time.sleep(0.05)
+    flow.interrupt()
+    thread.join(5)
+    assert sorted(cancelled) == [7, 8]
+    assert isinstance(raised[0], asyncio.CancelledError)
+
+
+def test_a_programs_trace_is_its_own_and_tells_waiting_from_service() -> None:
+    def work(batch: list[int]) -> list[int]:
+        time.sleep(0.1)
+        return batch
+
+    batcher = flow.Batcher(work, 2)
+
+    async def program(number: int) -> flow.Trace:
+        await asyncio.gather(batcher(number), batcher(number))
+        return flow.trace()
+
+    traces = flow.ordered(program, range(3), 3)
+    assert len({id(trace) for trace in traces}) == 3
+    # Three batches, one after another, each of one program alone: nobody's company, and two programs wait.
+    assert [round(trace.company_s, 2) for trace in traces] == [0, 0, 0]
+    waited = sorted(trace.waited_s for trace in traces)
+    assert waited[0] < 0.08
+    assert 0.08 < waited[1] < 0.19
+    assert waited[2] > 0.17
+
+
+def test_both_forms_of_a_role_are_asked_alike_and_each_query_by_its_own_arguments() -> None:
+    class Doubles:
+        def retrieve(self, queries: Sequence[int], k: int) -> list[int]:
+            return [query * k for query in queries]
+
+    class Single:
+        async def retrieve_one(self, query: int, k: int) -> int:
+            await asyncio.sleep(random.random() / 100)
+            return query * k
+
+    class Query(int):
+        id = ""
+
+    queries = [Query(number) for number in range(50)]
+    for role in (Doubles(), Single()):
+        assert flow.each(role, "retrieve", queries, 3) == [3 * number for number in range(50)]
+        retrieve = flow.one(role, "retrieve")
+        assert flow.ordered(lambda q, r=retrieve: r(q, q % 4), queries, 20) == [n * (n % 4) for n in range(50)]  # type: ignore[misc]
+
+
+def test_waiting_for_programs_in_a_worker_thread_is_an_error_not_a_deadlock() -> None:
+    async def program(number: int) -> int:
+        return number
+
+    batcher = flow.Batcher(lambda batch: flow.ordered(program, batch, 2), 4)
+    with pytest.raises(RuntimeError, match="single form"):
+        flow.ordered(batcher, range(4), 4)
+
+
+def test_it_works_inside_a_loop_of_the_callers_own() -> None:
+    async def program(number: int) -> int:
+        await asyncio.sleep(0.001)
+        return -number
+
+    async def cell() -> list[int]:
+        return flow.ordered(program, range(10), 3)
+
+    assert asyncio.run(cell()) == [-number for number in range(10)]

@@ -25,6 +25,7 @@ from benchmarks.text import has_answer
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
+from methods.flow import ContractError
 from methods.pipeline import assemble
 from methods.registry import Component
 from ragmeter.console import out
@@ -62,6 +63,13 @@ def check_method(component: Component) -> list[Check]:
 
     A retriever, reranker, compressor or reader is completed to a pipeline with the offline defaults.
     """
+    try:
+        return _method_checks(component)
+    except ContractError as error:
+        return [Check("results are one per query, from a role of one form", False, str(error))]
+
+
+def _method_checks(component: Component) -> list[Check]:
     benchmark = _graphs() if component.entry.over_triples else datasets.load(WORLD, {"questions": QUESTIONS})
     control = component.entry.kind == "control"
     checks: list[Check] = []
@@ -100,6 +108,11 @@ def check_method(component: Component) -> list[Check]:
     checks.append(Check("invariant to the batch", *_same(by_id, singles, "one query at a time")))
     backwards = method.answer(iter(queries[::-1]))
     checks.append(Check("invariant to the order", *_same(by_id, backwards, "the reverse order")))
+    stopped = method.answer(iter(queries))
+    before = next(stopped)
+    stopped.close()  # type: ignore[attr-defined]
+    rest = method.answer(query for query in queries if query.id != before.question_id)
+    checks.append(Check("invariant to interruptions", *_same(by_id, [before, *rest], "an interrupted answering, gone on with,")))
     if not control:
         closed = list(method.answer(replace(query, candidates=()) for query in queries))
         checks.append(_each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None))

@@ -122,6 +122,13 @@ class Straying(Honest):
         return replace(super().one(query), evidence=(Evidence(self.corpus.ids[0], 1.0),))
 
 
+class TwoForms(Honest):
+    """Answers a question both ways."""
+
+    async def answer_one(self, query: Query) -> Prediction:
+        return self.one(query)
+
+
 class Peeking(Honest):
     def prepare(self, questions: object) -> None: ...
 
@@ -136,6 +143,7 @@ class Peeking(Honest):
         (Free, {"usage is filled"}),
         (Counting, {"invariant to the batch", "invariant to the order"}),
         (Straying, {"evidence keeps to the candidates", "closed book leaves no evidence"}),
+        (TwoForms, {"results are one per query, from a role of one form"}),
         (Peeking, {"gold reaches declared controls only"}),
     ],
 )

@@ -1,0 +1,97 @@
+"""No question waits for another: rows are durable as they end, and the next task begins before the last reply of one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.api import Services
+from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
+from ragmeter import experiment
+from ragmeter.runner import loop
+from ragmeter.runner.tasks import states, tasks_of
+from results.store import INTERRUPTED, Store
+
+pytest.importorskip("openai")
+
+SLOW_S = 3.0
+
+
+class Nothing:
+    """Shows nothing."""
+
+    def begin(self, *_: Any) -> None: ...
+    def stage(self, *_: Any) -> None: ...
+    def advance(self, *_: Any) -> None: ...
+    def end(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def run_of(folder: Path, refuse: bool = False) -> Any:
+    """Two tasks at an endpoint whose very first reply is slow; when each call came, by how many passages it brings."""
+    came: list[tuple[float, int]] = []
+    lock = threading.Lock()
+
+    def answer(request: ChatRequest) -> Written:
+        with lock:
+            first = not came
+            came.append((time.monotonic(), request.prompt.count("\n[")))
+        if first:
+            time.sleep(SLOW_S)
+            if refuse:
+                raise Refused(400, "not this one")
+        return Written("Ann", 3, 1)
+
+    with OpenAIServer("m", answer).running() as url:
+        reader = f"{{id: chat, config: {{model: m, base_url: '{url}', key_variable: null, concurrency: 4}}}}"
+        text = (
+            "name: two\nbenchmarks: [{id: worlds/multihop, split: test, limit: 12}]\nmetrics: [em]\n"
+            f"methods: [{{id: bm25, name: few, k: 1, reader: {reader}}}, {{id: bm25, name: many, k: 4, reader: {reader}}}]\n"
+        )
+        store = Store(folder)
+        found = states(tasks_of(experiment.parse(text, "x.yaml")), store)
+        for state in found:
+            store.put_benchmark(state.task.loaded.benchmark, state.task.loaded.fingerprint)
+        yield store, found, came
+
+
+def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> None:
+    durable: list[float] = []
+    with run_of(tmp_path, refuse=True) as (store, found, came):
+
+        def look() -> None:
+            while [len(store.finished_questions(state.task.run.run)) for state in found] != [11, 12]:
+                time.sleep(0.05)
+            durable.append(time.monotonic())
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        outcomes = loop.execute(found, store, Services(), Nothing())
+    assert [outcome.status for outcome in outcomes] == ["finished", "finished"]
+    # All but the slow one were on disk while it was awaited, those of the next task too.
+    assert durable[0] - came[0][0] < SLOW_S
+    failed = [p for state in found for p in store.predictions(state.task.run.run) if "failed" in p.notes]
+    assert len(failed) == 1
+
+
+def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_of(tmp_path) as (store, found, came):
+        first = loop._Running.result
+        # Ctrl-C arrives while the main thread waits for what is outstanding.
+        monkeypatch.setattr(loop._Running, "result", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(loop.Interrupted):
+            loop.execute(found, store, Services(), Nothing())
+        assert time.monotonic() - came[0][0] < SLOW_S
+        assert store.status(found[0].task.run.run) == INTERRUPTED
+        assert len(store.finished_questions(found[0].task.run.run)) == 11
+        monkeypatch.setattr(loop._Running, "result", first)
+        again = [type(state)(state.task, len(store.finished_questions(state.task.run.run)), None) for state in found]
+        outcomes = loop.execute(again, store, Services(), Nothing())
+    assert (outcomes[0].status, outcomes[0].answered) == ("finished", 1)

@@ -229,8 +229,9 @@ def in_words(error: Mapping[str, Any]) -> str:
 
 def first_error(error: ValidationError) -> Any:
     """The error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
-    result = error.errors(include_url=False)
-    return min(result, key=lambda item: item["type"] != "extra_forbidden")
+    first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+    # Which of several kinds of options was meant (`<endpoint>`) is no part of a place in a file.
+    return {**first, "loc": tuple(part for part in first["loc"] if not str(part).startswith("<"))}
 
 
 def described(error: ValidationError) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -24,9 +24,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
 from methods.flow import Batcher
-from methods.models.chat import ChatModel, reach_model
 from methods.models.encoder import Encoder, Vectors
-from methods.models.endpoint import ChatConfig, Messages
+from methods.models.endpoint import Messages
+from methods.models.llm import LLM, Model, check_llm, defaults, llm_hash, open_llm, reach_llm
 from methods.pipeline import index_folder
 from methods.readers.prompts import Prompt
 from methods.registry import Component, MethodConfig, register
@@ -41,20 +41,12 @@ NOTE = "hyde"
 """Key in `notes`: how many passages were searched with, and why others were not."""
 
 
-class WriterConfig(ChatConfig):
-    """Options of the model that writes passages."""
-
-    temperature: float = Field(0.7, ge=0, description="above 0, so that several passages differ")
-    max_tokens: int = Field(512, ge=1, description="longest passage")
-    parameters: dict[str, Any] = Field(
-        default={"top_p": 1.0, "stop": [END]}, description="further fields of every request, as the endpoint names them (top_p, seed …)"
-    )
-
-
 class HydeConfig(MethodConfig):
     """Options of HyDE."""
 
-    llm: WriterConfig = Field(description="the model that writes passages; one served on this machine is one too")
+    llm: Annotated[LLM, defaults(temperature=0.7, max_tokens=512, stop=(END,))] = Field(
+        description="the model that writes passages; temperature above 0, so that several passages differ"
+    )
     dense: dict[str, Any] = Field(
         default_factory=dict,
         description="options of dense retrieval, a preset among them; the original: preset contriever, parity with "
@@ -76,12 +68,12 @@ class HydeConfig(MethodConfig):
 
     def preflight(self) -> None:
         """Check the key and the encoder."""
-        self.llm.key()
+        check_llm(self.llm)
         self.retriever.preflight()
 
     def reach(self, cache: Path | None) -> None:
         """Make one short call to the endpoint, unless replies of its model are kept."""
-        reach_model(self.llm, cache)
+        reach_llm(self.llm, cache)
 
 
 INSTRUCTIONS = 60
@@ -106,7 +98,7 @@ def _needs(config: HydeConfig) -> Needs | None:
     config=HydeConfig,
     paper="Gao et al. 2022, Precise Zero-Shot Dense Retrieval without Relevance Labels (arXiv:2212.10496)",
     extra="llm",
-    checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, PROMPT.user, END),
+    checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, PROMPT.user, END, llm_hash(config.llm)),
     work=_work,
     needs=_needs,
 )
@@ -122,7 +114,7 @@ class Hyde:
         self.config = config
         self._services = services
         self._dense = config.retriever.build(services)
-        self._writer = ChatModel(config.llm, role=NOTE, cache=services.cache)
+        self._writer = open_llm(config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HydeIndex:
         """The index of dense retrieval."""
@@ -140,7 +132,7 @@ class HydeIndex:
         writer: Writes passages.
     """
 
-    def __init__(self, config: HydeConfig, index: DenseIndex, encoder: Encoder, writer: ChatModel) -> None:
+    def __init__(self, config: HydeConfig, index: DenseIndex, encoder: Encoder, writer: Model) -> None:
         self.config = config
         self._index = index
         self._encoder = encoder

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,9 +21,8 @@ from methods.baselines.hybrid import Part, RetrieverPart, fuse
 from methods.baselines.hyde import INSTRUCTIONS, messages
 from methods.flow import Batcher, one, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
-from methods.models.chat import ChatModel, reach_model
-from methods.models.endpoint import ChatConfig
 from methods.models.likelihood import Item, ScoringConfig
+from methods.models.llm import LLM, Model, check_llm, defaults, llm_hash, open_llm, reach_llm
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, index_folder
 from methods.readers.prompts import Prompt
@@ -65,16 +64,10 @@ LONGEST = 400
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 
 
-class RewriterConfig(ChatConfig):
-    """Options of the model that writes queries."""
-
-    max_tokens: int = Field(256, ge=1, description="longest reply")
-
-
 class PromptedConfig(MethodConfig):
     """Options of RQ-RAG by prompts."""
 
-    llm: RewriterConfig = Field(description="the model that writes queries")
+    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
     retriever: RetrieverPart = Field(
         Part(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
@@ -83,17 +76,17 @@ class PromptedConfig(MethodConfig):
 
     def preflight(self) -> None:
         """Check the key and the retriever."""
-        self.llm.key()
+        check_llm(self.llm)
         self.retriever.component.preflight()
 
     def reach(self, cache: Path | None) -> None:
         """Make one short call to the endpoint, unless replies of its model are kept."""
-        reach_model(self.llm, cache)
+        reach_llm(self.llm, cache)
 
 
 def _made_of(config: PromptedConfig) -> str:
     prompts = [(name, prompt.system, prompt.user) for name, prompt in PROMPTS.items()]
-    return fingerprint(config.retriever.component.fingerprint, prompts)
+    return fingerprint(config.retriever.component.fingerprint, prompts, llm_hash(config.llm))
 
 
 def _prompted_work(config: PromptedConfig, lengths: Lengths) -> Work:
@@ -129,7 +122,7 @@ class PromptedRqRag:
         self.config = config
         self._services = services
         self._retriever = config.retriever.component.build(services)
-        self._model = ChatModel(config.llm, role=NOTE, cache=services.cache)
+        self._model = open_llm(config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
         """The index of the retriever underneath."""
@@ -140,7 +133,7 @@ class PromptedRqRag:
 class PromptedIndex:
     """An index that is searched with several wordings of each question."""
 
-    def __init__(self, config: PromptedConfig, corpus: Corpus, index: Index, model: ChatModel) -> None:
+    def __init__(self, config: PromptedConfig, corpus: Corpus, index: Index, model: Model) -> None:
         self.config = config
         self._corpus = corpus
         self._retrieve = one(index, "retrieve")

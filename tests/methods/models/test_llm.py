@@ -1,0 +1,106 @@
+"""The option `llm:`: local weights are asked as an endpoint is, and what they say depends on the prompt alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from benchmarks.core.errors import described
+from methods.api import Services
+from methods.flow import ordered
+from methods.models.causal import CausalConfig, CausalModel, Sampling
+from methods.models.chat import ChatModel
+from methods.models.llm import LLM, LocalConfig, LocalModel, defaults, llm_hash, open_llm
+from methods.registry import Component
+
+ASKED = [[{"role": "system", "content": "s"}, {"role": "user", "content": "word " * (3 * n + 1)}] for n in range(9)]
+
+
+def test_an_option_is_an_endpoint_or_local_and_a_mistake_in_it_is_named_without_its_kind() -> None:
+    class Config(BaseModel):
+        llm: Annotated[LLM, defaults(temperature=0.7, max_tokens=512, stop=("\n",))]
+
+    endpoint, local = Config(llm={"model": "m", "max_tokens": 9}), Config(llm={"local": "folder"})  # type: ignore[arg-type]
+    assert (endpoint.llm.temperature, endpoint.llm.max_tokens, endpoint.llm.parameters) == (0.7, 9, {"top_p": 1.0, "stop": ["\n"]})  # type: ignore[union-attr]
+    assert (local.llm.temperature, local.llm.max_tokens, local.llm.stop) == (0.7, 512, ("\n",))  # type: ignore[union-attr]
+    for config in (endpoint, local):
+        assert Config.model_validate(config.model_dump()) == config
+    with pytest.raises(ValidationError) as caught:
+        Config(llm={"local": "folder", "base_url": "http://x"})  # type: ignore[arg-type]
+    assert described(caught.value)[0] == "llm.base_url"
+    assert isinstance(TypeAdapter(LLM).validate_python({"local": "a", "adapter": "b"}), LocalConfig)
+
+
+def test_local_weights_say_what_the_model_says_alone_whatever_the_company(tiny_llama: str) -> None:
+    model = LocalModel(LocalConfig(local=tiny_llama, max_tokens=12, batch_size=2), device="cpu")
+    plain = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12, batch_size=1), "cpu")
+    alone = [plain.generate([plain.render_chat(messages)])[0].text.strip() for messages in ASKED]
+    assert [reply.text for reply in ordered(model.ask, ASKED, 9)] == alone
+    longer = LocalModel(LocalConfig(local=tiny_llama, max_tokens=30, batch_size=2), device="cpu")
+    assert longer._weights is model._weights, "loaded once"
+    # Two options and many questions in one batch: each has its own longest reply.
+    replies = ordered(lambda item: item[0].ask(item[1]), [(who, m) for m in ASKED for who in (model, longer)], 18)
+    assert [reply.text for reply in replies[::2]] == alone
+    assert all(reply.completion_tokens <= 30 for reply in replies)
+    assert max(reply.completion_tokens for reply in replies[::2]) <= 12
+
+
+def test_what_is_drawn_belongs_to_the_prompt_the_seed_and_the_repetition(tiny_llama: str) -> None:
+    def drawn(seed: int, repetition: int, count: int) -> list[str]:
+        model = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8, temperature=1.0), device="cpu", seed=seed)
+        return [reply.text for reply in ordered(lambda m: model.ask(m, repetition=repetition), ASKED[:count], 9)]
+
+    assert drawn(1, 0, 3) == drawn(1, 0, 9)[:3]
+    assert len({tuple(drawn(*which, 3)) for which in ((1, 0), (1, 1), (2, 0))}) == 3
+    assert Sampling(1.0, seed=1).seeds(["0\0p"]) != Sampling(1.0, seed=1).seeds(["1\0p"])
+
+
+def test_what_does_not_fit_fails_alone_stops_cut_and_json_is_asked_for_in_the_prompt(tiny_llama: str) -> None:
+    model = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8, max_prompt_tokens=200), role="r", device="cpu")
+    long, short = ordered(model.ask, [[{"role": "user", "content": "word " * 900}], ASKED[0]], 2)
+    assert (long.calls, long.text) == (0, "")
+    assert long.failed is not None
+    assert short.failed is None
+    cut = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8, stop=(short.text[3],)), device="cpu")
+    assert ordered(cut.ask, [ASKED[0]], 1)[0].text == short.text[:3].partition(short.text[3])[0].strip()
+
+    class Verdict(BaseModel):
+        good: bool
+
+    roomy = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8), role="r", device="cpu")
+    plain, shaped = (ordered(lambda m, s=s: roomy.ask(m, shape=s), [ASKED[0]], 1)[0] for s in (None, Verdict))  # type: ignore[misc]
+    assert shaped.prompt_tokens > plain.prompt_tokens
+
+
+def test_an_adapter_changes_what_is_said_and_the_fingerprint(tiny_llama: str, tmp_path: Path) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_llama), LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=2.0)
+    adapted.save_pretrained(str(tmp_path))
+    config = LocalConfig(local=tiny_llama, max_tokens=12, adapter=str(tmp_path))
+    plain = config.model_copy(update={"adapter": None})
+    assert llm_hash(config) != llm_hash(plain)
+    said = [[r.text for r in ordered(LocalModel(c, device="cpu").ask, ASKED, 9)] for c in (config, plain)]
+    assert said[0] != said[1]
+    bare = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12), "cpu")
+    bare.model = adapted.eval()
+    assert said[0] == [bare.generate([bare.render_chat(messages)])[0].text.strip() for messages in ASKED]
+
+
+def test_a_system_takes_either(tiny_llama: str, tiny_encoder: str) -> None:
+    dense = {"model": tiny_encoder}
+    local = Component.of("hyde", {"llm": {"local": tiny_llama, "max_tokens": 6}, "samples": 2, "dense": dense})
+    other = Component.of("hyde", {"llm": {"model": "m", "key_variable": None}, "samples": 2, "dense": dense})
+    assert local.fingerprint != other.fingerprint
+    assert isinstance(open_llm(local.config.llm, role="r"), LocalModel)  # type: ignore[attr-defined]
+    assert isinstance(open_llm(other.config.llm, role="r"), ChatModel)  # type: ignore[attr-defined]
+    assert local.build(Services(device="cpu"))._writer.in_flight == 64

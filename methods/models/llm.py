@@ -81,12 +81,12 @@ def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[s
     def filled(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        given = {"temperature": temperature, "max_tokens": max_tokens, **value}
+        options = {"temperature": temperature, "max_tokens": max_tokens, **value}
         if stop and _kind(value) == "<local>":
-            given.setdefault("stop", tuple(stop))
+            options.setdefault("stop", tuple(stop))
         elif stop:
-            given.setdefault("parameters", {"top_p": 1.0, "stop": list(stop)})
-        return given
+            options.setdefault("parameters", {"top_p": 1.0, "stop": list(stop)})
+        return options
 
     return BeforeValidator(filled)
 

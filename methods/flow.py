@@ -429,9 +429,9 @@ def each(role: Any, name: str, *arguments: Any) -> list[Any]:
     """
     if form_of(role, name) == "batch":
         return list(getattr(role, name)(*arguments))
-    asked, own = one(role, name), FORMS[name]
+    single, own = one(role, name), FORMS[name]
     items = list(zip(*arguments[:own], strict=True))
-    return ordered(lambda item: asked(*item, *arguments[own:]), items, in_flight([(role, name)]))
+    return ordered(lambda item: single(*item, *arguments[own:]), items, in_flight([(role, name)]))
 
 
 def in_flight(roles: Iterable[tuple[Any, str]]) -> int:

@@ -54,44 +54,44 @@ def run_of(folder: Path, refuse: bool = False) -> Any:
             f"methods: [{{id: bm25, name: few, k: 1, reader: {reader}}}, {{id: bm25, name: many, k: 4, reader: {reader}}}]\n"
         )
         store = Store(folder)
-        found = states(tasks_of(experiment.parse(text, "x.yaml")), store)
-        for state in found:
+        pending = states(tasks_of(experiment.parse(text, "x.yaml")), store)
+        for state in pending:
             store.put_benchmark(state.task.loaded.benchmark, state.task.loaded.fingerprint)
-        yield store, found, came
+        yield store, pending, came
 
 
 def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> None:
     durable: list[float] = []
-    with run_of(tmp_path, refuse=True) as (store, found, came):
+    with run_of(tmp_path, refuse=True) as (store, pending, came):
 
         def look() -> None:
-            while [len(store.finished_questions(state.task.run.run)) for state in found] != [11, 12]:
+            while [len(store.finished_questions(state.task.run.run)) for state in pending] != [11, 12]:
                 time.sleep(0.05)
             durable.append(time.monotonic())
 
         looking = threading.Thread(target=look, daemon=True)
         looking.start()
-        outcomes = loop.execute(found, store, Services(), Nothing())
+        outcomes = loop.execute(pending, store, Services(), Nothing())
     assert [outcome.status for outcome in outcomes] == ["finished", "finished"]
     # All but the slow one were on disk while it was awaited, those of the next task too.
     assert durable[0] - came[0][0] < SLOW_S
-    failed = [p for state in found for p in store.predictions(state.task.run.run) if "failed" in p.notes]
+    failed = [p for state in pending for p in store.predictions(state.task.run.run) if "failed" in p.notes]
     assert len(failed) == 1
 
 
 def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_of(tmp_path) as (store, found, came):
+    with run_of(tmp_path) as (store, pending, came):
         first = loop._Running.result
         # Ctrl-C arrives while the main thread waits for what is outstanding.
         monkeypatch.setattr(loop._Running, "result", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(loop.Interrupted):
-            loop.execute(found, store, Services(), Nothing())
+            loop.execute(pending, store, Services(), Nothing())
         assert time.monotonic() - came[0][0] < SLOW_S
-        assert store.status(found[0].task.run.run) == INTERRUPTED
-        assert len(store.finished_questions(found[0].task.run.run)) == 11
+        assert store.status(pending[0].task.run.run) == INTERRUPTED
+        assert len(store.finished_questions(pending[0].task.run.run)) == 11
         monkeypatch.setattr(loop._Running, "result", first)
-        again = [type(state)(state.task, len(store.finished_questions(state.task.run.run)), None) for state in found]
+        again = [type(state)(state.task, len(store.finished_questions(state.task.run.run)), None) for state in pending]
         outcomes = loop.execute(again, store, Services(), Nothing())
     assert (outcomes[0].status, outcomes[0].answered) == ("finished", 1)

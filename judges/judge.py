@@ -4,6 +4,12 @@ A judge works in three steps that can be done apart. `ask` makes the calls; `par
 point judge) or `verdicts` (of a pair judge) makes numbers of what was read. The store keeps each call's key in the
 cache of replies, so that the last two steps can be done again, with another rule, without a single call.
 
+The first step has one of two forms. What asks a model takes one item (or pair), and says in an attribute `in_flight` how
+many at once keep the model busy; rules take many. `methods/flow.py` (`each`, `stream`) serves both.
+
+    async ask_one(item) -> list[JudgeCall]      every repetition of every part; raises Broke where no call could succeed
+    ask(items) -> list[list[JudgeCall]]         the same for each item, in order
+
 *Unscored* is a state with a reason (no reply, a refusal, a reply that could not be read): never a number and never a
 tie. It is not *unscorable*, which says that the question has no gold to judge by.
 """
@@ -173,15 +179,7 @@ class JudgeConfig(BaseModel):
 
 
 class PointJudge(Protocol):
-    """A judge of single answers."""
-
-    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        """For each item the calls made for it, every repetition of every part.
-
-        Raises:
-            Broke: No further call could succeed.
-        """
-        ...
+    """A judge of single answers; it has one form of `ask` too."""
 
     def parse(self, part: str, reply: str) -> Parsed:
         """Read a raw reply to one of the judge's prompts."""
@@ -193,15 +191,7 @@ class PointJudge(Protocol):
 
 
 class PairJudge(Protocol):
-    """A judge of two answers to one question."""
-
-    def ask(self, pairs: Sequence[Pair]) -> list[list[JudgeCall]]:
-        """For each pair the calls made for it: both orders of presentation, every repetition.
-
-        Raises:
-            Broke: No further call could succeed.
-        """
-        ...
+    """A judge of two answers to one question, in both orders of presentation; it has one form of `ask` too."""
 
     def parse(self, part: str, reply: str) -> Parsed:
         """Read a raw reply."""

@@ -22,20 +22,22 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark
+from benchmarks.schema import Passage, Question
 from benchmarks.styles.pairs import Rewriting
 from benchmarks.text_batch import has_answer_all
-from judges.judge import Judge, JudgeCall
+from judges.judge import Item, Judge, JudgeCall, PointJudge
 from judges.llm.style import INFORMAL, KEPT
 from judges.metric import Scores
 from judges.metrics.entities import RULE, entity_preservation_of_pairs
 from judges.metrics.generation import bertscore_of_pairs, perplexity_of_texts
-from methods.api import Services
+from methods.api import Prediction, Services
+from methods.flow import each
 
 # -- Polarity of texts by a list of English words: enough to see a shift from one set of texts to another --
 
@@ -106,32 +108,21 @@ def polarities(texts: Sequence[str]) -> Scores:
 # -- What a rewriter may be held to: judges of style and of content, and a count of names and numbers --
 
 
-class TextJudge(Protocol):
-    """A judge of single texts (`style`, `rule_style`)."""
-
-    def ask_texts(self, texts: Sequence[str]) -> list[list[JudgeCall]]:
-        """For each text the calls made for it; none for a blank one."""
-        ...
-
-
-class PairJudge(Protocol):
-    """A judge of sources and their rewritings (`content`)."""
-
-    def ask_texts(self, pairs: Sequence[tuple[str, str]]) -> list[list[JudgeCall]]:
-        """For each pair the calls made for it."""
-        ...
+def text_item(text: str, source: str = "") -> Item:
+    """A text as judges take it: the answer to no question, read from its source."""
+    return Item(Question("", "", ()), Prediction("", text), (Passage("", "", source),))
 
 
 class StyleValidator:
     """Objects to informal texts that are not judged Informal; other styles are none of its business.
 
     Args:
-        judge: `style` or `rule_style`.
+        judge: `style` or `rule_style`, built.
         id: What the judge is.
         styles: The styles that must read as Informal.
     """
 
-    def __init__(self, judge: TextJudge, id: str, styles: Sequence[str] = ("informal",)) -> None:
+    def __init__(self, judge: PointJudge, id: str, styles: Sequence[str] = ("informal",)) -> None:
         self._judge = judge
         self.id = f"style {id} of {','.join(styles)}"
         self._styles = tuple(styles)
@@ -144,18 +135,18 @@ class StyleValidator:
     def objections(self, sources: Sequence[str], styled: Sequence[str], style: str) -> list[str | None]:
         if style not in self._styles:
             return [None] * len(styled)
-        return [_objection("style", calls, INFORMAL) for calls in self._judge.ask_texts(list(styled))]
+        return [_objection("style", calls, INFORMAL) for calls in each(self._judge, "ask", list(map(text_item, styled)))]
 
 
 class ContentValidator:
     """Objects to texts that are not judged to keep everything their source says.
 
     Args:
-        judge: `content`.
+        judge: `content`, built.
         id: What the judge is.
     """
 
-    def __init__(self, judge: PairJudge, id: str) -> None:
+    def __init__(self, judge: PointJudge, id: str) -> None:
         self._judge = judge
         self.id = f"content {id}"
 
@@ -165,8 +156,8 @@ class ContentValidator:
         return cls(_texts(judge, services), str(judge))
 
     def objections(self, sources: Sequence[str], styled: Sequence[str], style: str) -> list[str | None]:
-        queries = self._judge.ask_texts(list(zip(sources, styled, strict=True)))
-        return [_objection("content", calls, KEPT) for calls in queries]
+        items = [text_item(text, source) for source, text in zip(sources, styled, strict=True)]
+        return [_objection("content", calls, KEPT) for calls in each(self._judge, "ask", items)]
 
 
 class EntityValidator:
@@ -209,10 +200,9 @@ def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None
 
 
 def _texts(judge: Judge, services: Services) -> Any:
-    built = judge.build(services)
-    if not hasattr(built, "ask_texts"):
+    if judge.entry.kind != "point" or "gold" in judge.entry.needs:
         raise UserError(f"the judge {judge.entry.id!r} judges answers, not texts", try_this="style, rule_style or content")
-    return built
+    return judge.build(services)
 
 
 _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
@@ -302,7 +292,7 @@ def texts_of(rewritings: Iterable[Rewriting], benchmark: Benchmark | None = None
 def style_quality(
     texts: Sequence[StyleText],
     *,
-    strength: TextJudge | None = None,
+    strength: PointJudge | None = None,
     bertscore: str | None = None,
     layer: int = 12,
     extractor: str = RULE,
@@ -354,7 +344,7 @@ class _Work:
     """What is to be measured, of what."""
 
     texts: Sequence[StyleText]
-    strength: TextJudge | None
+    strength: PointJudge | None
     bertscore: str | None
     layer: int
     extractor: str
@@ -368,7 +358,9 @@ class _Work:
         results: dict[str, Scores] = {}
         judge = self.strength
         if judge is not None:
-            results |= self._both("informal", sources, styled, lambda some: share_of(INFORMAL, judge.ask_texts(some)))
+            results |= self._both(
+                "informal", sources, styled, lambda some: share_of(INFORMAL, each(judge, "ask", list(map(text_item, some))))
+            )
         if self.bertscore is not None:
             results["bertscore"] = _once_per_pair(styled, sources, self._bertscore)
         results["entities"] = _once_per_pair(sources, styled, lambda item, other: entity_preservation_of_pairs(item, other, self.extractor))

@@ -226,8 +226,8 @@ class Batcher(Generic[In, Out]):
             return results
         except ContractError as error:
             return [error] * len(items)
-        except Exception as error:
-            if len(items) == 1 or isinstance(error, UserError | MemoryError):
+        except BaseException as error:  # whatever it is, somebody waits for it
+            if len(items) == 1 or isinstance(error, UserError | MemoryError) or not isinstance(error, Exception):
                 return [error] * len(items)
             return [self._results([item])[0] for item in items]
 
@@ -304,7 +304,7 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
             running.discard(task)
             yield task.result()
     finally:
-        _streams.remove(running)
+        _streams[:] = [other for other in _streams if other is not running]  # sets are equal by content
         if out:
             run(_cancel(running))
 
@@ -343,8 +343,8 @@ def ordered(program: Callable[[In], Awaitable[Out]], queries: Sequence[In], in_f
 # -- The two forms of a role: many queries in and out (batch), or an `async` function of one query (single) --
 
 
-FORMS = {"answer": 1, "retrieve": 1, "rerank": 2, "compress": 2, "contexts": 2, "read": 2}
-"""What roles do, and how many of the arguments are one per query; the single form of each is called `…_one`."""
+FORMS = {"answer": 1, "retrieve": 1, "rerank": 2, "compress": 2, "contexts": 2, "read": 2, "ask": 1}
+"""What roles and judges (`ask`) do, and how many of the arguments are one per query; the single form is called `…_one`."""
 SIZE = 32
 """Queries of a batch where a role does not say (`batch_size`)."""
 IN_FLIGHT = 32
@@ -415,7 +415,7 @@ def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any,
 
 def matched(result: Any, query: Any, role: Any) -> Any:
     """A result, checked to be the query's: a shifted list would score silently wrong."""
-    if getattr(result, "query_id", query.id) != query.id:
+    if hasattr(result, "query_id") and result.query_id != query.id:
         raise ContractError(
             f"{type(role).__name__} must return one result per query, in order: got that of {result.query_id} for {query.id}"
         )

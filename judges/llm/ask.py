@@ -7,6 +7,7 @@ so.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import unicodedata
@@ -27,8 +28,8 @@ from benchmarks.schema import Question
 from judges.judge import JudgeCall, JudgeConfig, Parsed, Score
 from methods.api import Services
 from methods.models import template_text
-from methods.models.chat import ChatModel, Reply, reach_model
-from methods.models.endpoint import ChatConfig, Estimate, Messages
+from methods.models.chat import ChatModel, reach_model
+from methods.models.endpoint import ChatConfig, Messages
 from methods.work import CHARACTERS, Lengths, Use, Work, ask, tokens, unknown
 
 # -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
@@ -276,11 +277,14 @@ class Case:
         part: Which of the judge's prompts.
         messages: What is asked; None where the case is settled.
         settled: What holds without an opinion.
+        shape: The JSON that the reply is asked to be, None for text. A request: what comes back is read by the judge's
+            own parser, now and when it is read again.
     """
 
     part: str
     messages: Messages | None = None
     settled: Parsed | None = None
+    shape: type[BaseModel] | None = None
 
     @classmethod
     def ruled(cls, part: str, by: str, **value: object) -> Case:
@@ -297,74 +301,45 @@ class Asker:
         config: Options.
         services: Of them the cache of replies.
         parse: From a part and a raw reply to what it says.
-        shape: The JSON that replies are asked to be, None for text.
 
     Attributes:
-        batch_size: Cases that keep the endpoint busy when given at once.
+        in_flight: Items at once that keep the endpoint busy.
     """
 
-    def __init__(
-        self, config: LLMJudgeConfig, services: Services, parse: Callable[[str, str], Parsed], shape: type[BaseModel] | None = None
-    ) -> None:
+    def __init__(self, config: EndpointJudgeConfig, services: Services, parse: Callable[[str, str], Parsed]) -> None:
         self.config = config
-        self.batch_size = 4 * config.concurrency
+        self.in_flight = 2 * config.concurrency
         self._cache = services.cache
         self._parse = parse
-        self._shape = shape
 
-    def ask(self, items: Sequence[Sequence[Case]]) -> list[list[JudgeCall]]:
-        """For each item the calls of its cases, repetition by repetition; no case, no call.
+    async def ask(self, cases: Sequence[Case]) -> list[JudgeCall]:
+        """The calls of an item's cases, repetition by repetition; no case, no call.
 
         Raises:
             Broke: No further call could succeed.
         """
-        queries = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
-        calls: list[list[JudgeCall]] = [[] for _ in items]
-        for repetition in range(self.config.repetitions):
-            replies = iter(self._complete(queries, repetition) if queries else ())
-            for made, cases in zip(calls, items, strict=True):
-                made.extend(self._call(case, repetition, replies) for case in cases)
-        return calls
+        return await asyncio.gather(*(self.call(case, number) for number in range(self.config.repetitions) for case in cases))
 
-    def estimate(self, items: Sequence[Sequence[Case]]) -> Estimate:
-        """What asking would take, without asking."""
-        queries = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
-        each = [self._model.estimate(queries, repetition=number) for number in range(self.config.repetitions)]
-        return Estimate(
-            sum(item.calls for item in each),
-            sum(item.cached for item in each),
-            sum(item.prompt_tokens for item in each),
-            sum(item.completion_tokens for item in each),
-            sum(item.usd for item in each),
-            each[0].counted_by,
-        )
-
-    @cached_property
-    def _model(self) -> ChatModel:
-        return ChatModel(self.config, role="judge", cache=self._cache)
-
-    def _complete(self, queries: Sequence[Messages], repetition: int) -> list[Reply]:
-        if self._shape is None:
-            return self._model.complete(queries, repetition=repetition)
-        # The shape is a request. What came back is read by the judge's own parser, now and when it is read again.
-        return [item.reply for item in self._model.complete_structured(queries, self._shape, repetition=repetition)]
-
-    def _call(self, case: Case, repetition: int, replies: Iterator[Reply]) -> JudgeCall:
-        if case.settled is not None:
-            return JudgeCall(case.part, repetition, None, case.settled)
-        reply = next(replies)
-        failed = reply.failed is not None
+    async def call(self, case: Case, repetition: int) -> JudgeCall:
+        """One call of one case."""
+        if case.messages is None:
+            return JudgeCall(case.part, repetition, None, case.settled or Parsed(None, NO_REPLY))
+        reply = await self._model.ask(case.messages, shape=case.shape, repetition=repetition, step=case.part)
         return JudgeCall(
             case.part,
             repetition,
             reply.key,
-            Parsed(None, f"{NO_REPLY}: {reply.failed}") if failed else self._parse(case.part, reply.text),
+            self._parse(case.part, reply.text) if reply.failed is None else Parsed(None, f"{NO_REPLY}: {reply.failed}"),
             reply.model,
             reply.prompt_tokens,
             reply.completion_tokens,
             reply.seconds,
             reply.cost_usd,
         )
+
+    @cached_property
+    def _model(self) -> ChatModel:
+        return ChatModel(self.config, role="judge", cache=self._cache)
 
 
 # -- From the calls made for an item to its scores: the mean over the calls that were read --
@@ -599,21 +574,37 @@ def _plain(text: str) -> str:
 C = TypeVar("C", bound=LLMJudgeConfig)
 
 
-class Worded(Generic[C]):
-    """A judge whose model answers with one word of a few.
+class CaseJudge(Generic[C]):
+    """A judge that puts cases before a model.
 
     Args:
         config: Options.
         services: Of them the cache of replies.
     """
 
-    verdicts: ClassVar[Sequence[str]]
-
     def __init__(self, config: C, services: Services) -> None:
         self.config = config
         self._prompt = config.load()
         self._asker = Asker(config, services, self.parse)
-        self.batch_size = self._asker.batch_size
+        self.in_flight = self._asker.in_flight
+
+    async def ask_one(self, item: Any) -> list[JudgeCall]:
+        """The calls made for an item."""
+        return await self._asker.ask(self.cases(item))
+
+    def cases(self, item: Any) -> list[Case]:
+        """What of an item (or pair) is to be judged; nothing where it is unscorable."""
+        raise NotImplementedError
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        """Read a raw reply."""
+        raise NotImplementedError
+
+
+class Worded(CaseJudge[C]):
+    """A judge whose model answers with one word of a few."""
+
+    verdicts: ClassVar[Sequence[str]]
 
     def parse(self, part: str, reply: str) -> Parsed:
         return read_word(reply, self.verdicts)

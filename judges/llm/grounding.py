@@ -7,13 +7,14 @@ ragas' metric objects.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, Literal, NamedTuple
+from itertools import zip_longest
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -21,11 +22,10 @@ from benchmarks.core.errors import Broke, MissingPackage, how_to_install
 from benchmarks.schema import Question
 from benchmarks.text import f1, is_abstention, normalize, sentences
 from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
-from judges.llm.ask import NO_REPLY, EndpointJudgeConfig, has_gold
+from judges.llm.ask import Asker, Case, EndpointJudgeConfig, has_gold
 from judges.llm.match import unanswered
 from methods.api import Services
-from methods.models.chat import ChatModel, parse
-from methods.models.endpoint import Messages
+from methods.models.chat import parse
 
 # -- What the grounding judge reads out of replies, and the arithmetic on it; no model and no ragas in here --
 # A text is taken apart into claims, then each claim is judged against another text: 1, it follows from it; 0, it does
@@ -316,15 +316,6 @@ class GroundingConfig(EndpointJudgeConfig):
         ragas_version()
 
 
-class _Ask(NamedTuple):
-    """One call to be made: for which item, which part, which repetition, and the prompt."""
-
-    item: int
-    part: str
-    repetition: int
-    prompt: str
-
-
 class Grounding:
     """The judge.
 
@@ -335,24 +326,16 @@ class Grounding:
 
     def __init__(self, config: GroundingConfig, services: Services) -> None:
         self.config = config
-        self.batch_size = 4 * config.concurrency
-        self._cache = services.cache
+        self._asker = Asker(config, services, self.parse)
+        self.in_flight = self._asker.in_flight
 
-    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        """Take texts apart, then have the claims judged; all items of a wave at once."""
-        made: list[list[JudgeCall]] = [[] for _ in items]
-        first = self._first(items)
-        second = []
-        for entry, call in zip(first, self._calls(first), strict=True):
-            made[entry.item].append(call)
-            claims = call.parsed.value["claims"] if call.parsed.value else []
-            if claims:
-                part = FOLLOWS[entry.part]
-                against = contexts(items[entry.item])[part]
-                second.append(_Ask(entry.item, part, entry.repetition, self._prompts.verdicts(part, against, claims)))
-        for entry, call in zip(second, self._calls(second), strict=True):
-            made[entry.item].append(call)
-        return [calls or [not_called(item)] for item, calls in zip(items, made, strict=True)]
+    async def ask_one(self, item: Item) -> list[JudgeCall]:
+        """Have texts taken apart, and the claims of each judged as soon as they are there."""
+        wanted = texts(item, self.config.mode).items()
+        made = await asyncio.gather(
+            *(self._claims(item, part, text, number) for part, text in wanted for number in range(self.config.repetitions))
+        )
+        return [call for wave in zip_longest(*made) for call in wave if call is not None] or [not_called(item)]
 
     def parse(self, part: str, reply: str) -> Parsed:
         return read_reply(part, reply)
@@ -368,49 +351,24 @@ class Grounding:
             known[FACTUAL_CORRECTNESS.name] = mean_score(scores)
         return known
 
-    # Made when first needed: reading cached replies again needs neither a key nor ragas.
-
-    @cached_property
-    def _model(self) -> ChatModel:
-        return ChatModel(self.config, role="judge", cache=self._cache)
+    # Made when first needed: reading cached replies again does not need ragas.
 
     @cached_property
     def _prompts(self) -> Prompts:
         return Prompts(self.config.atomicity, self.config.coverage)
 
-    def _first(self, items: Sequence[Item]) -> list[_Ask]:
-        """The calls that take texts apart."""
-        return [
-            _Ask(number, part, repetition, self._prompts.apart(part, item.question.text, text))
-            for number, item in enumerate(items)
-            for part, text in texts(item, self.config.mode).items()
-            for repetition in range(self.config.repetitions)
-        ]
+    async def _claims(self, item: Item, part: str, text: str, repetition: int) -> list[JudgeCall]:
+        """The call that takes a text apart, and the one that judges its claims, where there are any."""
+        apart = await self._call(part, self._prompts.apart(part, item.question.text, text), repetition)
+        claims = apart.parsed.value["claims"] if apart.parsed.value else []
+        if not claims:
+            return [apart]
+        follows = FOLLOWS[part]
+        return [apart, await self._call(follows, self._prompts.verdicts(follows, contexts(item)[follows], claims), repetition)]
 
-    def _calls(self, queries: Sequence[_Ask]) -> list[JudgeCall]:
-        """Make calls; those that ask for the same kind of JSON go together."""
-        groups: dict[tuple[type[BaseModel], int], list[int]] = defaultdict(list)
-        for position, item in enumerate(queries):
-            groups[self._prompts.form(item.part), item.repetition].append(position)
-        made: dict[int, JudgeCall] = {}
-        for (form, repetition), positions in groups.items():
-            conversations: list[Messages] = [[{"role": "user", "content": queries[position].prompt}] for position in positions]
-            replies = self._model.complete_structured(conversations, form, repetition=repetition)
-            for position, result in zip(positions, replies, strict=True):
-                reply, part = result.reply, queries[position].part
-                parsed = Parsed(None, f"{NO_REPLY}: {reply.failed}") if reply.failed else self.parse(part, reply.text)
-                made[position] = JudgeCall(
-                    part,
-                    repetition,
-                    reply.key,
-                    parsed,
-                    reply.model,
-                    reply.prompt_tokens,
-                    reply.completion_tokens,
-                    reply.seconds,
-                    reply.cost_usd,
-                )
-        return [made[position] for position in range(len(queries))]
+    async def _call(self, part: str, prompt: str, repetition: int) -> JudgeCall:
+        case = Case(part, [{"role": "user", "content": prompt}], shape=self._prompts.form(part))
+        return await self._asker.call(case, repetition)
 
 
 # -- which calls an item needs --

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from benchmarks.schema import Question
@@ -15,7 +14,8 @@ from judges.llm.ask import Case, Golds, LLMJudgeConfig, Shipped, Worded, cut, go
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
 from methods.api import FAILED, Prediction
-from methods.models.endpoint import Estimate, Messages
+from methods.flow import each
+from methods.models.endpoint import Messages
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 VERDICTS = (MISMATCH, MATCH, PARTIAL)
@@ -70,29 +70,16 @@ class MatchJudge(Worded[MatchConfig]):
 
     verdicts = VERDICTS
 
-    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        return self._asker.ask(self._cases(items))
-
-    def estimate(self, items: Sequence[Item]) -> Estimate:
-        """What judging these would take, without asking."""
-        return self._asker.estimate(self._cases(items))
-
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         dropped = None if self.config.partial == "drop" else 0.0
         return match_scores(calls, dropped)
 
-    def _cases(self, items: Sequence[Item]) -> list[list[Case]]:
-        if self.config.exact == "none":
-            return [self._case(item, False) for item in items]
-        exact = exact_matches(items, self.config.exact)
-        return [self._case(*pair) for pair in zip(items, exact, strict=True)]
-
-    def _case(self, item: Item, exact: bool) -> list[Case]:
+    def cases(self, item: Item) -> list[Case]:
         if not has_gold(item.question):
             return []
         if unanswered(item):
             return [Case.ruled(PART, NO_ANSWER, verdict=MISMATCH)]
-        if exact:
+        if self.config.exact != "none" and exact_match(item, self.config.exact):
             return [Case.ruled(PART, EM, verdict=MATCH)]
         return [Case(PART, self._messages(item))]
 
@@ -122,17 +109,15 @@ def unanswered(item: Item) -> bool:
     return FAILED in item.prediction.notes or not item.prediction.answer.strip()
 
 
-def exact_matches(items: Sequence[Item], rules: str) -> list[bool]:
-    """Which answers equal a gold, as the metric `em` says."""
-    batch = Batch([item.question for item in items], [item.prediction for item in items])
-    return list(np.nan_to_num(parse_metric(f"em(rules={rules})").compute(batch)) == 1.0)
+def exact_match(item: Item, rules: str) -> bool:
+    """Whether an answer equals a gold, as the metric `em` says."""
+    batch = Batch([item.question], [item.prediction])
+    return bool(parse_metric(f"em(rules={rules})").compute(batch)[0] == 1.0)
 
 
 # -- A judge as training pipelines take it, `methods.api.Judge`: plain verdicts for plain answers --
 
 
-BATCH = 1024
-"""Answers per call of a judge."""
 _WORST_FIRST = (MISMATCH, PARTIAL, MATCH)
 
 
@@ -150,8 +135,7 @@ class MatchVerdicts:
     def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
         """The verdict most repetitions give, among equals the worse; None where it is unscored or unscorable."""
         items = [Item(q, Prediction(q.id, answer)) for q, answer in zip(questions, answers, strict=True)]
-        batches = (items[start : start + BATCH] for start in range(0, len(items), BATCH))
-        return [commonest(calls) for batch in batches for calls in self._judge.ask(batch)]
+        return [commonest(calls) for calls in each(self._judge, "ask", items)]
 
 
 def commonest(calls: Sequence[JudgeCall]) -> str | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from benchmarks.text import is_abstention
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
-from judges.llm.ask import Asker, Case, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity, read_criteria
-from methods.api import FAILED, Prediction, Services
-from methods.models.endpoint import Estimate, Messages
+from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity, read_criteria
+from methods.api import FAILED, Prediction
+from methods.models.endpoint import Messages
 
 CRITERIA = ("overall", "faithfulness", "conciseness")
 ORDERS = (AS_GIVEN, SWAPPED)
@@ -60,7 +60,7 @@ class PairwiseConfig(LLMJudgeConfig):
     criteria=CRITERIA,
     identity=prompt_identity,
 )
-class PairwiseJudge:
+class PairwiseJudge(CaseJudge[PairwiseConfig]):
     """The model is shown question, reference and two answers; each criterion gets Answer 1, Answer 2, Tie or None.
 
     Disqualification comes first: an answer that is missing or declines to answer loses by every criterion, and two
@@ -73,30 +73,17 @@ class PairwiseJudge:
         services: Of them the cache of replies.
     """
 
-    def __init__(self, config: PairwiseConfig, services: Services) -> None:
-        self.config = config
-        self._prompt = config.load()
-        self._asker = Asker(config, services, self.parse, PairwiseVerdict)
-        self.batch_size = self._asker.batch_size // len(ORDERS)
-
-    def ask(self, pairs: Sequence[Pair]) -> list[list[JudgeCall]]:
-        return self._asker.ask([self._cases(pair) for pair in pairs])
-
-    def estimate(self, pairs: Sequence[Pair]) -> Estimate:
-        """What judging these would take, without asking."""
-        return self._asker.estimate([self._cases(pair) for pair in pairs])
-
     def parse(self, part: str, reply: str) -> Parsed:
         return read_criteria(reply, CRITERIA, tuple(OFFERED))
 
     def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
         return shown_verdicts(call)
 
-    def _cases(self, pair: Pair) -> list[Case]:
-        reference = self._reference(pair)
+    def cases(self, item: Pair) -> list[Case]:
+        reference = self._reference(item)
         if reference is None:
             return []
-        return [self._case(pair, order, reference) for order in ORDERS]
+        return [self._case(item, order, reference) for order in ORDERS]
 
     def _case(self, pair: Pair, order: str, reference: str) -> Case:
         shown = in_order(pair, order)
@@ -104,7 +91,7 @@ class PairwiseJudge:
             verdict = disqualified(*map(declines, shown))
             if verdict is not None:
                 return Case.ruled(order, DISQUALIFIED, **dict.fromkeys(CRITERIA, verdict))
-        return Case(order, self._messages(pair, shown, reference))
+        return Case(order, self._messages(pair, shown, reference), shape=PairwiseVerdict)
 
     def _messages(self, pair: Pair, shown: tuple[Prediction, Prediction], reference: str) -> Messages:
         first, second = (cut(prediction.answer, self.config.max_answer_chars) for prediction in shown)

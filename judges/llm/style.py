@@ -13,7 +13,7 @@ from judges.llm.ask import Case, LLMJudgeConfig, Shipped, Worded, cut, mean_scor
 from judges.llm.rules import NO_CALL, ruled
 from methods.api import Services
 
-# -- Does a rewritten text keep what its source says: of answers against their passages, and of any pairs of texts --
+# -- Does a rewritten text keep what its source says: of answers against their passages --
 
 
 KEPT, LOST, ALTERED = "Kept", "Lost", "Altered"
@@ -61,19 +61,13 @@ class ContentJudge(Worded[ContentConfig]):
 
     verdicts = CONTENT_VERDICTS
 
-    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        return self.ask_texts([("\n\n".join(passage.text for passage in item.passages), item.prediction.answer) for item in items])
-
-    def ask_texts(self, pairs: Sequence[tuple[str, str]]) -> list[list[JudgeCall]]:
-        """As `ask`, of pairs of source and rewriting."""
-        return self._asker.ask([self._case(*pair) for pair in pairs])
-
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         return mean_scores(
             calls, {verdict.lower(): {other: float(other == verdict) for other in CONTENT_VERDICTS} for verdict in CONTENT_VERDICTS}
         )
 
-    def _case(self, source: str, rewritten: str) -> list[Case]:
+    def cases(self, item: Item) -> list[Case]:
+        source, rewritten = "\n\n".join(passage.text for passage in item.passages), item.prediction.answer
         if not source.strip():
             return []
         if not rewritten.strip():
@@ -86,7 +80,7 @@ class ContentJudge(Worded[ContentConfig]):
         return [Case(CONTENT_PART, messages)]
 
 
-# -- Is a text written formally or informally: of answers, and of any texts (style transfer's strength) --
+# -- Is a text written formally or informally (style transfer's strength): of answers --
 
 
 FORMAL, INFORMAL = "Formal", "Informal"
@@ -127,17 +121,11 @@ class StyleJudge(Worded[StyleConfig]):
 
     verdicts = STYLE_VERDICTS
 
-    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        return self.ask_texts([item.prediction.answer for item in items])
-
-    def ask_texts(self, texts: Sequence[str]) -> list[list[JudgeCall]]:
-        """As `ask`, of any texts; a blank one gets no call."""
-        return self._asker.ask([self._case(text) for text in texts])
-
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         return style_scores(calls)
 
-    def _case(self, text: str) -> list[Case]:
+    def cases(self, item: Item) -> list[Case]:
+        text = item.prediction.answer
         if not text.strip():
             return []
         return [Case(STYLE_PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
@@ -202,10 +190,7 @@ class RuleStyle:
         self.config = config
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        return self.ask_texts([item.prediction.answer for item in items])
-
-    def ask_texts(self, texts: Sequence[str]) -> list[list[JudgeCall]]:
-        """As `ask`, of any texts; a blank one gets no call."""
+        texts = [item.prediction.answer for item in items]
         return [[ruled(STYLE_PART, verdict=self._verdict(text))] if text.strip() else [] for text in texts]
 
     def parse(self, part: str, reply: str) -> Parsed:

@@ -238,9 +238,9 @@ class LocalModel:
         prompt = model.render_chat([dict(message) for message in messages])
         reply = await self._reply(prompt, len(model.encode(prompt)), repetition)
         text = "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
-        said = reply.text if reply.failed is None else reply.failed
+        answer = reply.text if reply.failed is None else reply.failed
         cost = (reply.prompt_tokens, reply.completion_tokens, reply.seconds)
-        trace().calls.append(Call(self.role, step, kept(text), kept(said), *cost, failed=reply.failed is not None))
+        trace().calls.append(Call(self.role, step, kept(text), kept(answer), *cost, failed=reply.failed is not None))
         return reply
 
     async def _reply(self, prompt: str, tokens: int, repetition: int) -> Reply:

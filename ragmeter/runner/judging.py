@@ -1,4 +1,4 @@
-"""Judging stored answers: what is not judged yet, a handful of questions at a time, each durable when it is done.
+"""Judging stored answers: what is not judged yet, many questions at once, each durable within a second of its end.
 
 Works on the store alone. A judging that was killed goes on where it was, and what it asked already comes from the cache
 of replies.
@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from benchmarks.core.errors import UserError
 from judges.judge import Judge, JudgeCall, Pair, Parsed
 from methods.api import Services
+from methods.flow import each, in_flight, one, stream
 from ragmeter.experiment import JudgePlan
+from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
 from results import judgments, records
 from results.board import groups
@@ -21,8 +23,8 @@ from results.judgments import Battle, Match
 from results.queries import RunRow
 from results.store import Store
 
-CHUNK = 64
-"""Questions that are judged and written together, where the judge does not say (`batch_size`)."""
+_Judged = tuple[Any, list[JudgeCall]]
+"""An item, or a pair, with the calls made for it."""
 
 
 class Progress(Protocol):
@@ -113,12 +115,11 @@ def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, ret
     every = records.items(store, run)
     pending = [item for item in every if item.question.id not in known]
 
-    def write(chunk: Sequence[Any]) -> None:
-        made = judge.ask(chunk)
-        scores = [judge.score(item, calls) for item, calls in zip(chunk, made, strict=True)]
-        judgments.put_judgments(store, run.run, entry.judge, [item.question.id for item in chunk], made, scores)
+    def write(judged: Sequence[_Judged]) -> None:
+        scores = [judge.score(item, calls) for item, calls in judged]
+        judgments.put_judgments(store, run.run, entry.judge, _names(judged), [calls for _, calls in judged], scores)
 
-    _in_chunks(pending, len(every), entry, judge, write, progress)
+    _judge(pending, len(every), entry, judge, write, progress)
 
 
 def _judge_pair(item: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
@@ -126,12 +127,15 @@ def _judge_pair(item: Judging, judge: Any, store: Store, progress: Progress, ret
     every = pairs(store, item.runs)
     pending = [pair for pair in every if pair.question.id not in known]
 
-    def write(chunk: Sequence[Pair]) -> None:
-        made = judge.ask(chunk)
-        verdicts = [[judge.verdicts(call) for call in calls] for calls in made]
-        judgments.put_battles(store, item.match, item.judge, [pair.question.id for pair in chunk], made, verdicts)
+    def write(judged: Sequence[_Judged]) -> None:
+        verdicts = [[judge.verdicts(call) for call in calls] for _, calls in judged]
+        judgments.put_battles(store, item.match, item.judge, _names(judged), [calls for _, calls in judged], verdicts)
 
-    _in_chunks(pending, len(every), item, judge, write, progress)
+    _judge(pending, len(every), item, judge, write, progress)
+
+
+def _names(judged: Sequence[_Judged]) -> list[str]:
+    return [item.question.id for item, _ in judged]
 
 
 def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
@@ -143,15 +147,19 @@ def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
     return [Pair(question, response, second[question.id], passages) for (question, response), passages in zip(both, gold, strict=True)]
 
 
-def _in_chunks(
-    pending: Sequence[Any], total: int, item: Judging, judge: Any, write: Callable[[Sequence[Any]], None], progress: Progress
+def _judge(
+    pending: Sequence[Any], total: int, entry: Judging, judge: Any, write: Callable[[Sequence[_Judged]], None], progress: Progress
 ) -> None:
-    progress.begin(item.name, total, total - len(pending))
-    size = getattr(judge, "batch_size", CHUNK)
-    for start in range(0, len(pending), size):
-        chunk = pending[start : start + size]
-        write(chunk)
-        progress.advance(len(chunk))
+    progress.begin(entry.name, total, total - len(pending))
+    ask = one(judge, "ask")
+
+    async def judged(item: Any) -> _Judged:
+        return item, await ask(item)
+
+    with Recorder(write) as recorder:
+        for result in stream(judged, pending, in_flight([(judge, "ask")])):
+            recorder.add(result)
+            progress.advance(1)
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------
@@ -254,8 +262,7 @@ class _Reader:
     def again(self, queries: Sequence[Any], calls: Sequence[Sequence[JudgeCall]]) -> list[list[JudgeCall]]:
         """The calls about items (or pairs) with what the judge reads out of their replies now."""
         if self._rule:
-            made: list[list[JudgeCall]] = self.judge.ask(queries)
-            return made
+            return each(self.judge, "ask", queries)
         replies = self._kept([call.key for made in calls for call in made if call.key is not None])
         return [[self._again(call, replies) for call in made] for made in calls]
 

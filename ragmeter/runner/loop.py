@@ -12,7 +12,6 @@ from asyncio import CancelledError
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Protocol
 
 from benchmarks.core.errors import Broke, UserError
@@ -25,14 +24,12 @@ from judges.score import score
 from methods.api import Control, Indexed, Prediction, Services
 from methods.flow import interrupt
 from ragmeter.experiment import in_setting
+from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.tasks import Task, TaskState
 from results.board import added_columns
 from results.database import DiskFull
 from results.invariants import check_run
 from results.store import FAILED_RUN, FINISHED, INTERRUPTED, Store
-
-FLUSH_S = 1.0
-"""A finished question waits at most this long (plus one write) before it is on disk."""
 
 
 class Interrupted(Exception):
@@ -77,85 +74,6 @@ class Outcome:
     answered: int
     seconds: float
     overhead_s: float
-
-
-class Recorder:
-    """Collects finished questions and writes them, scored, once a second from a thread of its own.
-
-    Args:
-        store: Where to.
-        run: Whose.
-        metrics: What to score at once.
-        corpus: Where evidence's passages are found.
-        graphs: The questions' graphs, for metrics that look at them.
-    """
-
-    def __init__(self, store: Store, run: str, metrics: Sequence[Metric], corpus: Corpus, graphs: QuestionGraphs | None = None) -> None:
-        self._store = store
-        self._run = run
-        self._metrics = metrics
-        self._corpus = corpus
-        self._graphs = graphs
-        self._waiting: list[tuple[Question, Prediction]] = []
-        self._lock = threading.Lock()
-        self._writing = threading.Lock()
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._loop, name="recorder", daemon=True)
-        self.busy_s = 0.0
-
-    def __enter__(self) -> Recorder:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stop.set()
-        self._thread.join()
-        # What was finished before an error or an interruption is kept all the same.
-        self._flush()
-        if self._error is not None and error is None:
-            raise self._error
-
-    def add(self, question: Question, prediction: Prediction) -> None:
-        """Hand over a finished question; raises what an earlier write ran into."""
-        if self._error is not None:
-            raise self._error
-        with self._lock:
-            self._waiting.append((question, prediction))
-
-    def _loop(self) -> None:
-        while not self._stop.wait(FLUSH_S):
-            try:
-                self._flush()
-            except BaseException as error:
-                self._error = error
-                return
-
-    def _flush(self) -> None:
-        with self._writing:
-            with self._lock:
-                batch, self._waiting = self._waiting, []
-            if not batch:
-                return
-            started = time.perf_counter()
-            questions = [question for question, _ in batch]
-            predictions = [prediction for _, prediction in batch]
-            try:
-                scores = score(questions, predictions, self._metrics, corpus_text=self._text, graphs=self._graphs)
-                self._store.append(self._run, predictions, scores, self._passages(predictions))
-            except BaseException:
-                # What could not be written now may be when the task ends.
-                with self._lock:
-                    self._waiting = batch + self._waiting
-                raise
-            self.busy_s += time.perf_counter() - started
-
-    def _text(self, identifier: str) -> str:
-        return self._corpus.get([identifier])[0].full_text
-
-    def _passages(self, predictions: Iterable[Prediction]) -> list[Passage]:
-        named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
-        return self._corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in self._corpus])
 
 
 def execute(
@@ -318,7 +236,14 @@ def _answer(
 
     started = time.perf_counter()
     waited = 0.0
-    with Recorder(store, run, metrics, benchmark.corpus, QuestionGraphs.of(benchmark)) as recorder:
+    graphs = QuestionGraphs.of(benchmark)
+
+    def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
+        questions, predictions = map(list, zip(*finished, strict=True))
+        scores = score(questions, predictions, metrics, corpus_text=lambda name: benchmark.corpus.get([name])[0].full_text, graphs=graphs)
+        store.append(run, predictions, scores, _passages(benchmark.corpus, predictions))
+
+    with Recorder(write) as recorder:
         predictions = iter(method.answer(queries()))
         while True:
             if asked_all:
@@ -332,11 +257,17 @@ def _answer(
             question = by_query.pop(prediction.question_id, None)
             if question is None:
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
-            recorder.add(question, _native(prediction, question))
+            recorder.add((question, _native(prediction, question)))
             progress.advance(task, 1)
     if by_query:
         raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
+
+
+def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage]:
+    """Those that predictions name as their evidence."""
+    named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
+    return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
 
 
 def _native(prediction: Prediction, question: Question) -> Prediction:

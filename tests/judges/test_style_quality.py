@@ -104,9 +104,9 @@ def test_each_text_is_shown_to_a_model_once() -> None:
         def __init__(self):
             self.requested = []
 
-        def ask_texts(self, texts):
-            self.requested += texts
-            return Judge.of("rule_style").build(Services()).ask_texts(texts)
+        def ask(self, items):
+            self.requested += [item.prediction.answer for item in items]
+            return Judge.of("rule_style").build(Services()).ask(items)
 
     judge = Judging()
     texts = [StyleText(style, "One text.", "Wow, one text!") for style in ("informal", "humor") for _ in range(3)]

@@ -33,6 +33,7 @@ from judges.llm.grounding import (
 )
 from methods.api import Prediction, Services
 from methods.baselines.controls import deal, gold_text
+from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.reply_cache import ResponseCache
@@ -71,7 +72,7 @@ def items(world: Benchmark, answer: Callable[[Question], str], most: int = QUEST
 
 def values(made: Any, queries: Sequence[Item]) -> dict[str, list[float | None]]:
     """By measure; asked once for both."""
-    scores = [made.score(item, calls) for item, calls in zip(queries, made.ask(queries), strict=True)]
+    scores = [made.score(item, calls) for item, calls in zip(queries, each(made, "ask", queries), strict=True)]
     return {measure: [score[measure].value for score in scores] for measure in (FAITHFUL, CORRECT)}
 
 
@@ -113,7 +114,7 @@ def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark
 @pytest.mark.slow
 def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url: str) -> None:
     query = items(world, gold_text, 2)
-    parts = {call.part for mine in judge(truth_url, mode="precision").ask(query) for call in mine}
+    parts = {call.part for mine in each(judge(truth_url, mode="precision"), "ask", query) for call in mine}
     assert parts == {STATEMENTS, STATEMENT_VERDICTS, ANSWER_CLAIMS, ANSWER_VERDICTS}
 
 
@@ -133,7 +134,7 @@ def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) 
     assert mean(whole[CORRECT]) < 0.2
     assert values(made, items(world, lambda _: "", 9))[FAITHFUL] == [0.0] * 9
     assert values(made, items(world, lambda _: "I don't know", 9))[CORRECT] == [0.0] * 9
-    assert {call.model for mine in made.ask(query[:3]) for call in mine} == {RULE}
+    assert {call.model for mine in each(made, "ask", query[:3]) for call in mine} == {RULE}
     assert Judge.of("rule_grounding").rule
     assert set(Judge.of("rule_grounding").metrics) == {FAITHFUL, CORRECT}
 
@@ -199,7 +200,7 @@ def test_the_numbers_are_those_of_ragas_on_the_same_replies(
     queries, cache = partly_right(world, most), tmp_path / "cache.sqlite"
     with server.running() as url:
         made = judge(url, cache, **options)
-        ours = [made.score(item, calls) for item, calls in zip(queries, made.ask(queries), strict=True)]
+        ours = [made.score(item, calls) for item, calls in zip(queries, each(made, "ask", queries), strict=True)]
         sent = server.calls
         theirs = ragas_values(url, cache, queries, options)
         # The very same prompts and JSON shapes: every call that ragas makes is answered from our cache.
@@ -239,12 +240,12 @@ def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(w
     queries = partly_right(world)
     with WorldTruth([world]).server().running() as url:
         clean = judge(url)
-        expected = [clean.score(item, calls) for item, calls in zip(queries, clean.ask(queries), strict=True)]
+        expected = [clean.score(item, calls) for item, calls in zip(queries, each(clean, "ask", queries), strict=True)]
     faults = Faults(passing=0.2, seed=1)
     truth = WorldTruth([world], corruption=0.2, faults=faults, seed=2)
     with truth.server().running() as url:
         made = judge(url, tmp_path / "cache.sqlite", timeout_s=1.0, attempts=8, concurrency=32)
-        calls = made.ask(queries)
+        calls = each(made, "ask", queries)
     assert sum(truth.corrupted.values()) >= 10
     assert sum(faults.played.values()) >= 10
     unscored = 0
@@ -269,10 +270,10 @@ def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
     server = WorldTruth([world], corruption=0.1).server()
     with server.running() as url:
         made = judge(url, cache)
-        calls = made.ask(queries)
+        calls = each(made, "ask", queries)
         scores = [made.score(item, mine) for item, mine in zip(queries, calls, strict=True)]
         sent = server.calls
-        assert [[(call.part, call.key, call.parsed) for call in mine] for mine in judge(url, cache).ask(queries)] == [
+        assert [[(call.part, call.key, call.parsed) for call in mine] for mine in each(judge(url, cache), "ask", queries)] == [
             [(call.part, call.key, call.parsed) for call in mine] for mine in calls
         ]
         again = server.calls - sent

@@ -42,6 +42,7 @@ from judges.llm.grounding import (
     words,
 )
 from methods.api import FAILED, Prediction, Services
+from methods.flow import each
 from methods.models.server import ChatRequest, OpenAIServer, Written
 from ragmeter.scripted import WorldTruth
 
@@ -81,7 +82,7 @@ def test_an_answer_that_says_nothing_scores_nothing_and_costs_nothing() -> None:
     made = unreachable()
     blank, failed = one_item(" \n", "9 m"), one_item("9 m", "9 m")
     failed = replace(failed, prediction=replace(failed.prediction, notes={FAILED: "the reader broke"}))
-    for item, (call,) in zip([blank, failed], made.ask([blank, failed]), strict=True):
+    for item, (call,) in zip([blank, failed], each(made, "ask", [blank, failed]), strict=True):
         assert (call.part, call.key, call.parsed.value) == (NOT_REQUESTED, None, {"by": "no answer"})
         assert made.score(item, [call]) == {FAITHFUL: Score(0.0), CORRECT: Score(0.0)}
 
@@ -89,14 +90,14 @@ def test_an_answer_that_says_nothing_scores_nothing_and_costs_nothing() -> None:
 def test_nothing_follows_from_no_passage() -> None:
     made = unreachable()
     item = one_item("9 m", passages=("  ",))
-    (calls,) = made.ask([item])
+    (calls,) = each(made, "ask", [item])
     assert made.score(item, calls) == {FAITHFUL: Score(0.0), CORRECT: Score(None)}
 
 
 @pytest.mark.parametrize("item", [one_item("9 m"), one_item("9 m", ""), one_item("9 m", "none", answerable=False)])
 def test_without_a_gold_answer_correctness_is_unscorable(item: Item, truth_url: str) -> None:
     made = judge(truth_url)
-    (calls,) = made.ask([item])
+    (calls,) = each(made, "ask", [item])
     assert {call.part for call in calls} == {STATEMENTS, STATEMENT_VERDICTS}
     assert made.score(item, calls)[CORRECT] == Score(None)
 
@@ -187,7 +188,7 @@ def test_repetitions_are_drawn_apart_and_averaged_over_those_that_were_read() ->
     with OpenAIServer("m", waver).running() as url:
         made = judge(url, temperature=1.0, repetitions=3)
         item = one_item("It is deep.", "9 m")
-        (calls,) = made.ask([item])
+        (calls,) = each(made, "ask", [item])
     assert len(calls) == 18
     assert len({call.key for call in calls}) == 18
     assert {(call.part, call.repetition) for call in calls} == set(product((*FOLLOWS, *FOLLOWS.values()), range(3)))
@@ -241,7 +242,7 @@ def test_without_ragas_the_message_names_the_extra(monkeypatch: pytest.MonkeyPat
     for needed in (
         lambda: GroundingConfig(model="m", key_variable=None).preflight(),
         lambda: str(Judge.of("grounding", {"model": "m"})),
-        lambda: unreachable().ask([one_item("a", "b")]),
+        lambda: each(unreachable(), "ask", [one_item("a", "b")]),
     ):
         with pytest.raises(MissingPackage, match=r"needs the package 'ragas'(.|\n)*\[grounding\]"):
             needed()
@@ -315,7 +316,7 @@ def test_claims_are_compared_with_their_best_counterpart() -> None:
 )
 def test_rules_decide_the_odd_cases(item: Item, faithful: float | None, correct: float | None) -> None:
     made = rule()
-    (calls,) = made.ask([item])
+    (calls,) = each(made, "ask", [item])
     score = made.score(item, calls)
     assert (score[FAITHFUL].value, score[CORRECT].value) == (faithful, correct)
     assert bool(score[FAITHFUL].unscored) == (faithful is None)
@@ -327,6 +328,6 @@ def test_rules_never_fail_and_stay_in_range(answer: str, golds: list[str], passa
     item = one_item(answer, *golds, passages=passages, answer_set=many)
     for mode in ("f1", "precision", "recall"):
         made = rule(mode=mode)
-        (calls,) = made.ask([item])
+        (calls,) = each(made, "ask", [item])
         for score in made.score(item, calls).values():
             assert score.value is None or 0 <= score.value <= 1

@@ -12,7 +12,9 @@ from benchmarks import registry as datasets
 from benchmarks.schema import Question
 from judges.judge import AS_GIVEN, FIRST, NONE, RULE, SECOND, SWAPPED, TIE, Item, Judge, JudgeCall, Pair, Parsed
 from judges.llm.match import MatchVerdicts, commonest
+from judges.style import text_item
 from methods.api import FAILED, Prediction, Services
+from methods.flow import each
 from results.judgments import undone
 
 PARIS = Question("1", "What is the capital of France?", ("Paris",), {"Paris": ("City of Light",)})
@@ -27,7 +29,7 @@ ARTICLE = Question("7", "Which letter?", ("A",))
 def match(question: Question, answer: str, *, failed: bool = False, **config: Any) -> str | None:
     judge = Judge.of("rule_match", config).build(Services())
     notes = {FAILED: "timeout"} if failed else {}
-    (calls,) = judge.ask([Item(question, Prediction(question.id, answer, notes=notes))])
+    (calls,) = each(judge, "ask", [Item(question, Prediction(question.id, answer, notes=notes))])
     return calls[0].parsed.value["verdict"] if calls else None
 
 
@@ -68,7 +70,7 @@ def test_its_options_move_the_bounds() -> None:
 
 def compare(item: str, other: str, question: Question = PARIS) -> list[dict[str, str | None]]:
     judge = Judge.of("rule_pairwise").build(Services())
-    (calls,) = judge.ask([Pair(question, Prediction("1", item), Prediction("1", other))])
+    (calls,) = each(judge, "ask", [Pair(question, Prediction("1", item), Prediction("1", other))])
     assert [call.part for call in calls] in ([AS_GIVEN, SWAPPED], [])
     assert all((call.model, call.key) == (RULE, None) for call in calls)
     return [dict(judge.verdicts(call)) for call in calls]
@@ -111,7 +113,7 @@ def test_rule_style_distinguishes_worlds_from_their_informal_versions() -> None:
         pairs = [pair for pair in pairs if pair.style == "informal"][:500]
         judge = Judge.of("rule_style").build(Services())
         informal = [
-            [calls[0].parsed.value["verdict"] == "Informal" for calls in judge.ask_texts(texts)]
+            [calls[0].parsed.value["verdict"] == "Informal" for calls in each(judge, "ask", list(map(text_item, texts)))]
             for texts in ([pair.styled.text for pair in pairs], [pair.formal.text for pair in pairs])
         ]
         assert sum(informal[0]) / len(pairs) > 0.93
@@ -129,7 +131,7 @@ def test_rule_style_distinguishes_worlds_from_their_informal_versions() -> None:
     ],
 )
 def test_rule_style_by_hand(text: str, verdict: str | None) -> None:
-    (calls,) = Judge.of("rule_style").build(Services()).ask_texts([text])
+    (calls,) = each(Judge.of("rule_style").build(Services()), "ask", [text_item(text)])
     assert (calls[0].parsed.value["verdict"] if calls else None) == verdict
 
 

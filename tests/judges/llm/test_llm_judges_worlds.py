@@ -16,7 +16,9 @@ from benchmarks.text import em
 from judges.judge import Item, JudgeCall, Pair
 from judges.llm.ask import NO_REPLY
 from judges.llm.match import MatchVerdicts
+from judges.style import text_item
 from methods.api import Prediction
+from methods.flow import each
 from methods.models.reply_cache import ResponseCache
 from ragmeter.scripted import NAME, WorldTruth
 from tests.support.faults import Faults
@@ -54,8 +56,8 @@ def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: lis
     truth = WorldTruth.of(REFERENCE)
     items = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 < 2 and not item.question.answer_set][:90]
     with truth.server().running() as url:
-        queries = llm.build("match", url, exact="none").ask(items)
-        short = llm.build("match", url).ask(items)
+        queries = each(llm.build("match", url, exact="none"), "ask", items)
+        short = each(llm.build("match", url), "ask", items)
     assert truth.unrecognized == 0
     exact = [em(item.prediction.answer, item.question.golds) == 1 for item in items]
     assert [llm.verdict_of(calls) == "Match" for calls in queries] == exact
@@ -79,13 +81,15 @@ def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None
     results = datasets.load(reference).extra["styles"].values()
     pairs = [item for styled in results for item in styled if item.style == "informal"][:20]
     with WorldTruth.of(reference).server().running() as url:
-        style = llm.build("style", url).ask_texts([p.formal.text for p in pairs] + [p.styled.text for p in pairs] + [" "])
-        content = llm.build("content", url).ask_texts(
+        texts = [p.formal.text for p in pairs] + [p.styled.text for p in pairs] + [" "]
+        style = each(llm.build("style", url), "ask", [text_item(text) for text in texts])
+        rewritings = (
             [(p.formal.text, p.styled.text) for p in pairs]
             + [(p.formal.text, "Nothing of it.") for p in pairs]
             + [(p.formal.text, p.styled.text + " It ended in 987654.") for p in pairs]
             + [("x y", " x\ny"), ("x", ""), (" ", "x")]
         )
+        content = each(llm.build("content", url), "ask", [text_item(text, source) for source, text in rewritings])
     verdicts = [llm.verdict_of(calls) for calls in style]
     assert verdicts[:20] == ["Formal"] * 20
     assert verdicts[20:40].count("Informal") >= 19  # restyling may find nothing to change
@@ -102,9 +106,9 @@ def test_an_answer_is_held_against_its_passages(llm: ModuleType) -> None:
     with WorldTruth.of("worlds/style:test").server().running() as url:
         judge = llm.build("content", url)
         judged = Item(llm.PARIS, Prediction("1", "built in 1900"), (Passage("p", "", "It was built in 1900."),))
-        (calls,) = judge.ask([judged])
+        (calls,) = each(judge, "ask", [judged])
         assert judge.score(judged, calls)["kept"].value == 1.0
-        assert judge.score(llm.item(llm.PARIS, "x"), judge.ask([llm.item(llm.PARIS, "x")])[0])["kept"].value is None
+        assert judge.score(llm.item(llm.PARIS, "x"), each(judge, "ask", [llm.item(llm.PARIS, "x")])[0])["kept"].value is None
 
 
 KINDS = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
@@ -121,9 +125,9 @@ def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
     with server.running() as url:
         match = llm.build("match", url, tmp_path / "c.sqlite", exact="none")
         pairwise = llm.build("pairwise", url, tmp_path / "c.sqlite", repetitions=1)
-        judged, battles = match.ask(items), pairwise.ask(pairs)
+        judged, battles = each(match, "ask", items), each(pairwise, "ask", pairs)
         sent, spoilt = server.calls, Counter(truth.corrupted)
-        again = match.ask(items), pairwise.ask(pairs)
+        again = each(match, "ask", items), each(pairwise, "ask", pairs)
         retried = server.calls - sent
     assert sum(truth.faults.played.values()) > 20
     # Every call is read or has a reason, never both.

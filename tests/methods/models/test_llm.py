@@ -89,11 +89,11 @@ def test_an_adapter_changes_what_is_said_and_the_fingerprint(tiny_llama: str, tm
     config = LocalConfig(local=tiny_llama, max_tokens=12, adapter=str(tmp_path))
     plain = config.model_copy(update={"adapter": None})
     assert llm_hash(config) != llm_hash(plain)
-    said = [[r.text for r in ordered(LocalModel(c, device="cpu").ask, ASKED, 9)] for c in (config, plain)]
-    assert said[0] != said[1]
+    texts = [[r.text for r in ordered(LocalModel(c, device="cpu").ask, ASKED, 9)] for c in (config, plain)]
+    assert texts[0] != texts[1]
     bare = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12), "cpu")
     bare.model = adapted.eval()
-    assert said[0] == [bare.generate([bare.render_chat(messages)])[0].text.strip() for messages in ASKED]
+    assert texts[0] == [bare.generate([bare.render_chat(messages)])[0].text.strip() for messages in ASKED]
 
 
 def test_a_system_takes_either(tiny_llama: str, tiny_encoder: str) -> None:

@@ -25,17 +25,20 @@ metrics: [em]
 
 
 class Silent:
-    """Progress that records its calls."""
+    """Progress that records its calls, and may be interrupted after some questions."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupted_after: int | None = None) -> None:
         self.prepared: list[tuple[str, int, int]] = []
         self.done = 0
+        self.interrupted_after = interrupted_after
 
     def begin(self, name: str, total: int, done: int) -> None:
         self.prepared.append((name, total, done))
 
     def advance(self, questions: int) -> None:
         self.done += questions
+        if self.done == self.interrupted_after:
+            raise KeyboardInterrupt
 
 
 def runs(store: Store, *names: str) -> list[RunRow]:
@@ -47,8 +50,10 @@ def llm(name: str, url: str, **options: Any) -> Judge:
     return Judge.of(name, {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 2.0, **options})
 
 
-def judge(store: Store, judge: Judge, chosen: Sequence[RunRow], *, retry: bool = False, everyone: bool = False) -> Silent:
-    progress = Silent()
+def judge(
+    store: Store, judge: Judge, chosen: Sequence[RunRow], *, retry: bool = False, everyone: bool = False, progress: Silent | None = None
+) -> Silent:
+    progress = progress or Silent()
     work = judgings([JudgePlan(judge, everyone)], chosen, "bm25")
     execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
     return progress

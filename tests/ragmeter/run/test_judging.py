@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 
 from judges.judge import AS_GIVEN, FIRST, JUDGES, SWAPPED, Item, Judge, JudgeCall, JudgeConfig, Measure, Pair, Parsed, Score, register_judge
 from methods.api import FAILED, Prediction, Services
-from methods.models.server import ChatRequest, Refused
+from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from ragmeter.api import run as run_experiment
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner import judging
@@ -82,23 +85,22 @@ class Fragile:
 
     Attributes:
         left: Questions that it still judges.
-        asked: All that it was asked about.
+        requested: All that it judged.
     """
 
-    batch_size = 2
+    in_flight = 1
     left = 0
-    error: type[BaseException] = RuntimeError
     requested: list[str] = []  # noqa: RUF012
 
     def __init__(self, config: FragileConfig, services: Services) -> None: ...
 
-    def ask(self, things: Sequence[Item | Pair]) -> list[list[JudgeCall]]:
-        if Fragile.left < len(things):
-            raise Fragile.error("out of luck")
-        Fragile.left -= len(things)
-        Fragile.requested += [thing.question.id for thing in things]
-        parts = ("x",) if isinstance(things[0], Item) else (AS_GIVEN, SWAPPED)
-        return [[JudgeCall(part, 0, None, Parsed({"by": "luck"}), "rule") for part in parts] for _ in things]
+    async def ask_one(self, item: Item | Pair) -> list[JudgeCall]:
+        if not Fragile.left:
+            raise RuntimeError("out of luck")
+        Fragile.left -= 1
+        Fragile.requested.append(item.question.id)
+        parts = ("x",) if isinstance(item, Item) else (AS_GIVEN, SWAPPED)
+        return [JudgeCall(part, 0, None, Parsed({"by": "luck"}), "rule") for part in parts]
 
     def parse(self, part: str, reply: str) -> Parsed:
         raise AssertionError("there is no reply")
@@ -137,10 +139,11 @@ def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
     small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException]
 ) -> None:
     mine = fragile(kind)
-    Fragile.error, Fragile.left = error, 5
+    interrupted = error is KeyboardInterrupt
+    Fragile.left = 100 if interrupted else 4
     chosen = small.runs(store, "bm25", "gold_answer")[: 1 if kind == "point" else 2]
     with pytest.raises(error):
-        small.judge(store, mine, chosen)
+        small.judge(store, mine, chosen, progress=small.Silent(interrupted_after=4 if interrupted else None))
     table = "judge_calls" if kind == "point" else "battles"
     parts = 1 if kind == "point" else 2
     assert len(small.rows(store, table)[table]) == 4 * parts
@@ -191,6 +194,35 @@ def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, st
         question: score for question, score in before.items() if question not in lost
     }
     assert len(judgments.calls(store, run.run, str(match))) == len(after) == small.QUESTIONS
+
+
+def test_no_judgment_waits_for_the_slow_reply_to_another(small: ModuleType, store: Store) -> None:
+    """One call in twenty hangs; what it does not belong to is in the store before it ends."""
+    slow, begun, numbers = threading.Event(), threading.Event(), count()
+
+    def answer(request: ChatRequest) -> Written:
+        if next(numbers) == 3:
+            begun.set()
+            slow.wait(60)
+        return Written("Match")
+
+    (run,) = small.runs(store, "random + extractive")
+    with OpenAIServer("m", answer).running() as url:
+        match = small.llm("match", url, exact="none", repetitions=2, concurrency=3, timeout_s=90)
+        progress = small.Silent()
+        judging_it = threading.Thread(target=small.judge, args=(store, match, [run]), kwargs={"progress": progress})
+        judging_it.start()
+        try:
+            assert begun.wait(30)
+            until = time.monotonic() + 30
+            while (stored := len(judgments.calls(store, run.run, str(match)))) < small.QUESTIONS - 1 and time.monotonic() < until:
+                time.sleep(0.05)
+            assert stored == progress.done == small.QUESTIONS - 1
+            assert not slow.is_set()
+        finally:
+            slow.set()
+            judging_it.join(30)
+    assert progress.done == len(judgments.calls(store, run.run, str(match))) == small.QUESTIONS
 
 
 @pytest.mark.slow

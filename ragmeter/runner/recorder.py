@@ -1,0 +1,78 @@
+"""What is finished is on disk within about a second, whatever else goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+FLUSH_S = 1.0
+"""What is finished waits at most this long (plus one write) before it is on disk."""
+
+
+class Recorder(Generic[T]):
+    """Collects what is finished and writes it once a second from a thread of its own; the rest when the block ends.
+
+    Args:
+        write: Called with what was finished since it was last called; what it could not write it gets again at the end.
+
+    Attributes:
+        busy_s: Seconds that writing took.
+    """
+
+    def __init__(self, write: Callable[[list[T]], None]) -> None:
+        self._write = write
+        self._waiting: list[T] = []
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._loop, name="recorder", daemon=True)
+        self.busy_s = 0.0
+
+    def __enter__(self) -> Recorder[T]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        # What was finished before an error or an interruption is kept all the same.
+        self._flush()
+        if self._error is not None and error is None:
+            raise self._error
+
+    def add(self, finished: T) -> None:
+        """Hand over what is finished; raises what an earlier write ran into."""
+        if self._error is not None:
+            raise self._error
+        with self._lock:
+            self._waiting.append(finished)
+
+    def _loop(self) -> None:
+        while not self._stop.wait(FLUSH_S):
+            try:
+                self._flush()
+            except BaseException as error:
+                self._error = error
+                return
+
+    def _flush(self) -> None:
+        with self._writing:
+            with self._lock:
+                batch, self._waiting = self._waiting, []
+            if not batch:
+                return
+            started = time.perf_counter()
+            try:
+                self._write(batch)
+            except BaseException:
+                # What could not be written now may be when the block ends.
+                with self._lock:
+                    self._waiting = batch + self._waiting
+                raise
+            self.busy_s += time.perf_counter() - started

@@ -33,7 +33,7 @@ from results.judgments import Conversation, Verdict
 from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.provenance import Attribution, DatasetFacts, Sample
 from results.published import Comparison as PublishedComparison
-from results.queries import AnswerRow, ExperimentRow, IndexCost, Passage, QuestionRow, RunRow, UserError
+from results.queries import AnswerRow, Call, ExperimentRow, IndexCost, Passage, QuestionRow, RunRow, UserError
 from results.statistics.closed_form import Band
 from results.store import Store
 from results.style import CurveTable, GapTable, Over
@@ -184,6 +184,12 @@ def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: 
 def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
     """What runs said about one question."""
     return queries.answers(store_of(at), question, runs, depth=DEPTH)
+
+
+@st.cache_data(show_spinner=False, max_entries=16)
+def calls(at: Source, run: str, question: str) -> list[Call]:
+    """The calls of models that a run made for a question."""
+    return queries.calls(store_of(at), run, question)
 
 
 @st.cache_data(show_spinner=False, max_entries=128)

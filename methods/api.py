@@ -32,6 +32,8 @@ TRIPLES = "triples"
 TRUNCATED = "truncated"
 """Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines,
 passages."""
+WAIT = "wait"
+"""Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
 MARKER = "complete.json"
 """Written last into an index folder: a folder without it is unfinished work."""
 
@@ -57,6 +59,11 @@ class Usage:
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_memory_bytes: int = 0
     cost_usd: float = 0.0
+
+    @property
+    def own_s(self) -> float:
+        """The question's own seconds: all stages but waiting for a slot."""
+        return float(sum(spent for stage, spent in self.seconds.items() if stage != WAIT))
 
     def __add__(self, other: Usage) -> Usage:
         seconds = dict(self.seconds)
@@ -125,6 +132,11 @@ class Call:
     cached: bool = False
     failed: bool = False
 
+    @property
+    def name(self) -> str:
+        """Role and step, as pages and tables have it."""
+        return f"{self.role}/{self.step}" if self.step else self.role
+
 
 KEPT_CHARACTERS = 20_000
 """Of a prompt and of a reply that are kept."""
@@ -136,7 +148,9 @@ def kept(text: str) -> str:
     """A prompt or reply as it is kept under a prediction."""
     if len(text) <= KEPT_CHARACTERS:
         return text
-    return f"{text[:KEPT_CHARACTERS]}\n[… {len(text) - KEPT_CHARACTERS:,} more characters]"
+    # With room for the note: what is cut already stays as it is.
+    beginning = text[: KEPT_CHARACTERS - 50]
+    return f"{beginning}\n[… {len(text) - len(beginning):,} more characters]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from methods.api import (
     FAILED,
     KEPT_CALLS,
     MARKER,
+    WAIT,
     Answer,
     Compressor,
     Context,
@@ -374,7 +375,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
             error = raised
             prediction = Prediction(query.id, "", notes={FAILED: f"{type(error).__name__}: {error}"})
         done = trace()
-        usage = replace(prediction.usage, seconds={**prediction.usage.seconds, "wait": done.waited_s})
+        usage = replace(prediction.usage, seconds={**prediction.usage.seconds, WAIT: done.waited_s})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS]), error
 
     failed: list[tuple[Prediction, Exception]] = []

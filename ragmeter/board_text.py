@@ -14,6 +14,7 @@ from benchmarks.core.errors import counted
 from ragmeter.console import folded, parts, widest
 from results.battles import BattleBoard, Pairing
 from results.board import Board, Cell, Row
+from results.queries import Cost
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
@@ -60,6 +61,8 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
     legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
     if board.reference:
         legend.append(f"below: difference to {board.reference}{how[1]}, * p < .05, ** p < .01")
+    if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
+        legend.append("s/question: mean, below it p50–p95")
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     why = doubts(board)
     if not verbose:
@@ -161,11 +164,19 @@ def cell_text(cell: Cell | None) -> Text:
     return text
 
 
+def _seconds(cost: Cost | None) -> str:
+    """A question's mean seconds, and below it `p50–p95`."""
+    if cost is None or math.isnan(cost.seconds):
+        return "–"
+    low, high = (f"{value:.{4 if value < 1 else 2}f}" for value in (cost.seconds_p50, cost.seconds_p95))
+    return f"{cost.seconds:.4f}\n{low}–{high}"
+
+
 def _cost_columns(board: Board) -> list[tuple[str, list[Text]]]:
     """What an answer took, by the names of the columns; where that is known of no method, there is no column."""
     costs = [row.cost for row in board.rows]
     every = {
-        "s/question": ["–" if cost is None or math.isnan(cost.seconds) else f"{cost.seconds:.4f}" for cost in costs],
+        "s/question": [_seconds(cost) for cost in costs],
         "tokens": ["–" if cost is None or not cost.tokens > 0 else f"{cost.tokens:.0f}" for cost in costs],
         "memory": ["–" if cost is None or not cost.memory_tokens > 0 else f"{cost.memory_tokens:.0f}" for cost in costs],
     }

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from rich.padding import Padding
 from rich.text import Text
 
+from benchmarks.core.errors import counted
+from methods.api import Call
 from ragmeter.board_text import show_board
 from ragmeter.console import listing, out
 from results import queries
@@ -47,13 +51,17 @@ def show_run(row: RunRow, scores: Board) -> None:
     show_board(scores, out)
 
 
-def show_question(store: Store, question: QuestionRow, answer: AnswerRow) -> None:
-    """Print a question with its gold, a run's answer and the evidence."""
+def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:
+    """Print a question with its gold, a run's answer, the evidence and the calls of models; with `verbose`, these whole."""
     out.print(Text(question.text, style="bold"))
     out.print(Text("gold:   " + " | ".join(question.golds)))
     out.print(Text("answer: " + (answer.answer or "(none)")))
     if answer.failed:
         out.print(Text("failed: " + answer.failed, style="red"))
+    if answer.stages:
+        stages = ", ".join(f"{stage} {seconds:.3g} s" for stage, seconds in answer.stages.items())
+        waited = f"; waited for a slot {answer.waited_s:.3g} s" if answer.waited_s else ""
+        out.print(Text(f"took:   {sum(answer.stages.values()):.3g} s ({stages}){waited}"))
     out.print()
     for item in answer.evidence[:10]:
         mark = Text("gold ", style="green") if item.gold else Text("     ")
@@ -67,6 +75,30 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow) -> Non
         shown = f"not scored by the judge: {reason}" if reason else "unscorable"
         rows.append((metric, shown if value is None else f"{queries.scale_of(metric, known) * value:.1f}"))
     listing(("metric", "value"), rows, empty="not scored yet")
+    if calls:
+        _show_calls(calls, verbose)
+
+
+def _show_calls(calls: Sequence[Call], verbose: bool) -> None:
+    cached = sum(call.cached for call in calls)
+    tally = counted(len(calls), "call") + " of models" + (f", {cached:,} from the cache" if cached else "")
+    out.print(Text(f"\n{tally}", style="bold") + Text("" if verbose else "  (-v or --json: whole)", style="dim"))
+    for number, call in enumerate(calls, 1):
+        facts = f"  {call.prompt_tokens:,} + {call.completion_tokens:,} tokens  {call.seconds:.3g} s" + "  cached" * call.cached
+        out.print(Text(f"{number:>3} ") + Text(call.name, style="bold") + Text(facts) + Text("  failed" * call.failed, style="red"))
+        for name, text in (("prompt", call.prompt), ("reply ", call.reply)):
+            if verbose:
+                out.print(Text(f"    {name}", style="dim"))
+                out.print(Padding(Text(text), (0, 0, 0, 6), expand=False))
+            else:
+                out.print(Text(f"    {name} ", style="dim") + Text(_ends(text, max(20, out.width - 12))))
+
+
+def _ends(text: str, length: int) -> str:
+    """A text on one line, cut in its middle: a prompt ends with the question."""
+    line = " ".join(text.split())
+    half = (length - 3) // 2
+    return line if len(line) <= length else f"{line[:half]} … {line[-half:]}"
 
 
 def show_compared(result: Diff, quiet: bool) -> None:

@@ -52,7 +52,7 @@ _SHARED = {
 
 Of one comparison by a judge all rows come in or none: calls of one judging and verdicts of another fit nowhere.
 """
-_PER_QUESTION = ("evidence", "usage", "predictions")
+_PER_QUESTION = ("evidence", "usage", "calls", "predictions")
 """Rows of a question come in together or not at all; `predictions`, which says what is here, goes last."""
 _ABOUT_ANSWERS = {"scores": ("run", "question", "metric"), "judge_calls": ("run", "question", "judge")}
 """Rows about answers that are here, with what they come in by as a whole: what is not here yet, and is about them."""
@@ -232,7 +232,8 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
             f"""DELETE FROM {table} USING wanted w WHERE {table}.question = w.question
                 AND ({table}.one = w.run OR {table}.other = w.run)"""
         )
-    for table in _PER_QUESTION:
+    # Exports of a ragmeter before schema version 8 have no calls.
+    for table in (table for table in _PER_QUESTION if table in source):
         taken = f"FROM {source[table]} there SEMI JOIN wanted USING (run, question)"
         connection.execute(f"INSERT INTO {table} BY NAME SELECT there.* {taken}")
     # What was said there of a failure says nothing of the answer that is here.

@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.settings import Setting
+from methods.api import WAIT
 from results import queries
 from results.queries import Columns, Cost, Passage, QuestionRow, RunRow
 from results.redaction import shareable
@@ -267,7 +268,7 @@ class Result:
         run: The run, with the name that an experiment gives it.
         values: By metric id, in the order asked for; those that it was not scored on are left out.
         cost: None where nothing was measured.
-        stages: Mean seconds per question by stage.
+        stages: Mean seconds per question by stage, without waiting for a slot, which `waited_s` is.
         peak_memory_bytes: The most that any question took; 0 where it was not measured.
     """
 
@@ -276,6 +277,7 @@ class Result:
     cost: Cost | None
     stages: dict[str, float]
     peak_memory_bytes: int
+    waited_s: float = 0.0
 
 
 def cards(store: Store) -> dict[str, dict[str, Any]]:
@@ -329,7 +331,10 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
         for (result, name, metric), item in zip(keys, whole, strict=True):
             values[name][metric] = replace(item, unscorable=result.unscorable[name, metric])
     ordered = {name: {metric: had[metric] for metric in metrics if metric in had} for name, had in values.items()}
-    return [Result(run, ordered[run.run], costs.get(run.run), stages.get(run.run, {}), peaks.get(run.run, 0)) for run in runs]
+    return [
+        Result(run, ordered[run.run], costs.get(run.run), own := stages.get(run.run, {}), peaks.get(run.run, 0), own.pop(WAIT, 0.0))
+        for run in runs
+    ]
 
 
 def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, float]]:

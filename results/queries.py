@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.schema import SENTENCE_MARK, Passage
+from methods.api import WAIT, Call
 from results.redaction import shareable, without_secrets
 from results.store import RUNNING, Store
 from results.variants import StyledRun
@@ -99,7 +100,7 @@ _UNSTATED = f"""SELECT run, bool_or(failed IS NULL AND {_SAYS_NOTHING}), sum({" 
 sum(model_calls) = 0, sum(seconds) = 0, sum(cost_usd) = 0
 FROM runs JOIN usage USING (run) JOIN predictions USING (run, question)
 WHERE origin <> '{OURS}' AND list_contains(?, run) GROUP BY run"""
-_FIELDS = (_TOKENS, ("model_calls",), ("seconds",), ("cost_usd",))
+_FIELDS = (_TOKENS, ("model_calls",), ("seconds", "seconds_p50", "seconds_p95"), ("cost_usd",))
 
 
 def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
@@ -192,9 +193,10 @@ class Cost:
     """What a run's answers cost on average; NaN where the sender of a submission does not say.
 
     Attributes:
-        seconds: Mean seconds per question over all stages.
+        seconds: Mean of a question's own seconds, all stages but waiting for a slot.
         prompt_tokens, completion_tokens, memory_tokens, model_calls: Means per question.
         cost_usd: Total.
+        seconds_p50, seconds_p95: Of a question's own seconds; where several runs are one row, means over these.
     """
 
     seconds: float
@@ -203,6 +205,8 @@ class Cost:
     memory_tokens: float
     model_calls: float
     cost_usd: float
+    seconds_p50: float = math.nan
+    seconds_p95: float = math.nan
 
     @property
     def tokens(self) -> float:
@@ -501,7 +505,8 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
     with store.database.reading() as connection:
         rows = connection.execute(
             """SELECT run, avg(seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
-               avg(model_calls), sum(cost_usd) FROM usage WHERE list_contains(?, run) GROUP BY run""",
+               avg(model_calls), sum(cost_usd), quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95)
+               FROM usage WHERE list_contains(?, run) GROUP BY run""",
             [list(run_ids)],
         ).fetchall()
         unknown = unstated(connection, run_ids)
@@ -561,7 +566,10 @@ class QuestionRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """What one run said about one question; `unscored` has the reasons of judges that gave no value."""
+    """What one run said about one question; `unscored` has the reasons of judges that gave no value.
+
+    `stages` are seconds of its own; `waited_s` is how long it waited for a slot. `calls_kept` is how many `calls` has.
+    """
 
     run: str
     method: str
@@ -577,6 +585,8 @@ class AnswerRow:
     memory_tokens: int
     model_calls: int
     cost_usd: float
+    calls_kept: int = 0
+    waited_s: float = 0.0
 
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
@@ -612,7 +622,8 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
     with store.database.reading() as connection:
         responses = connection.execute(
             """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
-               u.memory_tokens, u.model_calls, u.cost_usd
+               u.memory_tokens, u.model_calls, u.cost_usd,
+               (SELECT count(*) FROM calls c WHERE c.run = p.run AND c.question = p.question)
                FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
                WHERE question = ? AND list_contains(?, p.run)""",
             [question.question, wanted],
@@ -649,12 +660,21 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
             tuple(evidence.get(run, ())),
             scores.get(run, {}),
             reasons.get(run, {}),
-            json.loads(stages),
+            timed := json.loads(stages),
             *used,
+            waited_s=timed.pop(WAIT, 0.0),
         )
         for run, method, answer, failed, notes, stages, *used in responses
     ]
     return sorted(rows, key=lambda row: wanted.index(row.run))
+
+
+def calls(store: Store, run: str, question: str) -> list[Call]:
+    """The calls of generating models that a run made for a question, as far as they are kept, in order."""
+    names = ", ".join(Call.__slots__)
+    with store.database.reading() as connection:
+        rows = connection.execute(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question]).fetchall()
+    return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]
 
 
 def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:

@@ -45,8 +45,15 @@ CREATE TABLE evidence (
 );
 CREATE TABLE usage (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
-    memory_tokens BIGINT NOT NULL, model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, stages JSON NOT NULL,
-    peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+    memory_tokens BIGINT NOT NULL, model_calls BIGINT NOT NULL,
+    seconds DOUBLE NOT NULL,            -- the question's own: all stages but `wait`
+    stages JSON NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+);
+-- Calls of generating models that a question made, in the order in which they ended; texts are cut (`methods.api`).
+CREATE TABLE calls (
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, role VARCHAR NOT NULL,
+    step VARCHAR NOT NULL, prompt VARCHAR NOT NULL, reply VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL,
+    completion_tokens BIGINT NOT NULL, seconds DOUBLE NOT NULL, cached BOOLEAN NOT NULL, failed BOOLEAN NOT NULL
 );
 -- What preparing for the questions took: one row per (run, artifact), no part of the questions' cost.
 CREATE TABLE indexing (

@@ -22,7 +22,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
 from benchmarks.styles.mix import STYLED
 from judges.metric import Metric, Scores
-from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
+from methods.api import FAILED, KEPT_CALLS, Evidence, Indexed, Prediction, Usage, kept
 from results.database import Database, now
 from results.variants import style_of_name
 
@@ -149,7 +149,7 @@ def complete_gold(connection: duckdb.DuckDBPyConnection, fingerprint: str, quest
 
 CACHE = "cache.sqlite"
 """The file in a store folder that keeps models' replies."""
-BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations")
+BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations", "calls")
 """Tables whose rows belong to one run."""
 BETWEEN_RUNS = ("battle_calls", "battles")
 """Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.judgments`)."""
@@ -193,10 +193,12 @@ class Store:
 
     Args:
         folder: Where `store.duckdb`, `artifacts/`, `checkpoints/` live; made when first needed.
+        calls: Whether `append` keeps the calls of generating models that predictions have.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, calls: bool = True) -> None:
         self.folder = folder
+        self.calls = calls
         self.database = Database(folder)
 
     @property
@@ -356,7 +358,7 @@ class Store:
             # Two executions of one task may finish the same question; the rows are equal and one set is kept.
             answers = [storable(p.answer) for p in predictions]
             connection.register("fresh", pa.table({"question": pa.array(questions, pa.string())}))
-            for table in ("predictions", "evidence", "usage", "scores", "judge_calls"):
+            for table in ("predictions", "evidence", "usage", "calls", "scores", "judge_calls"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run])
             for table in ("battle_calls", "battles"):
                 connection.execute(
@@ -396,15 +398,33 @@ class Store:
                     "completion_tokens": [u.completion_tokens for u in usage],
                     "memory_tokens": [u.memory_tokens for u in usage],
                     "model_calls": [u.model_calls for u in usage],
-                    "seconds": [float(sum(u.seconds.values())) for u in usage],
+                    "seconds": [u.own_s for u in usage],
                     "stages": [json.dumps(dict(u.seconds)) for u in usage],
                     "peak_memory_bytes": [u.peak_memory_bytes for u in usage],
                     "cost_usd": [float(u.cost_usd) for u in usage],
                 },
             )
+            self._insert_calls(connection, run, predictions)
             insert_scores(connection, run, questions, scores)
             summarize(connection, run)
             insert_passages(connection, list(passages))
+
+    def _insert_calls(self, connection: duckdb.DuckDBPyConnection, run: str, predictions: Sequence[Prediction]) -> None:
+        made = [(p.question_id, position, call) for p in predictions for position, call in enumerate(p.calls[:KEPT_CALLS], 1)]
+        if not made or not self.calls:
+            return
+        columns: dict[str, Iterable[Any]] = {
+            "run": [run] * len(made),
+            "question": [question for question, _, _ in made],
+            "position": [position for _, position, _ in made],
+            "prompt_tokens": [call.prompt_tokens for _, _, call in made],
+            "completion_tokens": [call.completion_tokens for _, _, call in made],
+            "seconds": [float(call.seconds) for _, _, call in made],
+        }
+        columns |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in ("role", "step")}
+        columns |= {name: [storable(kept(getattr(call, name))) for _, _, call in made] for name in ("prompt", "reply")}
+        columns |= {name: np.array([getattr(call, name) for _, _, call in made], bool) for name in ("cached", "failed")}
+        insert(connection, "calls", columns)
 
     def put_indexing(self, run: str, indexed: Indexed) -> None:
         """Keep what preparing for a run's questions took; of an artifact that the run has used before, the first time counts."""

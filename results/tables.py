@@ -30,7 +30,7 @@ CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "kind", "origin", "status", "run",
     "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "reference", "difference",
     "difference_low", "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark",
-    "seconds_per_question", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
+    "seconds_per_question", "seconds_p50", "seconds_p95", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
 )  # fmt: skip
 """Columns of a board as CSV."""
 
@@ -219,7 +219,11 @@ def tidy(board: Board) -> Iterable[list[Any]]:
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     for row in board.rows:
         run, cost = row.run, row.cost
-        spent = [None] * 4 if cost is None else [cost.seconds, cost.tokens, cost.memory_tokens, cost.cost_usd]
+        spent = (
+            [None] * 6
+            if cost is None
+            else [cost.seconds, cost.seconds_p50, cost.seconds_p95, cost.tokens, cost.memory_tokens, cost.cost_usd]
+        )
         for metric in board.metrics:
             cell = row.cells.get(metric)
             if cell is None:

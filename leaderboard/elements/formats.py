@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.queries import RunRow
+from results.queries import Cost, RunRow
 from results.tables import settled
 
 NOTHING = "–"
@@ -131,6 +131,13 @@ def duration(seconds_spent: float) -> str:
     if seconds_spent < 1:
         return f"{seconds_spent * 1000:.{0 if seconds_spent >= 0.01 else 1}f} ms"
     return f"{seconds_spent:.3g} s"
+
+
+def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:
+    """`p50–p95` of a question's seconds; empty where they are not known."""
+    if cost is None or missing(cost.seconds_p50):
+        return ""
+    return f"{write(cost.seconds_p50)}–{write(cost.seconds_p95)}"
 
 
 def span(seconds_left: float) -> str:

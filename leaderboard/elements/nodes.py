@@ -290,14 +290,16 @@ def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
 
 
-def spent_cell(shown: str, source: str, parts: str = "") -> Node:
+def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:
     """A cell with a cost.
 
     Args:
         shown: The cost, or `formats.NOTHING`.
         source: Whose word it is; empty where it was measured here.
         parts: What it consists of.
+        below: What is small beneath it.
     """
     if shown == formats.NOTHING:
         return el("td", shown, cls="number", tip=NOT_STATED if source else "")
-    return el("td", shown, cls="number", tip=", ".join(filter(None, (parts, source))))
+    small = el("span", below, cls="interval") if below else None
+    return el("td", shown, small, cls="number", tip=", ".join(filter(None, (parts, source))))

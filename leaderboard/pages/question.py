@@ -137,6 +137,7 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
     whose = judge.calls(answers, here, verdicts)
     call = state.pick(judge.CALL, ["", *whose], "")
     judged = judge.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)
+    opened = state.pick("calls", ["", *(answer.run for answer in answers if answer.calls_kept)], "")
     shown = [
         question.question(row),
         question.answer_table(row, passages, answers, chosen.runs, metrics, chosen.definitions, read.DEPTH),
@@ -145,10 +146,12 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
         question.marks(row),
         *(question.evidence(row, answer, opened=number < _OPENED) for number, answer in enumerate(a for a in answers if a.evidence)),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
-        judge.readers(answers, here, call, row.question),
+        question.callers(answers, opened),
+        *(question.calls(answer, read.calls(chosen.at, opened, row.question), row.question) for answer in answers if answer.run == opened),
+        judge.readers([answer for answer in answers if not answer.calls_kept], here, call, row.question),
         judge.conversation(read.conversation(chosen.at, call), whose[call]) if call else None,
     ]
-    show(el("div", *shown, cls="stack"), "detail", state.act((judge.CALL,)))
+    show(el("div", *shown, cls="stack"), "detail", state.act((judge.CALL, "calls")))
 
 
 def _or_none(value: float) -> float | None:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -189,7 +190,9 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
             True,
             "number",
         ),
-        _head("seconds", "Time", time, "Mean wall time over all stages", order, False, "number"),
+        _head(
+            "seconds", "Time", time, "Mean wall time over all stages but waiting for a slot; below it p50 to p95", order, False, "number"
+        ),
         _head("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens", order, False, "number"),
         _head("cost", "Cost", "US$ total", "Price of all calls; local models cost nothing", order, False, "number"),
     ]
@@ -245,9 +248,10 @@ def _line(
             f"prompt {cost.prompt_tokens:,.1f}, completion {cost.completion_tokens:,.1f}, memory "
             f"{cost.memory_tokens:,.1f} tokens and {calls} model calls per question"
         )
+    time = partial(formats.seconds, milliseconds=milliseconds)
     cells += [
         _question_cell(row, focus, board.questions),
-        spent_cell(formats.seconds(cost.seconds if cost else None, milliseconds=milliseconds), source),
+        spent_cell(time(cost.seconds if cost else None), source, below=formats.percentiles(cost, time)),
         spent_cell(formats.count(tokens(row)), source, parts),
         spent_cell(formats.dollars(cost.cost_usd if cost else None), source),
     ]

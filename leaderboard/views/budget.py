@@ -36,7 +36,7 @@ COUNTED: dict[Axis, str] = {
     "tokens": "Prompt, completion and memory tokens",
     "delivered": "Prompt and memory tokens: what the reader is given",
     "memory": "Soft tokens in place of text",
-    "seconds": "Wall time over all stages",
+    "seconds": "Wall time over all stages but waiting for a slot: mean, and below it p50 to p95",
     "cost": "Price of the calls; local models cost nothing",
 }
 DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
@@ -108,7 +108,8 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 def _cost(item: UsageCost, axis: Axis) -> Cell | str:
     text = written(item.x, axis)
     stated = item.row.run.origin != OURS and not math.isnan(item.x)
-    return Cell(text, "", AS_STATED) if stated else text
+    below = formats.percentiles(item.row.cost) if axis == "seconds" and item.row.cost else ""
+    return Cell(text, below, AS_STATED if stated else "")
 
 
 def _named(item: UsageCost) -> Node:

@@ -242,13 +242,14 @@ def costs(rows: Sequence[Result]) -> Node | None:
             for name, value in row.stages.items()
             if not formats.missing(cost.seconds)
         )
+        stages += f"; not counted: {formats.duration(row.waited_s)} of waiting for a slot" if row.waited_s else ""
         peak = f"{row.peak_memory_bytes / 2**20:,.0f}" if row.peak_memory_bytes else formats.NOTHING
         lines.append(
             Line(
                 f"{row.run.dataset} · {row.run.setting} · {row.run.seed}",
                 [
                     row.run.method,
-                    formats.duration(cost.seconds) if cost.seconds > 0 else formats.NOTHING,
+                    Cell(formats.duration(cost.seconds), formats.percentiles(cost)) if cost.seconds > 0 else formats.NOTHING,
                     stages,
                     formats.count(cost.prompt_tokens),
                     formats.count(cost.completion_tokens),
@@ -264,7 +265,7 @@ def costs(rows: Sequence[Result]) -> Node | None:
     heads = [
         Head("Dataset · setting · seed"),
         Head("Run as", wide=True),
-        Head("Time", "per question", number=True),
+        Head("Time", "per question", "Mean, and below it p50 to p95", number=True),
         Head("By stage", "mean per question", wide=True),
         Head("Prompt", "tokens / question", number=True),
         Head("Completion", "tokens / question", number=True),

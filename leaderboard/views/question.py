@@ -10,7 +10,7 @@ from leaderboard.elements.formats import explanation, scale_of
 from leaderboard.elements.nodes import Node, badge, el
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
 from results import records
-from results.queries import OURS, AnswerRow, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
+from results.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
 
 Definitions = Mapping[str, Mapping[str, Any]]
 _BEGINNING = 80
@@ -74,7 +74,7 @@ def answer_table(
         tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – is not among them."
         heads.append(el("th", el("span", "Gold at rank", cls="name", tip=tip), scope="col", cls="number"))
     heads += [
-        el("th", el("span", "Time", cls="name", tip="Wall time by stage"), scope="col", cls="number"),
+        el("th", el("span", "Time", cls="name", tip="Wall time by stage, without waiting for a slot"), scope="col", cls="number"),
         el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col", cls="number"),
     ]
     by_run = {answer.run: answer for answer in answers}
@@ -110,6 +110,7 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
         cells.append(el("td", shown, cls="number full" if all(ranks) else "number"))
     spent = sum(answer.stages.values())
     stages = ", ".join(f"{stage} {formats.duration(seconds)}" for stage, seconds in answer.stages.items())
+    stages += f"; not counted: {formats.duration(answer.waited_s)} of waiting for a slot" if answer.waited_s else ""
     total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
     # A submission need not say what it took.
     tokens = formats.count(total) if total or run.origin == OURS else formats.NOTHING
@@ -210,6 +211,54 @@ def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
     ]
     return el(
         "details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened, key=f"evidence-{answer.run}-{row.question}"
+    )
+
+
+def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
+    """A button for each run that has calls of models, to read them.
+
+    Args:
+        answers: To a question.
+        opened: The run whose calls are shown.
+    """
+    buttons = [
+        el(
+            "button",
+            "close" if answer.run == opened else f"read {answer.calls_kept:,}",
+            cls="turn",
+            pressed=str(answer.run == opened).lower(),
+            key=f"calls-{answer.run}",
+            action={"calls": None if answer.run == opened else answer.run},
+        )
+        for answer in answers
+        if answer.calls_kept
+    ]
+    names = [answer.method for answer in answers if answer.calls_kept]
+    facts = [el("span", name, button, cls="fact") for name, button in zip(names, buttons, strict=True)]
+    return el("p", el("span", "Calls of models:", cls="aside"), *facts, cls="facts") if facts else None
+
+
+def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:
+    """The calls of models that an answer took, in order, each to be opened."""
+    return el(
+        "section",
+        el("h3", f"Calls of {answer.method}", cls="section"),
+        *(_call(call, number, f"call-{answer.run}-{question}-{number}") for number, call in enumerate(made, 1)),
+        label=f"Calls of {answer.method}",
+        role="region",
+    )
+
+
+def _call(call: Call, number: int, key: str) -> Node:
+    took = f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens, {formats.duration(call.seconds)}"
+    marks = [badge("cached", "", "The reply came from the response cache")] * call.cached + [badge("failed", "failed")] * call.failed
+    texts = (part for name in ("prompt", "reply") for part in (el("dt", name), el("dd", getattr(call, name))))
+    return el(
+        "details",
+        el("summary", el("span", f"{number}. {call.name}", cls="method"), el("span", took, cls="aside"), *marks),
+        el("dl", *texts, cls="conversation"),
+        cls="evidence",
+        key=key,
     )
 
 

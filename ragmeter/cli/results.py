@@ -178,7 +178,7 @@ def _show_figures(results: Sequence[Figure]) -> None:
 def show(
     run: options.RunArgument,
     common: Common,
-    question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence.")] = None,
+    question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence, the calls of models.")] = None,
 ) -> None:
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
     store = common.store
@@ -194,8 +194,9 @@ def show(
     answers = queries.answers(store, known[question], [row.run])
     if not answers:
         raise UserError(f"{row.method} has not answered {question!r} yet", where=row.path, try_this="ragmeter run --resume")
-    value = {"question": asdict(known[question]), "answer": asdict(answers[0])}
-    common.emit(value, lambda: show_question(store, known[question], answers[0]))
+    calls = queries.calls(store, row.run, question)
+    value = {"question": asdict(known[question]), "answer": asdict(answers[0]), "calls": list(map(asdict, calls))}
+    common.emit(value, lambda: show_question(store, known[question], answers[0], calls, verbose=common.verbose))
 
 
 @app.command("compare")

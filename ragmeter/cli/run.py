@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
 
+NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
 app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
 
 
@@ -38,6 +39,7 @@ def run(
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     device: DeviceOption = None,
+    no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
     utilization: Annotated[
         float | None, option("With --dry-run: share of its peak that training and reading reach (default: 0.4).")
     ] = None,
@@ -71,7 +73,7 @@ def run(
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder)))
         return WRONG if planned.missing else 0
-    code, value = run_and_show(chosen, How(limit, fresh, retry_failed, fail_fast, device), common)
+    code, value = run_and_show(chosen, How(limit, fresh, retry_failed, fail_fast, device, not no_calls), common)
     common.emit(value, lambda: show_where(common))
     return code
 

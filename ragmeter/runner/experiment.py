@@ -34,6 +34,7 @@ class How:
         retry_failed: Ask questions that failed again.
         fail_fast: Stop at the first task that breaks.
         device: None to choose.
+        calls: Keep every call of a generating model under the question that it was made for.
     """
 
     limit: int | None = None
@@ -41,6 +42,7 @@ class How:
     retry_failed: bool = False
     fail_fast: bool = False
     device: str | None = None
+    calls: bool = True
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -82,7 +84,8 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
         plan.judge.config.reach(store.cache)
     services = Services(seed=experiment.seed, artifacts=store.artifacts, device=how.device, cache=store.cache)
     with RunProgress(len(results), quiet=not talk) as progress:
-        outcomes = execute(results, store, services, progress, retry_failed=how.retry_failed, fail_fast=how.fail_fast)
+        keeping = Store(store.folder, calls=how.calls)
+        outcomes = execute(results, keeping, services, progress, retry_failed=how.retry_failed, fail_fast=how.fail_fast)
     _judge(experiment, store, services, how.retry_failed, quiet=not talk)
     if any(outcome.answered for outcome in outcomes):
         _warn_of_labels(store, tasks)

@@ -13,7 +13,7 @@ from benchmarks.registry import load
 from benchmarks.styles.mix import styled
 from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import parse
-from methods.api import Prediction
+from methods.api import Call, Prediction
 from results import judgments, queries
 from results.store import FINISHED, Run, Store
 
@@ -137,7 +137,8 @@ def _tell(store: Store) -> list[str]:
         store.put_benchmark(benchmark, benchmark.fingerprint)
         run = Run(f"{position}" * 16, "restyled", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0, 4, {})
         store.start(run)
-        responses = [Prediction(question.id, TEXT) for question in benchmark.questions]
+        calls = (Call(TEXT, TEXT, f"{TEXT} {SECRET}", f"{TEXT} {SECRET}"),)
+        responses = [Prediction(question.id, TEXT, calls=calls) for question in benchmark.questions]
         store.append(run.run, responses, {str(metric): np.array([1.0, 0, 1, 0])})
         store.end(run.run, FINISHED)
         runs.append(run.run)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from methods.api import Call
 from results import queries
 from results.queries import QuestionRow
 from results.store import Store
@@ -59,6 +61,25 @@ def test_answers_are_marked_in_passages_without_sentences(app: Start, unsplit: P
     assert answers(shown), "the text is cut, and the answer is on this side of the cut"
     assert "characters before" in words(holder)
     assert "gold answer" in words(detail), "the key"
+
+
+def test_calls_of_models_are_listed_for_the_run_that_is_chosen(app: Start, tmp_path: Path, filled: Path) -> None:
+    folder = Path(shutil.copytree(filled, tmp_path / "store"))
+    store = Store(folder)
+    run = next(row for row in queries.runs(store, "made-up") if row.method == "hybrid + chat reader")
+    row = queries.questions(store, run.dataset_fingerprint)[0]
+    (response,) = [item for item in store.predictions(run.run) if item.question_id == row.question]
+    made = (Call("hyde", "", "user: <b>who</b>?", "**He**", 12, 3, 0.5, cached=True), Call("reader", "", "user: so?", "cut", failed=True))
+    store.append(run.run, [replace(response, calls=made)], {})
+    detail = app(folder).open("questions", question=row.question).part("detail")
+    (button,) = (node for node in detail.find(tag="button") if node.action and "calls" in node.action)
+    assert words(button) == "read 2"
+    assert "**He**" not in words(detail)
+    detail = app(folder).open("questions", question=row.question, **button.action).part("detail")
+    (section,) = (node for node in detail.find(tag="section") if node.attributes.get("label") == f"Calls of {run.method}")
+    assert [words(node) for node in section.find(tag="dd")] == ["user: <b>who</b>?", "**He**", "user: so?", "cut"]
+    summaries = [words(node) for node in section.find(tag="summary")]
+    assert summaries == ["1. hyde12 + 3 tokens, 500 mscached", "2. reader0 + 0 tokens, 0.0 msfailed"]
 
 
 def test_without_gold_passages_the_first_with_an_answer_is_open(app: Start, unsplit: Path) -> None:

@@ -79,7 +79,9 @@ def opened(
 def views(page: str) -> list[dict[str, str]]:
     """Parameters with which a page shows what it has."""
     both = [{"view": "matrix"}, {"view": "benchmark"}]
-    return {"board": both, "runs": [{"with": "1" * 16}], "styles": [{"experiment": "restyled"}]}.get(page, [{}])
+    ours = {"experiment": "restyled"}
+    others = {"runs": [{"with": "1" * 16}], "styles": [ours], "questions": [{}, {**ours, "calls": "0" * 16}]}
+    return {"board": both, **others}.get(page, [{}])
 
 
 @pytest.mark.slow
@@ -99,6 +101,7 @@ def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
                 assert not element.proto.html_content
                 assert hostile.MARK not in element.proto.js_content + element.proto.css_content
                 seen += hostile.MARK in element.proto.json
+                assert ("Calls of" in element.proto.json) <= ("calls" in parameters)
                 if element.proto.json.startswith("["):
                     no_foreign_link(element.proto.json)
             elif element.type in MARKDOWN:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
-from methods.api import FAILED, Evidence, Prediction, Usage
+from methods.api import FAILED, Call, Evidence, Prediction, Usage
 from results import exchange, judgments, queries
 from results.invariants import check_run, violations
 from results.judgments import Match, with_present
@@ -34,7 +34,14 @@ def fill(store: Store, name: str, numbers: Sequence[int], *, failed: bool = Fals
     """Answer questions of a run; question n scores n / 10."""
     store.start(run_of(name))
     responses = [
-        Prediction(f"q{n}", "" if failed else f"{name} {n}", (Evidence(f"p{n}", 1.0),), Usage(), {FAILED: "cut"} if failed else {})
+        Prediction(
+            f"q{n}",
+            "" if failed else f"{name} {n}",
+            (Evidence(f"p{n}", 1.0),),
+            Usage(),
+            {FAILED: "cut"} if failed else {},
+            tuple(Call("reader", f"{step}", f"{name} {n}", "cut" if failed else "yes", failed=failed) for step in range(n % 3)),
+        )
         for n in numbers
     ]
     values = np.zeros(len(numbers)) if failed else np.array(numbers, float) / 10
@@ -406,7 +413,7 @@ def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(judged: Judge
         for table in ("judge_calls", "battles"):
             connection.execute(f"COPY (SELECT 'x' AS never_written WHERE false) TO '{folder / table}.parquet'")
     manifest = json.loads((folder / exchange.MANIFEST).read_text())
-    kept = {name: n for name, n in manifest["rows"].items() if name not in {"judges", "battle_calls", "annotations", "violations"}}
+    kept = {name: n for name, n in manifest["rows"].items() if name not in {"judges", "battle_calls", "annotations", "violations", "calls"}}
     (folder / exchange.MANIFEST).write_text(json.dumps({**manifest, "schema": 2, "rows": kept}))
     before = said(store)
     exchange.merge(store, folder)

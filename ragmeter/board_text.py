@@ -61,9 +61,9 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
     legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
     if board.reference:
         legend.append(f"below: difference to {board.reference}{how[1]}, * p < .05, ** p < .01")
-    if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
-        legend.append("s/question: mean, below it p50–p95")
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
+    if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
+        notes = [*notes, "s/question: mean, and below it p50–p95"]
     why = doubts(board)
     if not verbose:
         return [*notes, *(["† an interval that may hold less than it says (-v: why)"] if why else [])]

@@ -661,8 +661,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
             scores.get(run, {}),
             reasons.get(run, {}),
             timed := json.loads(stages),
-            *used,
-            waited_s=timed.pop(WAIT, 0.0),
+            *(*used, timed.pop(WAIT, 0.0)),
         )
         for run, method, answer, failed, notes, stages, *used in responses
     ]

@@ -92,7 +92,7 @@ def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
     ours = "sk-ours-0123456789abcdef0123"
     monkeypatch.setenv("OPENAI_API_KEY", ours)
     for page, parameters in [(name, view) for name in PAGES for view in views(name)]:
-        seen = 0
+        seen, calls = 0, False
         for element in elements(opened(page, parameters)):
             response = str(element.proto)
             for key in (hostile.SECRET, hostile.HUNTER, ours):
@@ -101,7 +101,7 @@ def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
                 assert not element.proto.html_content
                 assert hostile.MARK not in element.proto.js_content + element.proto.css_content
                 seen += hostile.MARK in element.proto.json
-                assert ("Calls of" in element.proto.json) <= ("calls" in parameters)
+                calls |= "Calls of <script>" in element.proto.json
                 if element.proto.json.startswith("["):
                     no_foreign_link(element.proto.json)
             elif element.type in MARKDOWN:
@@ -111,6 +111,7 @@ def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
                 assert hostile.MARK not in str(getattr(element.proto, "label", "")), element.type
                 assert hostile.MARK not in str(getattr(element.proto, "help", "")), element.type
         assert seen, f"{page} showed nothing that is hostile"
+        assert calls == ("calls" in parameters)
 
 
 def no_foreign_link(tree: str) -> None:

@@ -13,6 +13,7 @@ from benchmarks.core.errors import Broke, UserError
 from ragmeter import experiment
 from ragmeter.runner.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
 from ragmeter.scripted import WorldTruth
+from results import queries
 from results.store import Store
 
 pytest.importorskip("openai")
@@ -93,5 +94,13 @@ def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Call
         calls = server.calls
         ragmeter("b", "run", str(file))
         assert server.calls == calls
+        ragmeter("c", "run", str(file), "--no-calls")
+    question = queries.questions(Store(tmp_path / "a"), queries.runs(Store(tmp_path / "a"))[0].dataset_fingerprint)[0].question
+    made = {store: ragmeter(store, "results", "show", run, question) for store in "abc"}
+    assert [(call["role"], call["cached"]) for call in made["a"]["calls"]] == [("reader", False)]
+    assert [(call["role"], call["cached"]) for call in made["b"]["calls"]] == [("reader", True)]
+    assert made["a"]["calls"][0]["reply"] == made["b"]["calls"][0]["reply"]
+    assert made["c"]["calls"] == []
+    assert made["c"]["answer"]["answer"] == made["a"]["answer"]["answer"]
     assert "nothing was named" in call("store", "replies", "prune", "--store", str(tmp_path / "a")).err
     assert ragmeter("a", "store", "replies", "prune", "--all")["deleted"] == 5

@@ -121,13 +121,13 @@ def test_questions_are_taken_as_there_is_room_and_batched_by_the_roles_sizes() -
 def test_seconds_of_a_batch_are_shared_and_waiting_stands_apart() -> None:
     class Slow(Echo):
         def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-            time.sleep(0.2)
+            time.sleep(0.5)
             return super().read(queries, contexts)
 
     usages = [prediction.usage.seconds for prediction in answers(Pipeline(InOrder(), Slow()), queries(8))]
-    # Two batches of four: 0.2 s each, a quarter of them a question's own; the second waits for the first.
-    assert all(0.05 <= seconds["read"] < 0.15 for seconds in usages)
-    assert sum(seconds["wait"] >= 0.2 for seconds in usages) == 4
+    # Two batches of four: half a second each, a quarter of it a question's own; the second waits for the first.
+    assert all(0.12 <= seconds["read"] < 0.4 for seconds in usages)
+    assert sum(seconds["wait"] >= 0.4 for seconds in usages) == 4
 
 
 def test_a_reranker_s_cost_and_notes_reach_the_prediction_and_what_it_hands_on_is_not_counted_twice() -> None:

@@ -330,6 +330,16 @@ async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def together(*programs: Awaitable[T]) -> list[T]:
+    """The results of programs that a program awaits side by side; where one raises, the others are cancelled."""
+    tasks = [asyncio.ensure_future(program) for program in programs]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        await _cancel(set(tasks))
+        raise
+
+
 def ordered(program: Callable[[In], Awaitable[Out]], queries: Sequence[In], in_flight: int) -> list[Out]:
     """The results of all programs, in the order of the queries."""
 

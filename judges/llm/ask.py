@@ -7,7 +7,6 @@ so.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import unicodedata
@@ -27,6 +26,7 @@ from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Question
 from judges.judge import JudgeCall, JudgeConfig, Parsed, Score
 from methods.api import Services
+from methods.flow import together
 from methods.models import template_text
 from methods.models.chat import ChatModel, reach_model
 from methods.models.endpoint import ChatConfig, Messages
@@ -318,7 +318,7 @@ class Asker:
         Raises:
             Broke: No further call could succeed.
         """
-        return await asyncio.gather(*(self.call(case, number) for number in range(self.config.repetitions) for case in cases))
+        return await together(*(self.call(case, number) for number in range(self.config.repetitions) for case in cases))
 
     async def call(self, case: Case, repetition: int) -> JudgeCall:
         """One call of one case."""

@@ -7,7 +7,6 @@ ragas' metric objects.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Sc
 from judges.llm.ask import Asker, Case, EndpointJudgeConfig, has_gold
 from judges.llm.match import unanswered
 from methods.api import Services
+from methods.flow import together
 from methods.models.chat import parse
 
 # -- What the grounding judge reads out of replies, and the arithmetic on it; no model and no ragas in here --
@@ -332,7 +332,7 @@ class Grounding:
     async def ask_one(self, item: Item) -> list[JudgeCall]:
         """Have texts taken apart, and the claims of each judged as soon as they are there."""
         wanted = texts(item, self.config.mode).items()
-        made = await asyncio.gather(
+        made = await together(
             *(self._claims(item, part, text, number) for part, text in wanted for number in range(self.config.repetitions))
         )
         return [call for wave in zip_longest(*made) for call in wave if call is not None] or [not_called(item)]

@@ -7,7 +7,6 @@ over the retrievers r that found d, ranks from 1. Ranks, not scores, so that ret
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
-from methods.flow import in_flight, one
+from methods.flow import in_flight, one, together
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, total
@@ -124,7 +123,7 @@ class HybridIndex:
         """Retrieve with each and fuse."""
         # The pool does not shrink with k, so that the first five of a hundred are the five of five.
         pool = max(k, self._config.pool)
-        rankings = await asyncio.gather(*(retrieve(query, pool) for retrieve in self._retrieve))
+        rankings = await together(*(retrieve(query, pool) for retrieve in self._retrieve))
         return fuse(query, rankings, k, self._corpus, self._config.k)
 
 

@@ -11,7 +11,6 @@ say so.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +22,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
-from methods.flow import Batcher
+from methods.flow import Batcher, together
 from methods.models.encoder import Encoder, Vectors
 from methods.models.endpoint import Messages
 from methods.models.llm import LLM, Model, check_llm, defaults, llm_hash, open_llm, reach_llm
@@ -147,7 +146,7 @@ class HydeIndex:
             Broke: No further call could succeed (key, model, endpoint).
         """
         request = messages(PROMPT, query.text)
-        replies = await asyncio.gather(*(self._writer.ask(request, repetition=number) for number in range(self.config.samples)))
+        replies = await together(*(self._writer.ask(request, repetition=number) for number in range(self.config.samples)))
         texts = [cut(reply.text) for reply in replies if cut(reply.text)]
         ranking = await self._search((query, texts, k))
         failed = sorted({reply.failed for reply in replies if reply.failed})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from benchmarks.text import normalize
 from methods.api import FAILED, Call, Evidence, Index, Prediction, Ranking, Services, Usage, kept
 from methods.baselines.hybrid import Part, RetrieverPart, fuse
 from methods.baselines.hyde import INSTRUCTIONS, messages
-from methods.flow import Batcher, one, trace
+from methods.flow import Batcher, one, together, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, Model, check_llm, defaults, llm_hash, open_llm, reach_llm
@@ -147,7 +146,7 @@ class PromptedIndex:
             Broke: No further call could succeed (key, model, endpoint).
         """
         requests = (self._model.ask(messages(prompt, query.text), step=kind) for kind, prompt in PROMPTS.items())
-        replies = await asyncio.gather(*requests)
+        replies = await together(*requests)
         rewritten = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
         # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.
         different: dict[str, str] = {}
@@ -155,7 +154,7 @@ class PromptedIndex:
             different.setdefault(normalize(text) or text, text)
         wordings = list(different.values())
         queries = [replace(query, id=f"{query.id}~{number}", text=text) for number, text in enumerate(wordings)]
-        result = await asyncio.gather(*(self._retrieve(query, self.config.per_query) for query in queries))
+        result = await together(*(self._retrieve(query, self.config.per_query) for query in queries))
         fused = fuse(query, result, k, self._corpus, self.config.k)
         failed = sorted({reply.failed for reply in replies if reply.failed})
         note = {"queries": wordings, **({"failed": failed} if failed else {})}
@@ -277,10 +276,10 @@ class Tree:
         leaves: list[Leaf] = []
         usage = Usage()
         for depth in range(self.config.depth + 1):
-            answered = await asyncio.gather(*(self._answer(node) for node in level if self._fits(node, ANSWER_TOKEN)))
+            answered = await together(*(self._answer(node) for node in level if self._fits(node, ANSWER_TOKEN)))
             leaves += [leaf for leaf, _ in answered]
             branches = [(node, token) for node in level for token in QUERY_TOKENS if self._fits(node, token)]
-            searched = await asyncio.gather(
+            searched = await together(
                 *(self._search(query, number, *branch) for number, branch in enumerate(branches if depth < self.config.depth else ()))
             )
             level = [node for node, _ in searched]

@@ -179,3 +179,22 @@ def test_it_works_inside_a_loop_of_the_callers_own() -> None:
         return flow.ordered(program, range(10), 3)
 
     assert asyncio.run(cell()) == [-number for number in range(10)]
+
+
+def test_where_one_of_several_raises_the_others_are_cancelled() -> None:
+    ended: list[str] = []
+
+    async def waits(number: int) -> int:
+        try:
+            await asyncio.sleep(0 if number == 1 else 20)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        raise KeyError(number)
+
+    async def program(_: int) -> list[int]:
+        return await flow.together(*map(waits, range(3)))
+
+    with pytest.raises(KeyError):
+        flow.ordered(program, [0], 1)
+    assert ended == ["cancelled", "cancelled"]

@@ -370,4 +370,4 @@ def test_a_taught_reply_is_written_and_ends(make_clara: Make) -> None:
     with torch.no_grad():
         replies = clara.generate(prompts, clara.encode(texts).memory, max_new_tokens=40)
     assert [reply.text for reply in replies] == targets
-    assert all(reply.run_command for reply in replies)
+    assert all(reply.ended for reply in replies)

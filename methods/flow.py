@@ -118,22 +118,13 @@ class Trace:
         self._serving += serving
 
     @contextmanager
-    def served(self) -> Iterator[None]:
-        """A call that has its slot."""
-        self.change(serving=1)
+    def during(self, waiting: int = 0, serving: int = 0) -> Iterator[None]:
+        """As `change`, for the length of a block."""
+        self.change(waiting, serving)
         try:
             yield
         finally:
-            self.change(serving=-1)
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """A call that waits for its slot."""
-        self.change(waiting=1)
-        try:
-            yield
-        finally:
-            self.change(waiting=-1)
+            self.change(-waiting, -serving)
 
 
 _trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -574,7 +575,7 @@ def _plain(text: str) -> str:
 C = TypeVar("C", bound=LLMJudgeConfig)
 
 
-class CaseJudge(Generic[C]):
+class CaseJudge(ABC, Generic[C]):
     """A judge that puts cases before a model.
 
     Args:
@@ -592,13 +593,13 @@ class CaseJudge(Generic[C]):
         """The calls made for an item."""
         return await self._asker.ask(self.cases(item))
 
+    @abstractmethod
     def cases(self, item: Any) -> list[Case]:
         """What of an item (or pair) is to be judged; nothing where it is unscorable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parse(self, part: str, reply: str) -> Parsed:
         """Read a raw reply."""
-        raise NotImplementedError
 
 
 class Worded(CaseJudge[C]):

@@ -256,7 +256,7 @@ class _Tries:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         since = time.perf_counter()
-        with trace().waiting():
+        with trace().during(waiting=1):
             try:
                 yield
             finally:
@@ -496,7 +496,7 @@ class ChatModel:
                 try:
                     tries.number += 1
                     messages, extra = request()
-                    with trace().served():
+                    with trace().during(serving=1):
                         completion = await self._endpoint.send(messages, extra, self.config.max_tokens)
                     self.rate_limiter.clean()
                     return completion

@@ -59,3 +59,7 @@ class CrossEncoderReranker(PointwiseReranker):
         """The model's scores, pairs of all queries together."""
         requests = [(query.text, [passage.full_text for passage in corpus.get(own)]) for query, own in zip(queries, ids, strict=True)]
         return self.model.many(requests)
+
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """The model's scores."""
+        return self.scores_of([query], [ids], corpus)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,8 +30,8 @@ class PointwiseConfig(MethodConfig):
     depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
 
 
-class PointwiseReranker:
-    """Reranker that gives each candidate a score and sorts; a subclass has `scores`, or `scores_of` for many queries.
+class PointwiseReranker(ABC):
+    """Reranker that gives each candidate a score and sorts.
 
     Args:
         depth: Candidates to score; None: all.
@@ -48,9 +49,9 @@ class PointwiseReranker:
         """For each query how well its candidates fit: shape (candidates,)."""
         return [self.scores(query, own, corpus) for query, own in zip(queries, ids, strict=True)]
 
+    @abstractmethod
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """How well each candidate fits the query: shape (candidates,)."""
-        return self.scores_of([query], [ids], corpus)[0]
 
 
 def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:

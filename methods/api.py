@@ -25,6 +25,8 @@ from benchmarks.schema import Passage, Query, Question
 
 FAILED = "failed"
 """Key in `notes` under which a prediction says why it has no answer."""
+SCRIPTED = "scripted"
+"""Key in `notes`: the name of the script, where one played a language model that had a part in the prediction."""
 SUPPORT = "support"
 """Key in `notes`: ids of the passages or sentences (`passage#index`) claimed to support the answer."""
 TRIPLES = "triples"

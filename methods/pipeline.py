@@ -23,6 +23,7 @@ from methods.api import (
     FAILED,
     KEPT_CALLS,
     MARKER,
+    SCRIPTED,
     WAIT,
     Answer,
     Compressor,
@@ -376,6 +377,8 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
             prediction = Prediction(query.id, "", notes={FAILED: f"{type(error).__name__}: {error}"})
         done = trace()
         usage = replace(prediction.usage, seconds={**prediction.usage.seconds, WAIT: done.waited_s})
+        if done.scripted:
+            prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS]), error
 
     failed: list[tuple[Prediction, Exception]] = []

@@ -130,7 +130,7 @@ class MethodEntry:
         if preset is not None:
             if preset not in self.presets:
                 raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
-            options = {**self.presets[preset], **options}
+            options = _over(options, self.presets[preset])
         return self.config.model_validate(options)
 
     def card(self) -> dict[str, Any]:
@@ -144,6 +144,16 @@ class MethodEntry:
             "training_data": list(self.training_data),
             "presets": {name: dict(values) for name, values in self.presets.items()},
         }
+
+
+def _over(options: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Options laid over those of a preset, also within options that are groups themselves."""
+    both = {name: _over(options[name], preset[name]) for name in preset if _are_groups(preset[name], options.get(name))}
+    return {**preset, **options, **both}
+
+
+def _are_groups(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
 
 
 METHODS: Registry[MethodEntry] = Registry("method", "methods", "ragmeter.methods")

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.models.chat import PREFLIGHT
-from methods.models.server import ChatRequest, OpenAIServer, Written
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TARGET = 1.25
 IN_FLIGHT = 64

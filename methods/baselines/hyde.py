@@ -23,9 +23,10 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
 from methods.flow import Batcher, together
+from methods.models.chat import ChatModel
 from methods.models.encoder import Encoder, Vectors
 from methods.models.endpoint import Messages
-from methods.models.llm import LLM, Model, check_llm, defaults, llm_hash, open_llm, reach_llm
+from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
 from methods.pipeline import index_folder
 from methods.readers.prompts import Prompt
 from methods.registry import Component, MethodConfig, register
@@ -40,7 +41,7 @@ NOTE = "hyde"
 """Key in `notes`: how many passages were searched with, and why others were not."""
 
 
-class HydeConfig(MethodConfig):
+class HydeConfig(AskingConfig, MethodConfig):
     """Options of HyDE."""
 
     llm: Annotated[LLM, defaults(temperature=0.7, max_tokens=512, stop=(END,))] = Field(
@@ -66,13 +67,9 @@ class HydeConfig(MethodConfig):
         return Component.of("dense", self.dense)
 
     def preflight(self) -> None:
-        """Check the key and the encoder."""
-        check_llm(self.llm)
+        """Check that the model can be asked, and the encoder."""
+        super().preflight()
         self.retriever.preflight()
-
-    def reach(self, cache: Path | None) -> None:
-        """Make one short call to the endpoint, unless replies of its model are kept."""
-        reach_llm(self.llm, cache)
 
 
 INSTRUCTIONS = 60
@@ -131,7 +128,7 @@ class HydeIndex:
         writer: Writes passages.
     """
 
-    def __init__(self, config: HydeConfig, index: DenseIndex, encoder: Encoder, writer: Model) -> None:
+    def __init__(self, config: HydeConfig, index: DenseIndex, encoder: Encoder, writer: ChatModel) -> None:
         self.config = config
         self._index = index
         self._encoder = encoder

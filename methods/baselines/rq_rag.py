@@ -20,8 +20,9 @@ from methods.baselines.hybrid import Part, RetrieverPart, fuse
 from methods.baselines.hyde import INSTRUCTIONS, messages
 from methods.flow import Batcher, one, together, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
+from methods.models.chat import ChatModel
 from methods.models.likelihood import Item, ScoringConfig
-from methods.models.llm import LLM, Model, check_llm, defaults, llm_hash, open_llm, reach_llm
+from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, index_folder
 from methods.readers.prompts import Prompt
@@ -63,7 +64,7 @@ LONGEST = 400
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 
 
-class PromptedConfig(MethodConfig):
+class PromptedConfig(AskingConfig, MethodConfig):
     """Options of RQ-RAG by prompts."""
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
@@ -74,13 +75,9 @@ class PromptedConfig(MethodConfig):
     k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
 
     def preflight(self) -> None:
-        """Check the key and the retriever."""
-        check_llm(self.llm)
+        """Check that the model can be asked, and the retriever."""
+        super().preflight()
         self.retriever.component.preflight()
-
-    def reach(self, cache: Path | None) -> None:
-        """Make one short call to the endpoint, unless replies of its model are kept."""
-        reach_llm(self.llm, cache)
 
 
 def _made_of(config: PromptedConfig) -> str:
@@ -132,7 +129,7 @@ class PromptedRqRag:
 class PromptedIndex:
     """An index that is searched with several wordings of each question."""
 
-    def __init__(self, config: PromptedConfig, corpus: Corpus, index: Index, model: Model) -> None:
+    def __init__(self, config: PromptedConfig, corpus: Corpus, index: Index, model: ChatModel) -> None:
         self.config = config
         self._corpus = corpus
         self._retrieve = one(index, "retrieve")

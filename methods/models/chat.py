@@ -24,7 +24,7 @@ from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
-from methods.models.endpoint import ChatConfig, Completion, Endpoint, Estimate, Fault, Messages, TokenCounter
+from methods.models.endpoint import Backend, ChatConfig, Completion, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
 from methods.models.reply_cache import Call, ResponseCache, shared
 
@@ -271,10 +271,13 @@ class ChatModel:
         role: Under which name usage is counted.
         cache: File of cached replies; None asks every time.
         usage_by_role: Shared with other models; None makes one.
+        backend: What writes the replies; None: the endpoint that the options name.
 
     Attributes:
         usage_by_role: The cost of calls, by role.
         rate_limiter: Decides how many calls may be in flight.
+        counter: Counts tokens as the model does, or as its options say.
+        room: Longest prompt in tokens; None: unknown.
 
     Raises:
         UserError: The key is not set, or the tokenizer cannot be read.
@@ -282,7 +285,13 @@ class ChatModel:
     """
 
     def __init__(
-        self, config: ChatConfig, *, role: str = "chat", cache: Path | None = None, usage_by_role: UsageByRole | None = None
+        self,
+        config: ChatConfig,
+        *,
+        role: str = "chat",
+        cache: Path | None = None,
+        usage_by_role: UsageByRole | None = None,
+        backend: Backend | None = None,
     ) -> None:
         try:
             import tenacity
@@ -294,13 +303,14 @@ class ChatModel:
         self.usage_by_role = usage_by_role or UsageByRole()
         self.rate_limiter = RateLimiter(config.concurrency)
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
-        self._endpoint = Endpoint(config)
+        self._backend: Backend = backend or Endpoint(config)
         self._budget = Budget(config.run_tokens, config.run_usd)
-        self._counter = TokenCounter(config.tokenizer)
+        self.counter = self._backend.counter
+        self.room = self._backend.room
         self._way = WAYS.index(config.structured_output)
         self._backoff = tenacity.wait_random_exponential(multiplier=config.backoff_s, max=config.longest_wait_s)
         # Connections belong to the chat loop, which alone may close them.
-        weakref.finalize(self, _close, self._endpoint)
+        weakref.finalize(self, _close, self._backend)
 
     @property
     def in_flight(self) -> int:
@@ -324,7 +334,10 @@ class ChatModel:
         """
         form = _shape(shape) if shape is not None else None
         reply = await self._reply(self._call(messages, repetition, form), form)
-        trace().calls.append(
+        done = trace()
+        if reply.scripted:
+            done.scripted = reply.model
+        done.calls.append(
             KeptCall(
                 self.role,
                 step,
@@ -359,9 +372,9 @@ class ChatModel:
             cached = len(calls) - len(pending)
         prompt = 0
         for call in pending:
-            prompt += self._counter.count(call.messages)
+            prompt += self.counter.count(call.messages)
         reply = len(pending) * self.config.max_tokens
-        return Estimate(len(pending), cached, prompt, reply, self.config.usd(prompt, reply), self._counter.name)
+        return Estimate(len(pending), cached, prompt, reply, self.config.usd(prompt, reply), self.counter.name)
 
     def preflight(self) -> Reply:
         """Make one short call past cache and limits, to learn whether endpoint, key and model work.
@@ -373,7 +386,7 @@ class ChatModel:
 
     def close(self) -> None:
         """Close the connections; they open again when next used."""
-        run(self._endpoint.close())
+        run(self._backend.close())
 
     # -- what a call is --
 
@@ -381,7 +394,7 @@ class ChatModel:
         """A call as it is addressed; the way in which JSON is asked for is no part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": shape.schema} if shape else {}
-        return Call(self.config.url, self.config.model, messages, {**self.config.parameters, **parameters, **further}, repetition)
+        return Call(self._backend.url, self.config.model, messages, {**self.config.parameters, **parameters, **further}, repetition)
 
     # -- cache --
 
@@ -417,12 +430,12 @@ class ChatModel:
     async def _ask(self, call: Call, shape: _Shape | None) -> Reply:
         """Ask within the limits; records the cost."""
         config, tries = self.config, _Tries()
-        if self._budget.unlimited and config.call_tokens is None and config.call_usd is None:
+        if self._budget.unlimited and config.call_tokens is None and config.call_usd is None and self.room is None:
             reply = await self._try(call, shape, tries)
         else:
-            prompt = self._counter.count(call.messages)
+            prompt = self.counter.count(call.messages)
             most = (prompt + config.max_tokens, config.usd(prompt, config.max_tokens))
-            refused = self._too_large(*most)
+            refused = self._too_large(prompt, *most)
             if refused is None:
                 with tries.waiting():
                     refused = await self._budget.reserve(*most)
@@ -434,7 +447,7 @@ class ChatModel:
                     reply = await self._try(call, shape, tries)
                     used = (reply.prompt_tokens + reply.completion_tokens, reply.cost_usd)
                     if used[0] == 0 and reply.failed is None:  # an endpoint that does not count
-                        wrote = self._counter.counts([reply.text])[0]
+                        wrote = self.counter.counts([reply.text])[0]
                         used = (prompt + wrote, config.usd(prompt, wrote))
                 finally:
                     self._budget.settle(most, used)
@@ -443,7 +456,9 @@ class ChatModel:
         self.usage_by_role.add(self.role, cost)
         return reply
 
-    def _too_large(self, tokens: int, usd: float) -> str | None:
+    def _too_large(self, prompt: int, tokens: int, usd: float) -> str | None:
+        if self.room is not None and not 0 < prompt <= self.room:
+            return f"the prompt has {prompt:,} tokens, and {self.config.model} has room for {self.room:,}"
         if self.config.call_tokens is not None and tokens > self.config.call_tokens:
             return f"{LIMIT}: call_tokens {self.config.call_tokens:,}, and this call may need {tokens:,}"
         if self.config.call_usd is not None and usd > self.config.call_usd:
@@ -466,24 +481,27 @@ class ChatModel:
                 return asked(way, call.messages, shape.name, shape.schema)
 
             try:
-                completion = await self._persist(request, tries)
+                completion = await self._persist(request, tries, call.repetition)
             except Fault as fault:
                 if shape is not None and way != WAYS[-1] and refuses(fault.status, fault.reason):
                     self._way = max(self._way, WAYS.index(way) + 1)
                     continue
-                if self._endpoint.hopeless(fault):
-                    raise await self._endpoint.error(fault) from None
+                if self._backend.hopeless(fault):
+                    raise await self._backend.error(fault) from None
                 return Reply("", fault.reason, calls=tries.number, seconds=tries.seconds, key=call.key)
         if self._cache is not None and completion.failed is None:
-            completion = Completion.from_json(self._cache.put(call, completion.to_json()))
-        return self._read(call, completion, tries.number, tries.seconds)
+            cached = self._cache.put(call, completion.to_json())
+            completion = replace(Completion.from_json(cached), seconds=completion.seconds)
+        return self._read(call, completion, tries.number, tries.seconds if completion.seconds is None else completion.seconds)
 
-    async def _persist(self, request: Callable[[], _Request], tries: _Tries, attempts: int | None = None) -> Completion:
+    async def _persist(
+        self, request: Callable[[], _Request], tries: _Tries, repetition: int = 0, attempts: int | None = None
+    ) -> Completion:
         most = attempts or self.config.attempts
 
         def stop(state: Any) -> bool:
             # Where nothing ever answered, a long wait only puts off the message that says so.
-            return state.attempt_number >= (min(most, DOUBT) if self._endpoint.hopeless(state.outcome.exception()) else most)
+            return state.attempt_number >= (min(most, DOUBT) if self._backend.hopeless(state.outcome.exception()) else most)
 
         retrying = self._tenacity.AsyncRetrying(
             stop=stop, wait=self._pause, retry=self._tenacity.retry_if_exception(_worth_retrying), reraise=True
@@ -496,8 +514,7 @@ class ChatModel:
                 try:
                     tries.number += 1
                     messages, extra = request()
-                    with trace().during(serving=1):
-                        completion = await self._endpoint.send(messages, extra, self.config.max_tokens)
+                    completion = await self._backend.send(messages, extra, repetition)
                     self.rate_limiter.clean()
                     return completion
                 except Fault as fault:
@@ -535,7 +552,7 @@ class ChatModel:
         try:
             completion = await self._persist(lambda: (messages, {}), tries, attempts=min(2, self.config.attempts))
         except Fault as fault:
-            raise await self._endpoint.error(fault) from None
+            raise await self._backend.error(fault) from None
         reply = self._read(call, completion, tries.number, tries.seconds)
         self.usage_by_role.add(self.role, CallCost(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
         if reply.failed is not None:
@@ -561,7 +578,7 @@ def _worth_retrying(error: BaseException) -> bool:
     return isinstance(error, Fault) and error.advice == "retry"
 
 
-def _close(endpoint: Endpoint) -> None:
+def _close(backend: Backend) -> None:
     """Have the chat loop close connections, without waiting: this runs wherever the garbage collector does."""
-    if endpoint.connected:
-        asyncio.run_coroutine_threadsafe(endpoint.close(), event_loop())
+    if backend.connected:
+        asyncio.run_coroutine_threadsafe(backend.close(), event_loop())

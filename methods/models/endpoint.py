@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from benchmarks.core.fingerprint import fingerprint
+from methods.flow import trace
 
 # -- Options of a chat model: which endpoint, which model, how patient, how much calls may cost --
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
@@ -144,6 +145,10 @@ REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know t
 _QUOTA = "insufficient_quota"
 
 
+CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
+"""Fields of a reply that are cached, with their types."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """What an endpoint replied, as it is cached: nothing in it differs between two equal replies.
@@ -153,6 +158,7 @@ class Completion:
         finish_reason: `stop`, `length`, `content_filter` …
         prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
         model: The model as the endpoint names it.
+        seconds: That it took, where the wall clock does not tell; not cached.
     """
 
     text: str
@@ -160,10 +166,11 @@ class Completion:
     prompt_tokens: int
     completion_tokens: int
     model: str
+    seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with every field."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """A JSON object with every field that is cached."""
+        return {name: getattr(self, name) for name in CACHED}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Completion:
@@ -172,10 +179,9 @@ class Completion:
         Raises:
             ValueError: A field is missing, unknown or of the wrong type.
         """
-        kinds = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
-        for name in kinds.keys() ^ row.keys():
-            raise ValueError(f"a reply's fields are {', '.join(kinds)}; {name!r} is missing or unknown")
-        for name, kind in kinds.items():
+        for name in CACHED.keys() ^ row.keys():
+            raise ValueError(f"a reply's fields are {', '.join(CACHED)}; {name!r} is missing or unknown")
+        for name, kind in CACHED.items():
             if type(row[name]) is not kind:
                 raise ValueError(f"a reply's {name} must be {kind.__name__}, not {row[name]!r}")
         return cls(**row)
@@ -224,8 +230,40 @@ class Fault(Exception):
         self.misdirected = misdirected
 
 
+class Backend(Protocol):
+    """What writes the replies of a `ChatModel`: an endpoint, local weights or a script; lives on one event loop.
+
+    Attributes:
+        url: Where it is, as calls are cached.
+        counter: Counts tokens as it does.
+        room: Longest prompt in tokens, None where nobody knows.
+        connected: Whether there are connections to close.
+    """
+
+    url: str
+    counter: Counter
+    room: int | None
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
+        """Ask once, with further fields of the request; the repetition tells draws of one conversation apart.
+
+        Raises:
+            Fault: No completion came back.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+    def hopeless(self, fault: Fault) -> bool: ...
+
+    async def error(self, fault: Fault) -> Broke: ...
+
+
 class Endpoint:
-    """A client of one endpoint; lives on one event loop.
+    """A client of one endpoint: a `Backend`.
 
     Args:
         config: Options.
@@ -242,6 +280,9 @@ class Endpoint:
             raise MissingPackage(error.name or "openai", "llm", f"the chat model {config.model!r}") from error
         self._openai = openai
         self.config = config
+        self.url = config.url
+        self.counter: Counter = TokenCounter(config.tokenizer)
+        self.room: int | None = None
         self._key = config.key()
         self._client: Any = None
         self._create: Any = None
@@ -272,17 +313,12 @@ class Endpoint:
         if client is not None:
             await client.close()
 
-    async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], max_tokens: int) -> Completion:
-        """Ask once.
+    async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
+        """See `Backend`."""
+        with trace().during(serving=1):
+            return await self._send(messages, extra)
 
-        Args:
-            messages: The conversation.
-            extra: Further fields of the request.
-            max_tokens: Longest reply.
-
-        Raises:
-            Fault: No completion came back.
-        """
+    async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any]) -> Completion:
         self.opened()
         try:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
@@ -292,7 +328,7 @@ class Endpoint:
                     messages=messages,
                     temperature=self.config.temperature,
                     extra_body={**self.config.parameters, **extra},
-                    **{self.config.limit_name: max_tokens},
+                    **{self.config.limit_name: self.config.max_tokens},
                 )
         except (self._openai.OpenAIError, TimeoutError) as error:
             fault = self._fault(error)
@@ -475,6 +511,27 @@ class Estimate:
         if not self.usd:
             return "no price configured" if self.prompt_tokens or self.completion_tokens else "at no cost"
         return f"at most ${self.usd:,.4f}" if self.usd >= 0.0001 else "less than $0.0001"
+
+
+class Counter(Protocol):
+    """Counts tokens: by `name`, alike where `fingerprint` is equal."""
+
+    name: str
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def count(self, messages: Sequence[Mapping[str, str]]) -> int:
+        """Tokens of a conversation, its template included."""
+        ...
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """The characters of each token of a text, in order."""
+        ...
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of texts."""
+        ...
 
 
 class TokenCounter:

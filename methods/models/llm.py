@@ -1,7 +1,8 @@
-"""A language model as a program asks it: `await model.ask(messages)`, the same for an endpoint and for local weights.
+"""A language model as a program asks it: `await model.ask(messages)`, the same for an endpoint, local weights and a script.
 
-The option `llm:` is an endpoint (`model: NAME, base_url: …`) or a model of this machine (`local: FOLDER or hub id`, with
-a PEFT `adapter:` where there is one).
+The option `llm:` is an endpoint (`model: NAME, base_url: …`), a model of this machine (`local: FOLDER or hub id`, with a
+PEFT `adapter:` where there is one) or a script that knows the answers (`scripted: worlds/multihop:test`), for trials.
+What stands before an endpoint (cache, limits, pace) stands before all three; `Backend` is where they differ.
 """
 
 from __future__ import annotations
@@ -9,28 +10,41 @@ from __future__ import annotations
 import copy
 import weakref
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
-from methods.api import Call, kept
-from methods.flow import Batcher, trace
-from methods.models.chat import ChatModel, Reply, asked, reach_model, strict_schema
-from methods.models.endpoint import ChatConfig, Messages
+from benchmarks.core.plugins import Registry
+from methods.flow import Batcher
+from methods.models.chat import SCRIPTED, ChatModel, reach_model
+from methods.models.endpoint import ChatConfig, Completion, Counter, Fault, Messages, TokenCounter
 from methods.models.weights import locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
 
 
-class LocalConfig(BaseModel):
-    """Options of a language model of this machine that is asked as an endpoint is."""
+class _Options(BaseModel):
+    """What local models and scripts have in common with endpoints."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
+    max_tokens: int = Field(64, ge=1, description="longest reply")
+
+    def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Nothing: it runs here."""
+        return 0.0
+
+
+class LocalConfig(_Options):
+    """Options of a language model of this machine that is asked as an endpoint is."""
 
     local: str = Field(description="a folder or hub id of a causal language model")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -38,40 +52,41 @@ class LocalConfig(BaseModel):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )
-    temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
     top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from")
-    max_tokens: int = Field(64, ge=1, description="longest reply")
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
     max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: what the model has room for")
     batch_size: int = Field(8, ge=1, description="prompts generated at once", exclude=True)
 
-    def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Nothing: it runs here."""
-        return 0.0
 
+class ScriptedConfig(_Options):
+    """Options of a script that plays a language model; rows that it had a part in say so, and are never ranked."""
 
-LLMConfig = ChatConfig | LocalConfig
-
-
-class Model(Protocol):
-    """What a program asks."""
+    scripted: str = Field(description="what it knows: a benchmark of worlds, such as worlds/multihop:test")
+    options: dict[str, Any] = Field(default={}, description="options of that benchmark, as in the experiment")
+    reading: Literal["evidence", "memory"] = Field("evidence", description="evidence: it answers from passages that hold the proof alone")
+    corruption: float = Field(0.0, ge=0, le=1, description="share of its replies that are spoilt")
+    seed: int = Field(0, description="decides which")
 
     @property
-    def in_flight(self) -> int:
-        """Questions at once that keep it busy."""
-        ...
+    def model(self) -> str:
+        """The name that its replies carry."""
+        return SCRIPTED + self.scripted
 
-    async def ask(self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "") -> Reply:
-        """Reply to a conversation: see `ChatModel.ask`."""
-        ...
+
+LLMConfig = ChatConfig | LocalConfig | ScriptedConfig
 
 
 def _kind(value: Any) -> str:
-    local = "local" in value if isinstance(value, dict) else isinstance(value, LocalConfig)
-    return "<local>" if local else "<endpoint>"
+    for name, config in (("local", LocalConfig), ("scripted", ScriptedConfig)):
+        if name in value if isinstance(value, dict) else isinstance(value, config):
+            return f"<{name}>"
+    return "<endpoint>"
 
 
-LLM = Annotated[Annotated[ChatConfig, Tag("<endpoint>")] | Annotated[LocalConfig, Tag("<local>")], Discriminator(_kind)]
+LLM = Annotated[
+    Annotated[ChatConfig, Tag("<endpoint>")] | Annotated[LocalConfig, Tag("<local>")] | Annotated[ScriptedConfig, Tag("<scripted>")],
+    Discriminator(_kind),
+]
 """The option `llm:`; the tags are no part of an option's place in a file (`first_error` leaves them out)."""
 
 
@@ -84,23 +99,46 @@ def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[s
         options = {"temperature": temperature, "max_tokens": max_tokens, **value}
         if stop and _kind(value) == "<local>":
             options.setdefault("stop", tuple(stop))
-        elif stop:
+        elif stop and _kind(value) == "<endpoint>":
             options.setdefault("parameters", {"top_p": 1.0, "stop": list(stop)})
         return options
 
     return BeforeValidator(filled)
 
 
+class AskingConfig(BaseModel):
+    """Options of what asks a language model."""
+
+    llm: LLM = Field(description="the model: `model:` at an endpoint, `local:` weights, or `scripted:`, for trials")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nested(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "llm" not in value and "model" in value and "model" not in cls.model_fields:
+            raise ValueError("what belongs to the language model stands under `llm:` (llm: {model: …, base_url: …})")
+        return value
+
+    def preflight(self) -> None:
+        """Check that the model can be asked here."""
+        check_llm(self.llm)
+
+    def reach(self, cache: Path | None) -> None:
+        """Make one short call to an endpoint, unless replies of its model are kept."""
+        reach_llm(self.llm, cache)
+
+
 def check_llm(config: LLMConfig) -> None:
     """Check, without loading anything, that a model can be asked here.
 
     Raises:
-        UserError: Its key is not set, or its folder is missing.
+        UserError: Its key is not set, its folder is missing, or nothing plays what is to be scripted.
     """
     if isinstance(config, ChatConfig):
         config.key()
-    else:
+    elif isinstance(config, LocalConfig):
         locate(config.local)
+    else:
+        SCRIPTS.get(config.scripted.partition("/")[0], where="scripted")
 
 
 def reach_llm(config: LLMConfig, cache: Path | None) -> None:
@@ -113,31 +151,66 @@ def reach_llm(config: LLMConfig, cache: Path | None) -> None:
         reach_model(config, cache)
 
 
+def llm_name(config: LLMConfig) -> str:
+    """By which a model goes in tables."""
+    return config.local if isinstance(config, LocalConfig) else config.model
+
+
 def llm_hash(config: LLMConfig) -> str:
-    """Of the weights of a model of this machine; "" for an endpoint, whose name is all that is known."""
-    if isinstance(config, ChatConfig):
+    """Of the weights of a model of this machine; "" for others, whose name is all that is known."""
+    if not isinstance(config, LocalConfig):
         return ""
     adapter = weights_hash(config.adapter, None) if config.adapter else ""
     return fingerprint(weights_hash(config.local, config.revision), adapter)
 
 
-def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device: str | None = None, seed: int = 0) -> Model:
+def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device: str | None = None, seed: int = 0) -> ChatModel:
     """The model that an option names.
 
     Args:
         config: The option.
         role: Under which name calls are counted and kept.
-        cache: File of cached replies of endpoints.
+        cache: File of cached replies.
         device: Of a model of this machine; None chooses.
         seed: Of what such a model draws.
 
     Raises:
-        UserError: The key is not set, or the model cannot be loaded.
+        UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
         MissingPackage: A package that it needs is not installed.
     """
     if isinstance(config, ChatConfig):
         return ChatModel(config, role=role, cache=cache)
-    return LocalModel(config, role=role, device=device, seed=seed)
+    backend = LocalBackend(config, device, seed) if isinstance(config, LocalConfig) else ScriptBackend(config)
+    # Whatever decides a reply addresses it in the cache.
+    parameters = {**config.model_dump(mode="json", exclude=set(_Options.model_fields)), "weights": llm_hash(config)}
+    chat = ChatConfig(
+        model=llm_name(config),
+        key_variable=None,
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        parameters={**parameters, **({"seed": seed} if config.temperature else {})},
+        structured_output="prompt",
+        concurrency=backend.together,
+        attempts=1,
+    )
+    return ChatModel(chat, role=role, cache=cache, backend=backend)
+
+
+class _Here:
+    """A `Backend` of this process: nothing to connect to, and one conversation's fault is its own."""
+
+    connected = False
+
+    async def close(self) -> None:
+        """Nothing."""
+
+    def hopeless(self, fault: Fault) -> bool:
+        """Never."""
+        return False
+
+    async def error(self, fault: Fault) -> Broke:
+        """The fault."""
+        return Broke(fault.reason)
 
 
 # -- Local weights behind a batcher: loaded once for all that ask them --
@@ -201,12 +274,35 @@ class _Loaded:
 _loaded: weakref.WeakValueDictionary[tuple[Any, ...], _Loaded] = weakref.WeakValueDictionary()
 
 
-class LocalModel:
-    """A language model of this machine, asked as an endpoint is.
+class _OwnCounter:
+    """Counts by a model's own tokenizer and chat template: a `Counter`."""
+
+    def __init__(self, model: CausalModel) -> None:
+        self._model = model
+        self.name = f"the tokenizer of {model.config.model}"
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self._model.tokenizer.backend_tokenizer.to_str(), self._model.tokenizer.chat_template)
+
+    def count(self, messages: Sequence[Mapping[str, str]]) -> int:
+        return len(self._model.encode(self._model.render_chat([dict(message) for message in messages])))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [(start, end) for start, end in encoded["offset_mapping"]]
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self._model.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+
+
+class LocalBackend(_Here):
+    """A language model of this machine: a `Backend`.
+
+    JSON is asked for in the prompt. What is drawn depends on the conversation, the seed and the repetition alone.
 
     Args:
         config: Options; models of equal weights are loaded once in a process.
-        role: Under which name calls are kept.
         device: "cpu", "cuda" …; None chooses.
         seed: Of what is drawn.
 
@@ -214,44 +310,83 @@ class LocalModel:
         UserError: The model cannot be loaded.
     """
 
-    def __init__(self, config: LocalConfig, *, role: str = "chat", device: str | None = None, seed: int = 0) -> None:
+    url = "local"
+
+    def __init__(self, config: LocalConfig, device: str | None = None, seed: int = 0) -> None:
         from methods.models.causal import Sampling
 
         self.config = config
-        self.role = role
         key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
         # Held by every model that uses it, and by nothing else.
-        self._weights = _loaded[key] = _loaded.get(key) or _Loaded(config, device)
-        self._room = self._weights.with_room(config.max_tokens).room
-        self._seed = seed
+        self.weights = _loaded[key] = _loaded.get(key) or _Loaded(config, device)
+        self.counter: Counter = _OwnCounter(self.weights.model)
+        self.room: int | None = self.weights.with_room(config.max_tokens).room
+        self.together = 4 * config.batch_size
         self._sampling = Sampling(config.temperature, config.top_p, seed=seed) if config.temperature else None
-        self.in_flight = 8 * config.batch_size
 
-    async def ask(self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "") -> Reply:
-        """Reply to a conversation; one that does not fit fails and says so.
-
-        JSON is asked for in the prompt. What is drawn depends on the conversation, the seed and the repetition alone.
-        """
-        if shape is not None:
-            messages, _ = asked("prompt", messages, shape.__name__, strict_schema(shape))
-        model = self._weights.model
-        prompt = model.render_chat([dict(message) for message in messages])
-        reply = await self._reply(prompt, len(model.encode(prompt)), repetition)
-        text = "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
-        answer = reply.text if reply.failed is None else reply.failed
-        cost = (reply.prompt_tokens, reply.completion_tokens, reply.seconds)
-        trace().calls.append(Call(self.role, step, kept(text), kept(answer), *cost, failed=reply.failed is not None))
-        return reply
-
-    async def _reply(self, prompt: str, tokens: int, repetition: int) -> Reply:
-        if not 0 < tokens <= self._room:
-            return Reply("", f"the prompt has {tokens} tokens, and {self.config.local} has room for {self._room}", calls=0)
+    async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
+        """See `Backend`."""
+        prompt = self.weights.model.render_chat(messages)
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt}"]) if self._sampling else (0,)
-        written = await self._weights.generate(_Job(prompt, self.config.max_tokens, self._sampling, seed))
+        written = await self.weights.generate(_Job(prompt, self.config.max_tokens, self._sampling, seed))
         text = written.text
         for stop in self.config.stop:
             text = text.partition(stop)[0]
-        failed = None if text.strip() else "the reply is empty"
-        return Reply(
-            text.strip(), failed, written.prompt_tokens, written.completion_tokens, seconds=written.seconds, model=self.config.local
-        )
+        finish = "length" if written.completion_tokens >= self.config.max_tokens else "stop"
+        return Completion(text, finish, written.prompt_tokens, written.completion_tokens, self.config.local, written.seconds)
+
+
+# -- Scripts: what knows the answers plays the model --
+
+
+@dataclass(frozen=True)
+class Script:
+    """A registered script.
+
+    Attributes:
+        id: What of `scripted:` stands before the slash.
+        open: From options to what replies to a conversation; it raises `Fault` where it knows none.
+    """
+
+    id: str
+    open: Callable[[ScriptedConfig], Callable[[Messages], Completion]]
+
+
+SCRIPTS: Registry[Script] = Registry("script", "ragmeter.scripted", "ragmeter.scripts")
+
+
+def register_script(identifier: str) -> Callable[[Callable[[ScriptedConfig], Callable[[Messages], Completion]]], Any]:
+    """Declare a script; decorates its `open`."""
+
+    def decorate(factory: Callable[[ScriptedConfig], Callable[[Messages], Completion]]) -> Any:
+        SCRIPTS.add(Script(identifier, factory), factory.__module__)
+        return factory
+
+    return decorate
+
+
+@lru_cache(maxsize=8)
+def _open_script(options: str) -> Callable[[Messages], Completion]:
+    config = ScriptedConfig.model_validate_json(options)
+    return SCRIPTS.get(config.scripted.partition("/")[0], where="scripted").open(config)
+
+
+class ScriptBackend(_Here):
+    """A script: a `Backend`.
+
+    Raises:
+        UserError: Nothing plays it, or what it is to know cannot be loaded.
+    """
+
+    url = "scripted"
+    room: int | None = None
+    together = 32
+
+    def __init__(self, config: ScriptedConfig) -> None:
+        self.counter: Counter = TokenCounter()
+        reply = _open_script(config.model_dump_json(exclude={"temperature", "max_tokens"}))
+        self._reply: Batcher[Messages, Completion] = Batcher(lambda several: [reply(messages) for messages in several], self.together)
+
+    async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
+        """See `Backend`."""
+        return await self._reply(messages)

@@ -29,7 +29,7 @@ _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 MOVED = {
     "plan": "run FILE --dry-run", "resume": "run --resume", "table": "results", "show": "results show",
     "diff": "results compare", "published": "results paper", "tag_run": "results tag", "report": "results report",
-    "serve": "leaderboard", "serve-model": "method serve", "score": "judge score",
+    "serve": "leaderboard", "score": "judge score",
     "judge table": "judge win-rates", "checkpoints": "list checkpoints", "checkpoints add": "train checkpoints add",
     "checkpoints verify": "train checkpoints check", "methods": "list methods", "metrics": "list metrics",
     "experiments": "list experiments", "runs": "list runs", "datasets": "list datasets", "datasets list": "list datasets",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError, counted, described, make_folder, require_writable, unknown_name, unwritable
+from benchmarks.core.errors import UserError, counted, make_folder, require_writable, unknown_name, unwritable
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CARD, Corpus
 from benchmarks.io import hub
@@ -63,40 +62,6 @@ def check(
     value = {"checked": f"method {name}", "passed": passed, "checks": list(map(asdict, checks))}
     common.emit(value, lambda: show_checks(f"method {name}", checks))
     return int(not passed)
-
-
-@app.command()
-def serve(
-    model: Annotated[str, argument("Folder or hub id of a causal language model.")],
-    common: Common,
-    port: Annotated[int, option("0 takes a free one.", min=0, max=65535)] = 8000,
-    host: Annotated[str, option("Address to listen on.")] = "127.0.0.1",
-    name: Annotated[str | None, option("What clients call the model (default: its folder's name)")] = None,
-    max_tokens: Annotated[int, option("Longest reply, whatever a request asks for.", min=1)] = 256,
-    batch_size: Annotated[int, option("Requests generated at once.", min=1)] = 8,
-    dtype: Annotated[str | None, option("float32, bfloat16, float16 or auto (default: by device)")] = None,
-    device: DeviceOption = None,
-) -> None:
-    """Serve a local language model as an OpenAI-compatible endpoint, until interrupted."""
-    from methods.models.causal import CausalConfig
-    from methods.models.server import LocalServer
-
-    try:
-        causal = CausalConfig.model_validate({"model": model, "max_new_tokens": max_tokens, "batch_size": batch_size, "dtype": dtype})
-    except ValidationError as error:
-        position, what = described(error)
-        raise UserError(what, where=f"--{position.replace('_', '-')}" if position else None) from None
-    local = LocalServer(causal, name, device)
-    try:
-        with local.server(host, port) as server:
-            common.emit({"model": local.name, "base_url": server.url}, lambda: out.print(Text(server.url)))
-            if common.talk:
-                example = f"chat reader: {{model: {local.name}, base_url: {server.url}, key_variable: null}}"
-                err.print(Text(f"{local.name} on {local.model.device}; {example}; Ctrl-C ends it"))
-            with suppress(KeyboardInterrupt):
-                server.serve_forever()
-    finally:
-        local.close()
 
 
 @app.command()

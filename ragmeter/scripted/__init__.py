@@ -1,9 +1,9 @@
-"""The scripted LLM: an OpenAI-compatible server on loopback that knows a world and answers our own prompts rightly.
+"""The scripted LLM: knows a world and answers our own prompts rightly (`llm: {scripted: worlds/multihop:test}`).
 
 It takes the place of a real model where a loop around an LLM is tested: with it, every such loop must work, and with
 a share of its replies corrupted, none may crash. It is a script, and says so: its replies name the model
-`scripted/worlds`, the chat client's `Reply.scripted` is true for them, and the chat reader puts the name into
-the prediction's notes under `scripted`.
+`scripted/…`, `Reply.scripted` is true for them, and a prediction that it had a part in has that name in its notes under
+`scripted`.
 
 Each prompt that it understands is a handler, from a request to a reply or None ("not mine"); later prompts register
 theirs with `WorldTruth.handle`. `template_pattern` (in `prompt_patterns`) turns a prompt template into the pattern
@@ -12,13 +12,12 @@ that recognizes it.
 
 from __future__ import annotations
 
-import argparse
+import hashlib
+import json
 import re
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal
 
@@ -29,25 +28,25 @@ from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.text import Rendering
 from benchmarks.worlds.world import World, generate
-from methods.models.chat import PREFLIGHT
-from methods.models.server import ChatRequest, Handler, OpenAIServer, Refused, Written
+from methods.models.chat import PREFLIGHT, SCRIPTED
+from methods.models.endpoint import Completion, Fault, Messages
+from methods.models.llm import ScriptedConfig, register_script
 from methods.readers.prompts import load_prompt
 from ragmeter.scripted.grounding import GROUNDING
 from ragmeter.scripted.judges import JUDGING
 from ragmeter.scripted.knowledge import KNOWLEDGE
-from ragmeter.scripted.prompt_patterns import filled
+from ragmeter.scripted.prompt_patterns import Request, filled
 from ragmeter.scripted.queries import REWRITING, SEARCHING
 from ragmeter.scripted.synthesis import SYNTHESIS
-from tests.support.faults import Faults, draw
 
-NAME = "scripted/worlds"
-"""The model's name; clients take its beginning as the label of scripted rows."""
+NAME = f"{SCRIPTED}worlds"
+"""The model's name; its beginning labels scripted rows."""
 UNKNOWN = "unknown"
 """What it says where it does not know."""
 CORRUPTIONS = ("empty", "truncated", "garbage", "wrapped", "refusal")
 
 Reading = Literal["evidence", "memory"]
-HandlerFunction = Callable[["WorldTruth", ChatRequest], str | None]
+HandlerFunction = Callable[["WorldTruth", Request], str | None]
 
 
 class WorldTruth:
@@ -58,7 +57,6 @@ class WorldTruth:
         corruption: Share of replies that are corrupted, drawn by prompt.
         reading: Given passages, `evidence` answers only from passages that hold the proof (else "unknown");
             `memory` answers whatever the passages are. Without passages it answers from memory.
-        faults: The ways in which it misbehaves as an endpoint; None: not at all.
         seed: Decides what is corrupted.
         config: The options that the benchmarks were loaded with.
 
@@ -73,7 +71,6 @@ class WorldTruth:
         *,
         corruption: float = 0.0,
         reading: Reading = "evidence",
-        faults: Faults | None = None,
         seed: int = 0,
         config: Mapping[str, Any] | None = None,
     ) -> None:
@@ -82,7 +79,6 @@ class WorldTruth:
         self.benchmarks = tuple(benchmarks)
         self.corruption = corruption
         self.reading = reading
-        self.faults = faults
         self.seed = seed
         self._config = WorldsConfig(**(config or {}))
         self.corrupted: Counter[str] = Counter()
@@ -170,35 +166,37 @@ class WorldTruth:
     def _aliases(self) -> dict[str, tuple[str, ...]]:
         return {entity.name: entity.aliases for world in self.worlds.values() for entity in world.entities if entity.aliases}
 
-    # -- the server --
+    # -- what it replies --
 
-    def respond(self, request: ChatRequest) -> Written:
-        """Reply to a request.
+    def reply(self, messages: Messages) -> Completion:
+        """Reply to a conversation.
 
         Raises:
-            Refused: No handler knows this prompt.
+            Fault: No handler knows this prompt.
         """
+        request = Request(messages)
         text = next((reply for h in list(self.handlers) if (reply := h(self, request)) is not None), None)
         if text is None:
             with self._lock:
                 self.unrecognized += 1
-            raise Refused(400, f"the scripted LLM does not know this prompt: {request.prompt[:80]!r}")
-        if self.is_corrupted(request):
+            raise Fault(f"the scripted LLM does not know this prompt: {request.prompt[:80]!r}", "fail", status=400)
+        if self.is_corrupted(request.prompt):
             kind = CORRUPTIONS[int(draw(self.seed, "kind", request.prompt) * len(CORRUPTIONS))]
             with self._lock:
                 self.corrupted[kind] += 1
             text = corrupt(text, kind)
-        prompt_tokens = sum(len(message["content"]) for message in request.messages) // 4
-        return Written(text, prompt_tokens, len(text) // 4 + 1)
+        prompt_tokens = sum(len(message["content"]) for message in messages) // 4
+        return Completion(text, "stop", prompt_tokens, len(text) // 4 + 1, NAME)
 
-    def is_corrupted(self, request: ChatRequest) -> bool:
+    def is_corrupted(self, prompt: str) -> bool:
         """Whether the reply to this prompt is corrupted."""
-        return draw(self.seed, "corrupt", request.prompt) < self.corruption
+        return draw(self.seed, "corrupt", prompt) < self.corruption
 
-    def server(self, host: str = "127.0.0.1", port: int = 0) -> OpenAIServer:
-        """An endpoint on loopback; `with server.running() as url` serves from a thread."""
-        intercept: Callable[[Handler, ChatRequest], bool] | None = self.faults
-        return OpenAIServer(NAME, self.respond, host=host, port=port, any_model=True, intercept=intercept)
+
+def draw(*parts: object) -> float:
+    """A number in [0, 1) that depends on nothing but its arguments."""
+    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
 
 
 def corrupt(text: str, kind: str) -> str:
@@ -220,7 +218,7 @@ def corrupt(text: str, kind: str) -> str:
 # -- prompts --
 
 
-def answer_from_passages(truth: WorldTruth, request: ChatRequest) -> str | None:
+def answer_from_passages(truth: WorldTruth, request: Request) -> str | None:
     """The prompt of the chat reader with passages."""
     result = filled(load_prompt(None, "passages"), request)
     if result is None:
@@ -234,13 +232,13 @@ def answer_from_passages(truth: WorldTruth, request: ChatRequest) -> str | None:
     return answer if proven else UNKNOWN
 
 
-def answer_from_memory(truth: WorldTruth, request: ChatRequest) -> str | None:
+def answer_from_memory(truth: WorldTruth, request: Request) -> str | None:
     """The prompt of the chat reader without a passage."""
     result = filled(load_prompt(None, "closed_book"), request)
     return None if result is None else truth.answer_to(result["question"]) or UNKNOWN
 
 
-def say_ok(truth: WorldTruth, request: ChatRequest) -> str | None:
+def say_ok(truth: WorldTruth, request: Request) -> str | None:
     """The call by which an endpoint is tried out."""
     return "ok" if [message["content"] for message in request.messages] == [PREFLIGHT] else None
 
@@ -253,17 +251,8 @@ def _names(text: str, names: Sequence[str]) -> bool:
     return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text) for name in names)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Serve it from a shell: `python -m ragmeter.scripted worlds/multihop:test --port 8000`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("reference", nargs="?", default="worlds/multihop:test")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--corruption", type=float, default=0.0, help="share of corrupted replies")
-    parser.add_argument("--reading", choices=("evidence", "memory"), default="evidence")
-    query = parser.parse_args(argv)
-    truth = WorldTruth.of(query.reference, corruption=query.corruption, reading=query.reading)
-    server = truth.server(port=query.port)
-    sys.stdout.write(f"{NAME} knows {len(truth.questions)} questions of {query.reference}, at {server.url}\n")
-    with server, suppress(KeyboardInterrupt):
-        server.serve_forever()
-    return 0
+@register_script("worlds")
+def worlds(config: ScriptedConfig) -> Callable[[Messages], Completion]:
+    """The option `llm: {scripted: worlds/…}`."""
+    options = {"corruption": config.corruption, "reading": config.reading, "seed": config.seed}
+    return WorldTruth.of(config.scripted, config.options, **options).reply

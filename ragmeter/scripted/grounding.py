@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from benchmarks.schema import Question
 from benchmarks.text import is_abstention, normalize, sentences
 from benchmarks.worlds.world import World
-from methods.models.server import ChatRequest
+from ragmeter.scripted.prompt_patterns import Request
 
 TAKE_APART_ANSWER = "Given a question and an answer, analyze the complexity of each sentence in the answer."
 TAKE_APART_TEXT = "Decompose and break down each of the input sentences into one or more standalone statements."
@@ -40,7 +40,7 @@ class Truth(Protocol):
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
 
 
-def take_answer_apart(truth: Truth, request: ChatRequest) -> str | None:
+def take_answer_apart(truth: Truth, request: Request) -> str | None:
     """ragas' prompt for the statements of an answer to a question."""
     value = _supplied(TAKE_APART_ANSWER, request)
     if value is None:
@@ -50,13 +50,13 @@ def take_answer_apart(truth: Truth, request: ChatRequest) -> str | None:
     return json.dumps({"statements": results}, ensure_ascii=False)
 
 
-def take_text_apart(truth: Truth, request: ChatRequest) -> str | None:
+def take_text_apart(truth: Truth, request: Request) -> str | None:
     """ragas' prompt for the claims of a text."""
     value = _supplied(TAKE_APART_TEXT, request)
     return None if value is None else json.dumps({"claims": _apart(str(value["response"]))}, ensure_ascii=False)
 
 
-def judge_claims(truth: Truth, request: ChatRequest) -> str | None:
+def judge_claims(truth: Truth, request: Request) -> str | None:
     """ragas' prompt for verdicts on claims."""
     value = _supplied(JUDGE, request)
     if value is None:
@@ -72,7 +72,7 @@ def judge_claims(truth: Truth, request: ChatRequest) -> str | None:
 GROUNDING = (take_answer_apart, take_text_apart, judge_claims)
 
 
-def _supplied(instruction: str, request: ChatRequest) -> Mapping[str, Any] | None:
+def _supplied(instruction: str, request: Request) -> Mapping[str, Any] | None:
     """What a prompt of ragas was filled with; None where it is another's."""
     if not request.prompt.startswith(instruction):
         return None

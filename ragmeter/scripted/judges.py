@@ -20,8 +20,7 @@ from judges.llm.pairwise import PairwiseConfig
 from judges.llm.rules import RuleMatchConfig, answer_support, compared, match_verdicts
 from judges.llm.style import ALTERED, FORMAL, INFORMAL, KEPT, LOST, ContentConfig, StyleConfig
 from methods.api import Prediction
-from methods.models.server import ChatRequest
-from ragmeter.scripted.prompt_patterns import filled
+from ragmeter.scripted.prompt_patterns import Request, filled
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
@@ -36,7 +35,7 @@ class Knows(Protocol):
     def worlds(self) -> Mapping[int, World]: ...
 
 
-def judge_match(truth: Knows, request: ChatRequest) -> str | None:
+def judge_match(truth: Knows, request: Request) -> str | None:
     """The prompt of the match judge."""
     result = filled(_prompt("match"), request)
     if result is None:
@@ -46,7 +45,7 @@ def judge_match(truth: Knows, request: ChatRequest) -> str | None:
     return verdict or "Mismatch"
 
 
-def judge_pair(truth: Knows, request: ChatRequest) -> str | None:
+def judge_pair(truth: Knows, request: Request) -> str | None:
     """The prompt of the pairwise judge."""
     result = filled(_prompt("pairwise"), request)
     if result is None:
@@ -58,7 +57,7 @@ def judge_pair(truth: Knows, request: ChatRequest) -> str | None:
     return json.dumps({"reasoning": f"The answer is {question.golds[0]}.", **verdicts})
 
 
-def judge_style(truth: Knows, request: ChatRequest) -> str | None:
+def judge_style(truth: Knows, request: Request) -> str | None:
     """The prompt of the style classifier: a text is informal if it holds what rewriting rules put in."""
     result = filled(_prompt("style"), request)
     if result is None:
@@ -66,7 +65,7 @@ def judge_style(truth: Knows, request: ChatRequest) -> str | None:
     return INFORMAL if _style_phrases().search(result["text"]) else FORMAL
 
 
-def judge_content(truth: Knows, request: ChatRequest) -> str | None:
+def judge_content(truth: Knows, request: Request) -> str | None:
     """The prompt of the content validation: names of the world and numbers are the facts."""
     result = filled(_prompt("content"), request)
     if result is None:
@@ -77,7 +76,7 @@ def judge_content(truth: Knows, request: ChatRequest) -> str | None:
     return LOST if source - rewritten else KEPT
 
 
-JUDGING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (judge_match, judge_pair, judge_style, judge_content)
+JUDGING: tuple[Callable[[Any, Request], str | None], ...] = (judge_match, judge_pair, judge_style, judge_content)
 
 
 @lru_cache

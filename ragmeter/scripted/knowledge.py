@@ -19,8 +19,7 @@ from benchmarks.worlds.world import Fact, World
 from methods.graphs.augmented_queries import QueryRequest, TemplateQueries
 from methods.graphs.extraction import Prompt, load_prompt
 from methods.graphs.knowledge_graph import EntityRecord, Node, RelationRecord, render
-from methods.models.server import ChatRequest
-from ragmeter.scripted.prompt_patterns import filled
+from ragmeter.scripted.prompt_patterns import Request, filled
 
 STRENGTH = 8.0
 
@@ -72,7 +71,7 @@ class Shelf:
         return tight
 
 
-def extract(truth: Knows, request: ChatRequest) -> str | None:
+def extract(truth: Knows, request: Request) -> str | None:
     """The prompt of the extraction: the facts of a chunk as records."""
     result = filled(_prompt("extraction"), request)
     if result is None:
@@ -86,7 +85,7 @@ def extract(truth: Knows, request: ChatRequest) -> str | None:
     return render(dict.fromkeys(entities), relations)
 
 
-def name_entities(truth: Knows, request: ChatRequest) -> str | None:
+def name_entities(truth: Knows, request: Request) -> str | None:
     """The prompt for names in a text: the entities of a world that it names, or the text itself."""
     result = filled(_prompt("names"), request)
     if result is None:
@@ -96,7 +95,7 @@ def name_entities(truth: Knows, request: ChatRequest) -> str | None:
     return json.dumps({"names": names or [text.strip()]}, ensure_ascii=False)
 
 
-def write_queries(truth: Knows, request: ChatRequest) -> str | None:
+def write_queries(truth: Knows, request: Request) -> str | None:
     """The prompt of augmented queries: what the template generator makes of the same entities."""
     result = filled(_prompt("queries"), request)
     if result is None:
@@ -108,7 +107,7 @@ def write_queries(truth: Knows, request: ChatRequest) -> str | None:
     return json.dumps({"queries": list(made.queries)}, ensure_ascii=False)
 
 
-KNOWLEDGE: tuple[Callable[[Any, ChatRequest], str | None], ...] = (extract, name_entities, write_queries)
+KNOWLEDGE: tuple[Callable[[Any, Request], str | None], ...] = (extract, name_entities, write_queries)
 
 
 @lru_cache

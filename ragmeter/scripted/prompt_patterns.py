@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from string import Template
 from typing import Protocol
 
-from methods.models.server import ChatRequest
+from methods.models.endpoint import Messages
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of the script."""
+
+    messages: Messages
+
+    @property
+    def prompt(self) -> str:
+        """The last message."""
+        return self.messages[-1]["content"] if self.messages else ""
 
 
 class Prompt(Protocol):
@@ -42,7 +55,7 @@ def template_pattern(template: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def filled(prompt: Prompt, request: ChatRequest) -> dict[str, str] | None:
+def filled(prompt: Prompt, request: Request) -> dict[str, str] | None:
     """What a prompt was filled with; None where the request is not made of it."""
     system = next((m["content"] for m in request.messages if m["role"] == "system"), "")
     if prompt.system and not template_pattern(prompt.system).fullmatch(system):

@@ -19,8 +19,7 @@ from benchmarks.worlds.world import World
 from methods.baselines.hyde import PROMPT
 from methods.baselines.rq_rag import PROMPTS
 from methods.models.rewriter import load_prompt
-from methods.models.server import ChatRequest
-from ragmeter.scripted.prompt_patterns import filled
+from ragmeter.scripted.prompt_patterns import Request, filled
 
 
 class Knows(Protocol):
@@ -33,7 +32,7 @@ class Knows(Protocol):
     def worlds(self) -> Mapping[int, World]: ...
 
 
-def write_passage(truth: Knows, request: ChatRequest) -> str | None:
+def write_passage(truth: Knows, request: Request) -> str | None:
     """HyDE's prompt: the facts of the question in sentences; of an unknown question, itself."""
     result = filled(PROMPT, request)
     if result is None:
@@ -44,13 +43,13 @@ def write_passage(truth: Knows, request: ChatRequest) -> str | None:
     return " ".join(f"{head} {relation.replace('_', ' ')} {tail}." for head, relation, tail in question.triples)
 
 
-def rewrite(truth: Knows, request: ChatRequest) -> str | None:
+def rewrite(truth: Knows, request: Request) -> str | None:
     """RQ-RAG's prompt for a rewritten query: the names and words of the question, without what asks."""
     result = filled(PROMPTS["rewrite"], request)
     return None if result is None else result["question"].rstrip(" ?")
 
 
-def decompose(truth: Knows, request: ChatRequest) -> str | None:
+def decompose(truth: Knows, request: Request) -> str | None:
     """RQ-RAG's prompt for sub-questions: the steps of the question, one a line."""
     result = filled(PROMPTS["decompose"], request)
     if result is None:
@@ -60,7 +59,7 @@ def decompose(truth: Knows, request: ChatRequest) -> str | None:
     return "\n".join(steps or [result["question"]])
 
 
-def disambiguate(truth: Knows, request: ChatRequest) -> str | None:
+def disambiguate(truth: Knows, request: Request) -> str | None:
     """RQ-RAG's prompt for the meanings of a question: it with the full name in place of each shorter one."""
     result = filled(PROMPTS["disambiguate"], request)
     if result is None:
@@ -78,7 +77,7 @@ def disambiguate(truth: Knows, request: ChatRequest) -> str | None:
     return result["question"]
 
 
-SEARCHING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (write_passage, rewrite, decompose, disambiguate)
+SEARCHING: tuple[Callable[[Any, Request], str | None], ...] = (write_passage, rewrite, decompose, disambiguate)
 
 
 def _known(truth: Knows, text: str) -> Question | None:
@@ -101,7 +100,7 @@ def _steps(steps: Any) -> list[str]:
 # -- How it answers the rewriter's prompts: by the rules for testing, with every name and number kept --
 
 
-def rewrite_passage(truth: Any, request: ChatRequest) -> str | None:
+def rewrite_passage(truth: Any, request: Request) -> str | None:
     """The rewriter's prompts that ship, as text or as JSON, whole or sentence by sentence."""
     for style in STYLES:
         result = filled(load_prompt(style), request)
@@ -110,7 +109,7 @@ def rewrite_passage(truth: Any, request: ChatRequest) -> str | None:
     return None
 
 
-REWRITING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (rewrite_passage,)
+REWRITING: tuple[Callable[[Any, Request], str | None], ...] = (rewrite_passage,)
 
 
 def _reply(text: str, form: str, again: str, style: str) -> str:

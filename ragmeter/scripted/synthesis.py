@@ -20,9 +20,8 @@ from methods.clara.rows import Pair
 from methods.clara.synthesis_prompts import ABSENT, load_prompt, read_pairs
 from methods.clara.synthetic import complex_pairs, simple_pairs
 from methods.graphs.extraction import Prompt
-from methods.models.server import ChatRequest
 from ragmeter.scripted.knowledge import shelf_of
-from ragmeter.scripted.prompt_patterns import filled
+from ragmeter.scripted.prompt_patterns import Request, filled
 
 _MAKERS = {"simple": simple_pairs, "complex": complex_pairs}
 
@@ -37,7 +36,7 @@ class Knows(Protocol):
     def rendering(self) -> Rendering: ...
 
 
-def write_questions(truth: Knows, request: ChatRequest) -> str | None:
+def write_questions(truth: Knows, request: Request) -> str | None:
     """The prompts for simple and complex questions."""
     for kind in _MAKERS:
         if (result := filled(_prompt(kind), request)) is not None:
@@ -46,7 +45,7 @@ def write_questions(truth: Knows, request: ChatRequest) -> str | None:
     return None
 
 
-def write_missing_questions(truth: Knows, request: ChatRequest) -> str | None:
+def write_missing_questions(truth: Knows, request: Request) -> str | None:
     """The prompts of the coverage loop."""
     for kind in _MAKERS:
         if (result := filled(_prompt(f"more_{kind}"), request)) is not None:
@@ -57,13 +56,13 @@ def write_missing_questions(truth: Knows, request: ChatRequest) -> str | None:
     return None
 
 
-def answer(truth: Knows, request: ChatRequest) -> str | None:
+def answer(truth: Knows, request: Request) -> str | None:
     """The prompt for an answer."""
     result = filled(_prompt("answer"), request)
     return None if result is None else _json(answer=_known(truth, result["document"], result["question"]) or ABSENT)
 
 
-def check_answer(truth: Knows, request: ChatRequest) -> str | None:
+def check_answer(truth: Knows, request: Request) -> str | None:
     """The prompt that checks a pair."""
     result = filled(_prompt("check_answer"), request)
     if result is None:
@@ -72,7 +71,7 @@ def check_answer(truth: Knows, request: ChatRequest) -> str | None:
     return _json(judgment="Correct" if known is not None and em(result["answer"], [known]) else "Incorrect")
 
 
-def paraphrase(truth: Knows, request: ChatRequest) -> str | None:
+def paraphrase(truth: Knows, request: Request) -> str | None:
     """The prompt for a paraphrase: every fact in its last wording, by the full names."""
     result = filled(_prompt("paraphrase"), request)
     if result is None:
@@ -81,7 +80,7 @@ def paraphrase(truth: Knows, request: ChatRequest) -> str | None:
     return _json(paraphrase=" ".join(statements(fact)[-1] for fact in facts) or result["document"])
 
 
-def check_paraphrase(truth: Knows, request: ChatRequest) -> str | None:
+def check_paraphrase(truth: Knows, request: Request) -> str | None:
     """The prompt that checks a paraphrase: head and tail of every fact must be named."""
     result = filled(_prompt("check_paraphrase"), request)
     if result is None:
@@ -91,7 +90,7 @@ def check_paraphrase(truth: Knows, request: ChatRequest) -> str | None:
     return _json(judgment="Yes" if all(_names(text, fact) for fact in facts) else "No")
 
 
-SYNTHESIS: tuple[Callable[[Any, ChatRequest], str | None], ...] = (
+SYNTHESIS: tuple[Callable[[Any, Request], str | None], ...] = (
     write_questions,
     write_missing_questions,
     answer,

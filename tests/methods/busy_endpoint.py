@@ -8,7 +8,7 @@ from typing import Any
 
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
-from methods.models.server import ChatRequest, OpenAIServer, Written
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 
 class Endpoint:

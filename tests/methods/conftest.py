@@ -20,8 +20,8 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
 from methods.api import Services
-from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.registry import Component
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TOWNS = ["Arle", "Bresk", "Corvin", "Dalmow", "Estry", "Fennick", "Garlow", "Hulme", "Istrin", "Jorva", "Kestle", "Lorn"]
 TRADES = ["baker", "pilot", "printer", "sailor", "teacher", "weaver"]

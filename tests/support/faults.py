@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import socket
 import struct
 import threading
@@ -11,7 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from methods.models.server import ChatRequest, Handler, Refused
+from ragmeter.scripted import draw
+from tests.support.server import ChatRequest, Handler, Refused
 
 PASSING = ("429", "429_after", "500", "slow_bytes", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
 """Faults that a second try may not meet."""
@@ -71,12 +70,6 @@ class Faults:
             self.played[fault] += 1
         play(fault, handler, request)
         return True
-
-
-def draw(*parts: object) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
-    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
 
 
 def play(fault: str, handler: Handler, request: ChatRequest) -> None:

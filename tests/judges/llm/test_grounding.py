@@ -37,8 +37,9 @@ from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.reply_cache import ResponseCache
-from ragmeter.scripted import NAME, WorldTruth
+from ragmeter.scripted import NAME
 from tests.support.faults import Faults
+from tests.support.scripted import WorldTruth
 
 FAITHFUL, CORRECT = "faithfulness", "factual_correctness"
 QUESTIONS = 25

@@ -43,8 +43,8 @@ from judges.llm.grounding import (
 )
 from methods.api import FAILED, Prediction, Services
 from methods.flow import each
-from methods.models.server import ChatRequest, OpenAIServer, Written
-from ragmeter.scripted import WorldTruth
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 FAITHFUL, CORRECT = "faithfulness", "factual_correctness"
 

@@ -20,9 +20,9 @@ from judges.llm.pairwise import CRITERIA
 from methods.api import FAILED
 from methods.flow import each
 from methods.models.reply_cache import ResponseCache
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
-from ragmeter.scripted import WorldTruth
 from results.judgments import ONE, OTHER, undone
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 REFERENCE = "worlds/multihop:test"
 SET = Question("2", "Who were the heirs?", ("Ann", "Bob"), {"Ann": ("Annie",)}, answer_set=True)

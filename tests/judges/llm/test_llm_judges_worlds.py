@@ -20,8 +20,9 @@ from judges.style import text_item
 from methods.api import Prediction
 from methods.flow import each
 from methods.models.reply_cache import ResponseCache
-from ragmeter.scripted import NAME, WorldTruth
+from ragmeter.scripted import NAME
 from tests.support.faults import Faults
+from tests.support.scripted import WorldTruth
 
 REFERENCE = "worlds/multihop:test"
 

@@ -15,9 +15,9 @@ from benchmarks.schema import Query
 from methods.api import Ranking, Services
 from methods.baselines.hyde import NOTE, cut
 from methods.flow import each
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from methods.pipeline import assemble
 from methods.registry import Component
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 Says = Callable[[ChatRequest, int], str]
 ENCODER: dict[str, str] = {}

@@ -30,8 +30,8 @@ from methods.baselines.rq_rag import (
 )
 from methods.flow import each, ordered
 from methods.models.causal import CausalConfig, CausalModel, Generation
-from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.registry import Component
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TREES = ("alder", "birch", "cedar", "elm", "fir", "larch", "oak", "pine")
 CORPUS = Corpus.of([Passage(name, name.upper(), f"{name} says something") for name in TREES])

@@ -24,7 +24,8 @@ from methods.clara.synthesis import Document, StateFile, Synthesis, SynthesisCon
 from methods.clara.synthesis_prompts import Answer, Judgment, Preserved, Questions, Rephrasing, Supplement
 from methods.models.chat import Reply, Structured, parse
 from methods.models.endpoint import Messages
-from ragmeter.scripted import NAME, WorldTruth
+from ragmeter.scripted import NAME
+from tests.support.scripted import WorldTruth
 
 WORLD: dict[str, Any] = {"entities": 120, "community": 60, "questions": 12}
 DOCUMENTS = [Document(f"d{n}", f"Entity {n}\nEntity {n} was made in {1800 + n}.") for n in range(5)]

@@ -30,7 +30,7 @@ from methods.gpr.questions import (
 )
 from methods.gpr.questions import Written as Line
 from methods.graphs.triples import PretrainingGraph
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 ADHD: Triple = ("Attention deficit hyperactivity disorder", "medicine.disease.treatments", "Modafinil")
 GRAPH: list[Triple] = [

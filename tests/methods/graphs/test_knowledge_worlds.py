@@ -20,7 +20,7 @@ from methods.graphs.neighborhood import LLMNamer, NamesChat, NeighborhoodConfig
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models.chat import ChatModel, Reply
 from methods.models.endpoint import ChatConfig
-from ragmeter.scripted import WorldTruth
+from tests.support.scripted import WorldTruth
 
 CONFIG = {"entities": 60, "community": 60, "worlds": 1, "questions": 8}
 WHOLE = CHUNKS["kg"]

@@ -17,8 +17,8 @@ from benchmarks.core.errors import UserError
 from methods.api import Services
 from methods.models.endpoint import PER_MESSAGE, Estimate, TokenCounter
 from methods.models.limits import LIMIT, Budget, UsageByRole
-from methods.models.server import Refused, Written
 from methods.registry import Component
+from tests.support.server import Refused, Written
 
 PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
 """A dollar a prompt token, two a token of the reply."""

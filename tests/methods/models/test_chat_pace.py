@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from methods.models.endpoint import retry_after
 from methods.models.limits import START, RateLimiter
-from methods.models.server import ChatRequest, Refused, Written
+from tests.support.server import ChatRequest, Refused, Written
 
 
 @pytest.mark.slow

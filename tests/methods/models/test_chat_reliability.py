@@ -19,8 +19,8 @@ from benchmarks.core.errors import UserError
 from methods.models.chat import DOUBT, ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.reply_cache import ResponseCache
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from tests.support.faults import LASTING, PASSING, Faults
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 ROOT = Path(__file__).resolve().parents[3]
 

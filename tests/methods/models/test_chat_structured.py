@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from methods.models.chat import ChatModel, parse, strict_schema
 from methods.models.endpoint import ChatConfig
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
 class Verdict(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -13,8 +13,13 @@ from methods.api import Services
 from methods.flow import ordered
 from methods.models.causal import CausalConfig, CausalModel, Sampling
 from methods.models.chat import ChatModel
-from methods.models.llm import LLM, LocalConfig, LocalModel, defaults, llm_hash, open_llm
+from methods.models.llm import LLM, LocalBackend, LocalConfig, defaults, llm_hash, open_llm
 from methods.registry import Component
+
+
+def opened(config: LocalConfig, **options: Any) -> ChatModel:
+    return open_llm(config, **{"role": "r", "device": "cpu", **options})
+
 
 ASKED = [[{"role": "system", "content": "s"}, {"role": "user", "content": "word " * (3 * n + 1)}] for n in range(9)]
 
@@ -35,12 +40,12 @@ def test_an_option_is_an_endpoint_or_local_and_a_mistake_in_it_is_named_without_
 
 
 def test_local_weights_say_what_the_model_says_alone_whatever_the_company(tiny_llama: str) -> None:
-    model = LocalModel(LocalConfig(local=tiny_llama, max_tokens=12, batch_size=2), device="cpu")
+    model = opened(LocalConfig(local=tiny_llama, max_tokens=12, batch_size=2))
     plain = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12, batch_size=1), "cpu")
     alone = [plain.generate([plain.render_chat(messages)])[0].text.strip() for messages in ASKED]
     assert [reply.text for reply in ordered(model.ask, ASKED, 9)] == alone
-    longer = LocalModel(LocalConfig(local=tiny_llama, max_tokens=30, batch_size=2), device="cpu")
-    assert longer._weights is model._weights, "loaded once"
+    longer = opened(LocalConfig(local=tiny_llama, max_tokens=30, batch_size=2))
+    assert longer._backend.weights is model._backend.weights, "loaded once"  # type: ignore[attr-defined]
     # Two options and many questions in one batch: each has its own longest reply.
     replies = ordered(lambda item: item[0].ask(item[1]), [(who, m) for m in ASKED for who in (model, longer)], 18)
     assert [reply.text for reply in replies[::2]] == alone
@@ -50,7 +55,7 @@ def test_local_weights_say_what_the_model_says_alone_whatever_the_company(tiny_l
 
 def test_what_is_drawn_belongs_to_the_prompt_the_seed_and_the_repetition(tiny_llama: str) -> None:
     def drawn(seed: int, repetition: int, count: int) -> list[str]:
-        model = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8, temperature=1.0), device="cpu", seed=seed)
+        model = opened(LocalConfig(local=tiny_llama, max_tokens=8, temperature=1.0), seed=seed)
         return [reply.text for reply in ordered(lambda m: model.ask(m, repetition=repetition), ASKED[:count], 9)]
 
     assert drawn(1, 0, 3) == drawn(1, 0, 9)[:3]
@@ -59,18 +64,18 @@ def test_what_is_drawn_belongs_to_the_prompt_the_seed_and_the_repetition(tiny_ll
 
 
 def test_what_does_not_fit_fails_alone_stops_cut_and_json_is_asked_for_in_the_prompt(tiny_llama: str) -> None:
-    model = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8, max_prompt_tokens=200), role="r", device="cpu")
+    model = opened(LocalConfig(local=tiny_llama, max_tokens=8, max_prompt_tokens=200))
     long, short = ordered(model.ask, [[{"role": "user", "content": "word " * 900}], ASKED[0]], 2)
     assert (long.calls, long.text) == (0, "")
     assert long.failed is not None
     assert short.failed is None
-    cut = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8, stop=(short.text[3],)), device="cpu")
+    cut = opened(LocalConfig(local=tiny_llama, max_tokens=8, stop=(short.text[3],)))
     assert ordered(cut.ask, [ASKED[0]], 1)[0].text == short.text[:3].partition(short.text[3])[0].strip()
 
     class Verdict(BaseModel):
         good: bool
 
-    roomy = LocalModel(LocalConfig(local=tiny_llama, max_tokens=8), role="r", device="cpu")
+    roomy = opened(LocalConfig(local=tiny_llama, max_tokens=8))
     plain, shaped = (ordered(lambda m, s=s: roomy.ask(m, shape=s), [ASKED[0]], 1)[0] for s in (None, Verdict))  # type: ignore[misc]
     assert shaped.prompt_tokens > plain.prompt_tokens
 
@@ -89,7 +94,7 @@ def test_an_adapter_changes_what_is_said_and_the_fingerprint(tiny_llama: str, tm
     config = LocalConfig(local=tiny_llama, max_tokens=12, adapter=str(tmp_path))
     plain = config.model_copy(update={"adapter": None})
     assert llm_hash(config) != llm_hash(plain)
-    texts = [[r.text for r in ordered(LocalModel(c, device="cpu").ask, ASKED, 9)] for c in (config, plain)]
+    texts = [[r.text for r in ordered(opened(c).ask, ASKED, 9)] for c in (config, plain)]
     assert texts[0] != texts[1]
     bare = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12), "cpu")
     bare.model = adapted.eval()
@@ -101,6 +106,6 @@ def test_a_system_takes_either(tiny_llama: str, tiny_encoder: str) -> None:
     local = Component.of("hyde", {"llm": {"local": tiny_llama, "max_tokens": 6}, "samples": 2, "dense": dense})
     other = Component.of("hyde", {"llm": {"model": "m", "key_variable": None}, "samples": 2, "dense": dense})
     assert local.fingerprint != other.fingerprint
-    assert isinstance(open_llm(local.config.llm, role="r"), LocalModel)  # type: ignore[attr-defined]
-    assert isinstance(open_llm(other.config.llm, role="r"), ChatModel)  # type: ignore[attr-defined]
+    assert isinstance(open_llm(local.config.llm, role="r")._backend, LocalBackend)  # type: ignore[attr-defined]
+    assert not isinstance(open_llm(other.config.llm, role="r")._backend, LocalBackend)  # type: ignore[attr-defined]
     assert local.build(Services(device="cpu"))._writer.in_flight == 64

@@ -20,8 +20,9 @@ from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
 from methods.models.reply_cache import export_replies, import_replies, shared
 from methods.models.rewriter import LLMRewriter, RewriterConfig, lines_of, load_prompt, said, word_range
-from methods.models.server import ChatRequest, OpenAIServer, Written
-from ragmeter.scripted import NAME, WorldTruth
+from ragmeter.scripted import NAME
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 REFERENCE = "worlds/multihop:test"
 SIZE = {"questions": 3}

@@ -14,9 +14,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Reading, Services
 from methods.flow import each
-from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.pipeline import Composition, assemble
 from methods.registry import Component
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 READING = Reading("Passages:\n$passages\n\nSay it: $question", 7, "middle")
 QUERY = Query("q", "Who came?")

@@ -18,10 +18,10 @@ from benchmarks.schema import Passage, Query, triple_id
 from benchmarks.worlds.text import statements
 from methods.api import FAILED, TRUNCATED, Answer, Context, Ranking, Services
 from methods.flow import each
-from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.pipeline import assemble
 from methods.readers.prompts import as_statement, longest_prefix
 from methods.registry import Component
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 QUERY = Query("q", "what does jamaican people speak")
 TRIPLES = tuple((f"Jamaica{n}", "location.country.languages_spoken", f"Language {n}") for n in range(40))

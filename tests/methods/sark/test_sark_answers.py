@@ -15,11 +15,11 @@ from judges.judge import Judge as JudgeRef
 from judges.llm.match import MatchVerdicts
 from methods.api import FAILED, Answer, Context, Services
 from methods.models.chat import ChatModel
-from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.sark.answers import EM, JUDGE, AnswerRequest, LLMAnswerer, ReaderAnswerer, Verifier
 from methods.sark.config import AnswerChat, LabelsConfig
 from methods.sark.labels import Labeler, Request
 from methods.sark.prompts import load_prompt
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 MATCH, MISMATCH = "Match", "Mismatch"
 HELPS, IDLE = (Passage(passage_id("", text), "", text) for text in ("Ann did it.", "It rained."))

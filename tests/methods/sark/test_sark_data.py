@@ -27,10 +27,10 @@ from benchmarks.styles.rules import RuleRewriter
 from judges.judge import Judge as JudgeRef
 from judges.llm.match import MatchVerdicts
 from methods.api import Services
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from methods.sark.config import PAPER_DATA, SarkDataConfig
 from methods.sark.data import SarkData, data_of
 from methods.sark.rows import Mined, SarkRow, batches, read_rows, rows_of, write_rows
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
 def passage(text: str, title: str = "") -> Passage:

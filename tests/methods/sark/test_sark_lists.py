@@ -16,9 +16,9 @@ from benchmarks import registry
 from benchmarks.core.errors import Broke
 from benchmarks.schema import Passage, Question, passage_id
 from methods.models.chat import ChatModel
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from methods.sark.config import OrderChat
 from methods.sark.lists import EvidenceOrderer, Lister, ListRequest, LLMOrderer, parse_order, sampled, sampled_ranks, worth
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
 def passage(text: str, title: str = "") -> Passage:

@@ -22,13 +22,13 @@ from benchmarks.styles.pairs import load_pairs, read_pairs
 from judges.metrics.entities import entity_preservation_of_pairs
 from leaderboard.elements.formats import board_key, board_label
 from methods.api import Services
-from methods.models.server import ChatRequest, OpenAIServer, Written
 from ragmeter.api import run
 from ragmeter.experiment import in_setting
-from ragmeter.scripted import WorldTruth
 from results import queries
 from results.board import boards
 from results.store import Store
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 REF = "worlds/multihop:test"
 REQUESTED = 3

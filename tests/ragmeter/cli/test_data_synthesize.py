@@ -19,9 +19,10 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, passage_id
 from methods.clara.data import scp_rows
 from methods.models.chat import PREFLIGHT
-from methods.models.server import ChatRequest, OpenAIServer, Written
 from ragmeter.cli import main
-from ragmeter.scripted import NAME, WorldTruth
+from ragmeter.scripted import NAME
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest, OpenAIServer, Written
 
 REF = "worlds/multihop:train"
 WORLD: dict[str, Any] = {"entities": 120, "community": 60, "questions": 12}

@@ -16,11 +16,11 @@ import pytest
 
 from judges import llm as judge_templates
 from judges.judge import JUDGES, Judge
-from methods.models.server import ChatRequest
 from ragmeter.runner import judging
-from ragmeter.scripted import WorldTruth
 from results import judgments
 from results.store import Store
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest
 
 QUESTIONS = 8
 """Of the experiment."""

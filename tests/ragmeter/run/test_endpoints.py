@@ -12,9 +12,9 @@ import pytest
 from benchmarks.core.errors import Broke, UserError
 from ragmeter import experiment
 from ragmeter.runner.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
-from ragmeter.scripted import WorldTruth
 from results import queries
 from results.store import Store
+from tests.support.scripted import WorldTruth
 
 pytest.importorskip("openai")
 

@@ -15,16 +15,16 @@ import pytest
 
 from judges.judge import AS_GIVEN, FIRST, JUDGES, SWAPPED, Item, Judge, JudgeCall, JudgeConfig, Measure, Pair, Parsed, Score, register_judge
 from methods.api import FAILED, Prediction, Services
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from ragmeter.api import run as run_experiment
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner import judging
 from ragmeter.runner.judging import judgings
-from ragmeter.scripted import WorldTruth
 from results import judgments
 from results.battles import battle_boards
 from results.board import boards
 from results.store import Store
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
 @pytest.fixture(scope="session")

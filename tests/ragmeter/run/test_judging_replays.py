@@ -13,13 +13,13 @@ import pytest
 from judges.judge import Judge, Score
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
-from methods.models.server import ChatRequest
 from ragmeter.runner.judging import LOST, Replayed, replay
-from ragmeter.scripted import WorldTruth
 from results import judgments, queries
 from results.battles import battle_boards
 from results.store import Store
 from tests.support.faults import Faults
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from methods.api import Services
-from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
 from ragmeter import experiment
 from ragmeter.runner import loop
 from ragmeter.runner.tasks import states, tasks_of
 from results.store import INTERRUPTED, Store
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 pytest.importorskip("openai")
 

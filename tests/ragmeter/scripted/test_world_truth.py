@@ -15,16 +15,17 @@ from methods.api import FAILED, Context, Prediction, Services
 from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
-from methods.models.server import ChatRequest
 from methods.readers.prompts import bare_answer
 from methods.registry import Component
 from ragmeter import experiment
 from ragmeter.runner.loop import execute
 from ragmeter.runner.tasks import states, tasks_of
-from ragmeter.scripted import CORRUPTIONS, NAME, UNKNOWN, WorldTruth, corrupt
+from ragmeter.scripted import CORRUPTIONS, NAME, UNKNOWN, corrupt
 from ragmeter.scripted.prompt_patterns import template_pattern
 from results.store import FINISHED, Store
 from tests.support.faults import Faults
+from tests.support.scripted import WorldTruth
+from tests.support.server import ChatRequest
 
 REFERENCE = "worlds/multihop:test"
 REQUESTED = 80
@@ -205,13 +206,13 @@ def test_no_corruption_leaves_the_answer_readable(kind: str) -> None:
 
 
 def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> None:
-    requests = [ChatRequest("m", ({"role": "user", "content": f"q{n}"},), None, None) for n in range(2000)]
+    requests = [ChatRequest("m", ({"role": "user", "content": f"q{n}"},), None) for n in range(2000)]
     item, two = (WorldTruth(truth.benchmarks, corruption=0.2, seed=1) for _ in range(2))
-    drawn = [item.is_corrupted(request) for request in requests]
-    assert drawn == [two.is_corrupted(request) for request in requests]
+    drawn = [item.is_corrupted(request.prompt) for request in requests]
+    assert drawn == [two.is_corrupted(request.prompt) for request in requests]
     assert 0.17 < sum(drawn) / 2000 < 0.23
     other = WorldTruth(truth.benchmarks, corruption=0.2, seed=2)
-    assert drawn != [other.is_corrupted(request) for request in requests]
+    assert drawn != [other.is_corrupted(request.prompt) for request in requests]
     with pytest.raises(UserError, match="share between 0 and 1"):
         WorldTruth(truth.benchmarks, corruption=20)
 

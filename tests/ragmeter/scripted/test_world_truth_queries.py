@@ -13,7 +13,7 @@ from benchmarks.schema import Question
 from methods.api import Ranking, Services
 from methods.flow import each
 from methods.registry import Component
-from ragmeter.scripted import WorldTruth
+from tests.support.scripted import WorldTruth
 
 REFERENCE, OPTIONS = "worlds/long:test", {"questions": 40, "worlds": 1, "entities": 220}
 

@@ -28,7 +28,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.plugins import Registry
 from benchmarks.schema import Passage, Question
 from methods.api import Prediction, Services
-from methods.work import Lengths, Needs, Work, needs_of, unknown
+from methods.work import Lengths, Needs, Work, unknown
 
 RULE = "rule"
 """What stands in the place of a model's name where rules judge."""
@@ -139,13 +139,23 @@ class JudgeConfig(BaseModel):
     policy: ClassVar[frozenset[str]] = frozenset()
     """Options that say what replies count and nothing of what is asked: those that a replay may change."""
 
-    alongside: ClassVar[frozenset[str]] = frozenset()
-    """Options that are no part of the judge's identity: prices, and names of files whose content `identity` hashes."""
+    alongside: ClassVar[Mapping[str, Any]] = {}
+    """Options that are no part of the judge's identity, as `model_dump(exclude=…)` takes them: prices, and names of files
+    whose content `identity` hashes."""
 
     @property
     def label(self) -> str:
         """The model's name in ids."""
         return RULE
+
+    @property
+    def weights(self) -> str:
+        """Hash of those of a local model that is asked, "" where there is none."""
+        return ""
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that are part of the judge's identity, as JSON has them."""
+        return self.model_dump(mode="json", exclude=dict(self.alongside))
 
     def preflight(self) -> None:
         """Check, without calling anything, that these options can work here.
@@ -174,8 +184,8 @@ class JudgeConfig(BaseModel):
 
     @property
     def needs(self) -> Needs:
-        """The model that is asked."""
-        return Needs() if self.label == RULE else needs_of(self)
+        """The model that is asked, where one is."""
+        return Needs()
 
 
 class PointJudge(Protocol):
@@ -308,14 +318,13 @@ class Judge:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything that decides what it says, and nothing else: options that do not are as if they were not set."""
-        kind = type(self.config)
-        unset = {name: kind.model_fields[name].get_default(call_default_factory=True) for name in kind.alongside}
+        """Everything that decides what it says, and nothing else."""
+        weights = {"weights": self.config.weights} if self.config.weights else {}
         return {
             "judge": self.entry.id,
             "version": self.entry.version,
-            "config": self.config.model_dump(mode="json") | unset,
-            "also": dict(self.entry.identity(self.config)),
+            "config": self.config.deciding(),
+            "also": {**self.entry.identity(self.config), **weights},
         }
 
     @property

@@ -231,7 +231,7 @@ def first_error(error: ValidationError) -> Any:
     """The error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
     first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     # Which of several kinds of options was meant (`<endpoint>`) is no part of a place in a file.
-    return {**first, "loc": tuple(part for part in first["loc"] if part not in ("<endpoint>", "<local>")) or first["loc"]}
+    return {**first, "loc": tuple(part for part in first["loc"] if part not in ("<endpoint>", "<local>", "<scripted>")) or first["loc"]}
 
 
 def described(error: ValidationError) -> tuple[str, str]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
-from pathlib import Path
 from statistics import fmean
 from string import Template
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -29,9 +28,10 @@ from judges.judge import JudgeCall, JudgeConfig, Parsed, Score
 from methods.api import Services
 from methods.flow import together
 from methods.models import template_text
-from methods.models.chat import ChatModel, reach_model
-from methods.models.endpoint import ChatConfig, Messages
-from methods.work import CHARACTERS, Lengths, Use, Work, ask, tokens, unknown
+from methods.models.chat import ChatModel
+from methods.models.endpoint import Messages
+from methods.models.llm import AskingConfig, LocalConfig, llm_hash, llm_name, open_llm
+from methods.work import CHARACTERS, Lengths, Needs, Use, Where, Work, ask, needs_of, tokens, unknown
 
 # -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
 # Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON
@@ -200,36 +200,40 @@ def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:
 # -- Options that all judges share that ask a language model --
 
 
-class EndpointJudgeConfig(ChatConfig, JudgeConfig):
-    """Options of an endpoint that judges, and of how often it is asked."""
+class AskingJudgeConfig(AskingConfig, JudgeConfig):
+    """Options of a model that judges, and of how often it is asked."""
 
-    alongside: ClassVar[frozenset[str]] = frozenset(("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"))
+    alongside: ClassVar[Mapping[str, Any]] = {"llm": {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"}}
 
     repetitions: int = Field(1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0")
 
     @property
     def label(self) -> str:
         """The model's name in ids."""
-        return self.model
+        return llm_name(self.llm)
 
-    def preflight(self) -> None:
-        """Check the key."""
-        self.key()
+    @property
+    def weights(self) -> str:
+        """Hash of a local model's."""
+        return llm_hash(self.llm)
 
-    def reach(self, cache: Path | None) -> None:
-        """Make one short call to the endpoint, unless replies of this model are kept."""
-        reach_model(self, cache)
+    @property
+    def needs(self) -> Needs:
+        """The model."""
+        return needs_of(self.llm)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
         """A call a judgment at least; what it reads and writes only those know that write its prompts."""
-        calls = Work((Use(self.model, calls=judgments, where="away"),)) if judgments else Work()
-        return calls + unknown(f"tokens of judging by {self.model}: how many calls a judgment takes varies")
+        where: Where = "here" if isinstance(self.llm, LocalConfig) else "away"
+        calls = Work((Use(self.label, calls=judgments, where=where),)) if judgments else Work()
+        return calls + unknown(f"tokens of judging by {self.label}: how many calls a judgment takes varies")
 
 
-class LLMJudgeConfig(EndpointJudgeConfig):
+class LLMJudgeConfig(AskingJudgeConfig):
     """Options of a judge whose prompt is a template of ours."""
 
-    alongside: ClassVar[frozenset[str]] = EndpointJudgeConfig.alongside | {"prompt"}  # its text is hashed: `prompt_identity`
+    # The template's text is hashed: `prompt_identity`.
+    alongside: ClassVar[Mapping[str, Any]] = {**AskingJudgeConfig.alongside, "prompt": True}
 
     template: ClassVar[Shipped]
     """The prompt that ships."""
@@ -238,7 +242,7 @@ class LLMJudgeConfig(EndpointJudgeConfig):
     max_answer_chars: int = Field(8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked")
 
     def preflight(self) -> None:
-        """Check the key and the template."""
+        """Check that the model can be asked, and the template."""
         super().preflight()
         self.load()
 
@@ -255,7 +259,7 @@ class LLMJudgeConfig(EndpointJudgeConfig):
         prompt = self.load()
         length = tokens(prompt.system) + tokens(prompt.user) + lengths.question + lengths.answer
         document = 2 * lengths.passage if getattr(self, "reference", None) == "document" else 0
-        return ask(self, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
+        return ask(self.llm, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
 
 
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
@@ -296,22 +300,23 @@ class Case:
 class Asker:
     """Asks a judge's model.
 
-    The client is made when first needed: reading cached replies again takes neither a key nor an endpoint.
+    It is opened when first needed: reading cached replies again takes neither key, endpoint nor weights.
 
     Args:
         config: Options.
-        services: Of them the cache of replies.
+        services: Of them the cache of replies, and for a local model the device.
         parse: From a part and a raw reply to what it says.
-
-    Attributes:
-        in_flight: Items at once that keep the endpoint busy.
     """
 
-    def __init__(self, config: EndpointJudgeConfig, services: Services, parse: Callable[[str, str], Parsed]) -> None:
+    def __init__(self, config: AskingJudgeConfig, services: Services, parse: Callable[[str, str], Parsed]) -> None:
         self.config = config
-        self.in_flight = 2 * config.concurrency
-        self._cache = services.cache
+        self._services = services
         self._parse = parse
+
+    @property
+    def in_flight(self) -> int:
+        """Items at once that keep the model busy; whoever is about to ask reads it, so this opens it outside the event loop."""
+        return self._model.in_flight
 
     async def ask(self, cases: Sequence[Case]) -> list[JudgeCall]:
         """The calls of an item's cases, repetition by repetition; no case, no call.
@@ -340,7 +345,8 @@ class Asker:
 
     @cached_property
     def _model(self) -> ChatModel:
-        return ChatModel(self.config, role="judge", cache=self._cache)
+        # No seed of a task: what a judge says depends on its identity alone.
+        return open_llm(self.config.llm, role="judge", cache=self._services.cache, device=self._services.device)
 
 
 # -- From the calls made for an item to its scores: the mean over the calls that were read --
@@ -580,14 +586,18 @@ class CaseJudge(ABC, Generic[C]):
 
     Args:
         config: Options.
-        services: Of them the cache of replies.
+        services: Of them the cache of replies, and for a local model the device.
     """
 
     def __init__(self, config: C, services: Services) -> None:
         self.config = config
         self._prompt = config.load()
         self._asker = Asker(config, services, self.parse)
-        self.in_flight = self._asker.in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """See `Asker`."""
+        return self._asker.in_flight
 
     async def ask_one(self, item: Any) -> list[JudgeCall]:
         """The calls made for an item."""

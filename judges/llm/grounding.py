@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -21,11 +21,12 @@ from benchmarks.core.errors import Broke, MissingPackage, how_to_install
 from benchmarks.schema import Question
 from benchmarks.text import f1, is_abstention, normalize, sentences
 from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
-from judges.llm.ask import Asker, Case, EndpointJudgeConfig, has_gold
+from judges.llm.ask import Asker, AskingJudgeConfig, Case, has_gold
 from judges.llm.match import unanswered
 from methods.api import Services
 from methods.flow import together
 from methods.models.chat import parse
+from methods.models.llm import LLM, defaults
 
 # -- What the grounding judge reads out of replies, and the arithmetic on it; no model and no ragas in here --
 # A text is taken apart into claims, then each claim is judged against another text: 1, it follows from it; 0, it does
@@ -300,18 +301,20 @@ FACTUAL_CORRECTNESS = Measure(
 )
 
 
-class GroundingConfig(EndpointJudgeConfig):
-    """Options of the grounding judge: the endpoint's, and ragas' own."""
+class GroundingConfig(AskingJudgeConfig):
+    """Options of the grounding judge: the model's, and ragas' own."""
 
     policy: ClassVar[frozenset[str]] = frozenset(("mode",))
 
-    max_tokens: int = Field(2048, ge=1, description="longest reply; verdicts come with a reason each, ragas allows 1024 in all")
+    llm: Annotated[LLM, defaults(max_tokens=2048)] = Field(
+        description="the model that judges; verdicts come with a reason each, for which ragas allows 1024 tokens in all"
+    )
     mode: Mode = Field("f1", description="factual correctness as f1, precision or recall; precision saves two calls")
     atomicity: Literal["low", "high"] = Field("low", description="how far claims are broken down (ragas' examples)")
     coverage: Literal["low", "high"] = Field("low", description="whether every detail becomes a claim")
 
     def preflight(self) -> None:
-        """Check the key, and that ragas is installed."""
+        """Check that the model can be asked, and that ragas is installed."""
         super().preflight()
         ragas_version()
 
@@ -327,7 +330,12 @@ class Grounding:
     def __init__(self, config: GroundingConfig, services: Services) -> None:
         self.config = config
         self._asker = Asker(config, services, self.parse)
-        self.in_flight = self._asker.in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """See `Asker`; ragas, too, is imported outside the event loop, which would stand still for seconds."""
+        _ = self._prompts
+        return self._asker.in_flight
 
     async def ask_one(self, item: Item) -> list[JudgeCall]:
         """Have texts taken apart, and the claims of each judged as soon as they are there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -12,6 +12,7 @@ from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall,
 from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity, read_criteria
 from methods.api import FAILED, Prediction
 from methods.models.endpoint import Messages
+from methods.models.llm import LLM, defaults
 
 CRITERIA = ("overall", "faithfulness", "conciseness")
 ORDERS = (AS_GIVEN, SWAPPED)
@@ -36,7 +37,7 @@ class PairwiseConfig(LLMJudgeConfig):
 
     template: ClassVar[Shipped] = Shipped("pairwise", frozenset(("question", "reference", "answer_1", "answer_2")))
 
-    max_tokens: int = Field(512, ge=1, description="longest reply")
+    llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model that compares")
     repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
     reference: Literal["answer", "document"] = Field(
         "answer", description="what the answers are held against: the gold answer, or the passages that prove it"

@@ -9,7 +9,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, Scale, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, message, plain_table, prose
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, message, plain_table, prose, shown
 from results.board import Board, Row, checked
 from results.judge_card import Corrected, JudgeCard
 from results.judgments import Conversation, Verdict
@@ -36,7 +36,7 @@ def card(result: JudgeCard) -> Node:
         ("Kind", "compares two answers" if about["kind"] == "pair" else "judges one answer"),
         ("Model", "rules, no model" if about["rule"] else str(about["model"])),
         ("Answered as", ", ".join(f"{name} ({count:,} calls)" for name, count in work.models.items() if name)),
-        ("Options", ", ".join(f"{name} = {value}" for name, value in {**about["config"], **about["also"]}.items())),
+        ("Options", ", ".join(f"{name} = {shown(value)}" for name, value in flat({**about["config"], **about["also"]}))),
         ("Criteria", ", ".join(about["criteria"]) or ", ".join(item["name"] for item in about["measures"])),
         ("Source", str(about.get("source", ""))),
         ("Calls", f"{work.calls:,}" if work.calls else "none: nothing was asked of a model"),

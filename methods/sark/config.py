@@ -260,7 +260,13 @@ def _require(kind: str, component: Component, where: str) -> None:
 PAPER_DATA: Mapping[str, Any] = {
     "rows": 16_094,
     "candidates": {"source": "retriever", "retriever": "dense", "options": {"preset": "dpr-nq"}},
-    "labels": {"by": "llm", "chat": QWEN, "judge": "match", "judge_options": QWEN, "extra": {"n": 100, "options": {"preset": "pyserini"}}},
+    "labels": {
+        "by": "llm",
+        "chat": QWEN,
+        "judge": "match",
+        "judge_options": {"llm": QWEN},
+        "extra": {"n": 100, "options": {"preset": "pyserini"}},
+    },
     "lists": {"by": "llm", "chat": QWEN},
     "styles": {"by": "llm", "llm": QWEN},
 }
@@ -268,7 +274,7 @@ PAPER_DATA: Mapping[str, Any] = {
 RELEASED_DATA: Mapping[str, Any] = {
     **PAPER_DATA,
     # Else the judge would take for equal what the labels' own rule does not.
-    "labels": {**PAPER_DATA["labels"], "exact": "strict", "judge_options": {**QWEN, "exact": "strict"}},
+    "labels": {**PAPER_DATA["labels"], "exact": "strict", "judge_options": {"llm": QWEN, "exact": "strict"}},
 }
 """As the released code makes them."""
 WORLDS_DATA: Mapping[str, Any] = {

@@ -175,7 +175,7 @@ def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common
         for board in boards:
             show_battles(board, out, controls)
         if not boards:
-            err.print("no pair judge has compared these runs yet: ragmeter judge run pairwise --set model=…")
+            err.print("no pair judge has compared these runs yet: ragmeter judge run pairwise --set llm.model=…")
 
     common.emit([board.to_json() for board in boards], show)
 

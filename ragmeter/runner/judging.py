@@ -14,6 +14,7 @@ from benchmarks.core.errors import UserError
 from judges.judge import Judge, JudgeCall, Pair, Parsed
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
+from methods.training import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
@@ -151,6 +152,8 @@ def _judge(
     pending: Sequence[Any], total: int, entry: Judging, judge: Any, write: Callable[[Sequence[_Judged]], None], progress: Progress
 ) -> None:
     progress.begin(entry.name, total, total - len(pending))
+    if not pending:  # nor is a model opened
+        return
     ask = one(judge, "ask")
 
     async def judged(item: Any) -> _Judged:
@@ -170,12 +173,12 @@ LOST = "the reply is not kept any more"
 
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     """A stored judge with other options, none of which decides what the model is asked."""
-    judge = judge_of(card["judge"], card["config"] | settings)
-    config = judge.config.model_dump(mode="json")
-    changed = [name for name in settings if name in config and config[name] != card["config"].get(name)]
-    fixed = [name for name in changed if name not in judge.config.policy | judge.config.alongside]
-    # A file of the same text under another name asks the same.
-    fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
+    old = judge_of(card["judge"], card["config"])
+    judge = judge_of(card["judge"], laid_over(card["config"], settings))
+    before, now, also = old.config.deciding(), judge.config.deciding(), judge.identity["also"]
+    fixed = [name for name in now if now[name] != before[name] and name not in judge.config.policy]
+    # A file of the same text under another name asks the same; a folder of the same name may hold other weights.
+    fixed += [name for name in (*settings, "weights") if also.get(name) != card["also"].get(name)]
     if fixed and not judge.rule:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(

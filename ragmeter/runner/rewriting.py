@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,6 +18,7 @@ from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
 from methods.models.chat import reach_model
 from methods.models.endpoint import Estimate
+from methods.models.llm import LLMConfig
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
 from results.redaction import without_secrets
 
@@ -48,11 +49,15 @@ def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, pre
 def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "", *, where: str = SET) -> UserError:
     """What is wrong with the first option that is; `where` is the flag that gave the options."""
     first = first_error(error)
-    option = ".".join(map(str, first["loc"])) or name
+    option = ".".join(map(str, first["loc"]))
+    if not option:
+        return UserError(f"{name}: {without_secrets(in_words(first))}", where=where)
     if first["type"] == "extra_forbidden":
-        return unknown_name(f"option of {name}", without_secrets(option), config.model_fields, where=where)
+        of_model = [f"llm.{field}" for kind in get_args(LLMConfig) for field in kind.model_fields]
+        known = of_model if first["loc"][0] == "llm" else config.model_fields
+        return unknown_name(f"option of {name}", without_secrets(option), known, where=where)
     if first["type"] == "missing":
-        hint = f"{SET} {prefix}{option}=…" if where == SET else f"{where} '{{\"{option}\": …}}'"
+        hint = f"{SET} {prefix}{option}{'.model' if option == 'llm' else ''}=…" if where == SET else f"{where} '{{\"{option}\": …}}'"
         return UserError(f"{name} needs {option}", where=where, try_this=hint)
     if first["type"] == "literal_error":
         offered = re.findall("'([^']*)'", first["ctx"]["expected"])
@@ -202,7 +207,7 @@ def _of_role(role: str, options: object, roles: Mapping[str, str]) -> Mapping[st
     if role not in roles:
         raise UserError(f"{role} is not validated", where=f"{SET} {role}", try_this=f"{VALIDATE} {role}")
     if not isinstance(options, Mapping):
-        raise UserError(f"the judge's options are {role}.key=value", where=f"{SET} {role}", try_this=f"{SET} {role}.model=…")
+        raise UserError(f"the judge's options are {role}.key=value", where=f"{SET} {role}", try_this=f"{SET} {role}.llm.model=…")
     return options
 
 

@@ -119,7 +119,7 @@ def _spoil(connection: Any) -> None:
 
 
 def _judge(store: Store, synthetic: ModuleType) -> None:
-    judge = Judge.of("match", {"model": NAMES[0], "repetitions": 1})
+    judge = Judge.of("match", {"llm": {"model": NAMES[0]}, "repetitions": 1})
     judgments.put_judge(store, judge)
     for run in queries.runs(store, synthetic.EXPERIMENT)[:3]:
         requests = [row.question for row in queries.questions(store, run.dataset_fingerprint)]

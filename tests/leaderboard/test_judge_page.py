@@ -27,9 +27,9 @@ from results.store import Store
 from results.tables import to_csv
 
 Start = Callable[[Path], Any]
-PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
-MATCH = Judge.of("match", {"model": "m", "repetitions": 2})
-OTHER = Judge.of("match", {"model": "other"})
+PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
+MATCH = Judge.of("match", {"llm": {"model": "m"}, "repetitions": 2})
+OTHER = Judge.of("match", {"llm": {"model": "other"}})
 N = 12
 FIGHTERS = ("bm25", "hybrid", "dense")
 

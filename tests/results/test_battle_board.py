@@ -22,7 +22,7 @@ from results.statistics import bradley_terry
 from results.statistics.intervals import holm
 from results.store import Store
 
-JUDGE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+JUDGE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 GOLDS = [f"gold{n}" for n in range(8)] + [""]
 BY_HAND: dict[str, tuple[str | None, ...]] = {
     "q0": ("mine", "mine"),  # a win
@@ -162,7 +162,7 @@ def test_rules_are_called_rules(store: Store, fill: Any) -> None:
 
 
 def test_two_judges_have_two_boards(store: Store, runs: dict[str, RunRow]) -> None:
-    other = Judge.of("pairwise", {"model": "m", "repetitions": 1, "temperature": 0.5})
+    other = Judge.of("pairwise", {"llm": {"model": "m", "temperature": 0.5}, "repetitions": 1})
     judgments.put_judge(store, other)
     (_, match), *_ = judgments.matches(store)
     call = JudgeCall(AS_GIVEN, 0, "k", Parsed({}))

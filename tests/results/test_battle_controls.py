@@ -104,7 +104,7 @@ def test_what_is_stored_says_which_runs_are_controls(store: Store, fill: Any, fi
     runs: dict[str, RunRow] = fill(
         store, {"a": ["x"] * 12, "shuffled_answer": ["y"] * 12}, golds, metrics=(), kinds={"shuffled_answer": "control"}
     )
-    judge = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+    judge = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
     judgments.put_judge(store, judge)
     item, other = sorted(runs.values(), key=lambda run: run.run)
     winner = item if first_wins else other

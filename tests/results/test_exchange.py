@@ -221,8 +221,8 @@ def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
 
 # -- what judges and people said -----------------------------------------------------------------------------------
 
-MATCH = Judge.of("match", {"model": "m"})
-PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+MATCH = Judge.of("match", {"llm": {"model": "m"}})
+PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 Judged = Callable[[Store], Store]
 JUDGED = ("judges", "judge_calls", "scores", "battle_calls", "battles", "annotations")
 PAIR = Match("d1", "corpus", "r1", "r2")

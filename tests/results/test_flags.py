@@ -132,7 +132,7 @@ def test_without_controls_there_is_nothing_to_flag(store: Store, fill: Any) -> N
 @pytest.mark.slow
 def test_a_judge_is_held_to_the_controls_and_its_shares_are_not(store: Store, fill: Any) -> None:
     runs = fill(store, {**METHODS, **CONTROLS}, ["ann", "bob", "cyd"], kinds=KINDS, metrics=())
-    judge = Judge.of("match", {"model": "m"})
+    judge = Judge.of("match", {"llm": {"model": "m"}})
     judgments.put_judge(store, judge)
     for name, run in runs.items():
         value = 1.0 if name in ("idk", "gold_answer") else 0.5
@@ -169,5 +169,5 @@ def test_places_by_hand(controls: dict[str, float], methods: dict[str, float], e
 @pytest.mark.parametrize(("name", "held"), [("grounding", "factual_correctness"), ("match", "accuracy")])
 def test_of_a_judge_only_what_says_how_right_an_answer_is_has_places_for_controls(name: str, held: str) -> None:
     """Faithfulness has none: copying the wrong passage is more faithful than the gold answer."""
-    judge = Judge.of(name, {"model": "m"})
+    judge = Judge.of(name, {"llm": {"model": "m"}})
     assert [measure["name"] for measure in judge.describe()["measures"] if measure["group"] == "judge"] == [held]

@@ -22,9 +22,9 @@ from results.tables import to_csv
 
 N = 40
 GOLDS = [f"gold{n}" for n in range(N)]
-MATCH = Judge.of("match", {"model": "m", "repetitions": 2})
-OTHER = Judge.of("match", {"model": "other"})
-PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+MATCH = Judge.of("match", {"llm": {"model": "m"}, "repetitions": 2})
+OTHER = Judge.of("match", {"llm": {"model": "other"}})
+PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 
 
 def judged(store: Store, run: RunRow, judge: Judge, values: Sequence[float | None], again: Sequence[int] = ()) -> None:

@@ -22,8 +22,8 @@ from results.queries import RunRow
 from results.store import Store
 from results.tables import labels, remarks, render
 
-MATCH = Judge.of("match", {"model": "m"})
-PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+MATCH = Judge.of("match", {"llm": {"model": "m"}})
+PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 RULE = Judge.of("rule_match")
 GOLDS = ["a", "b", "c", "d", ""]
 STATED = {"bm25": ["a", "x", "y", "z", "w"], "dense": ["a", "b", "y", "z", "w"]}
@@ -149,7 +149,7 @@ def test_failures_as_zero_by_hand() -> None:
 
 @pytest.mark.slow
 def test_two_judges_never_share_a_column_and_rules_are_called_rules(store: Store, fill: Any) -> None:
-    strict = Judge.of("match", {"model": "m", "exact": "strict"})
+    strict = Judge.of("match", {"llm": {"model": "m"}, "exact": "strict"})
     run = fill(store, {"bm25": STATED["bm25"]}, GOLDS)["bm25"]
     for judge, value in ((MATCH, 1.0), (strict, 0.0), (RULE, 0.5)):
         put(store, run, judge, [value])
@@ -167,9 +167,9 @@ def test_two_judges_never_share_a_column_and_rules_are_called_rules(store: Store
 
 
 def test_another_spelling_of_the_same_options_is_the_same_judge() -> None:
-    assert str(Judge.of("match", {"model": "m", "concurrency": 2, "attempts": 1})) == str(MATCH)
-    for other in ({"temperature": 0.5}, {"partial": "drop"}, {"repetitions": 2}, {"golds": "first"}):
-        assert str(Judge.of("match", {"model": "m", **other})) != str(MATCH)
+    assert str(Judge.of("match", {"llm": {"model": "m", "concurrency": 2, "attempts": 1}})) == str(MATCH)
+    for other in ({"llm": {"model": "m", "temperature": 0.5}}, {"partial": "drop"}, {"repetitions": 2}, {"golds": "first"}):
+        assert str(Judge.of("match", {"llm": {"model": "m"}, **other})) != str(MATCH)
 
 
 def test_a_metric_of_a_judge_is_defined_in_the_store(store: Store, fill: Any) -> None:

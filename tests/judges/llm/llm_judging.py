@@ -8,13 +8,16 @@ from typing import Any
 from benchmarks.schema import Passage, Question
 from judges.judge import Item, Judge, JudgeCall, Pair
 from methods.api import Prediction, Services
+from methods.models.endpoint import ChatConfig
 
 PARIS = Question("1", "What is the capital of France?", ("Paris",), {"Paris": ("City of Light",)})
 
 
 def build(name: str, url: str, cache: Path | None = None, **options: Any) -> Any:
-    config = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, **options}
-    return Judge.of(name, config).build(Services(cache=cache))
+    """A judge; options of the endpoint are among the others."""
+    endpoint = {option: options.pop(option) for option in ChatConfig.model_fields if option in options}
+    model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, **endpoint}
+    return Judge.of(name, {"llm": model, **options}).build(Services(cache=cache))
 
 
 def item(question: Question, answer: str, **notes: Any) -> Item:

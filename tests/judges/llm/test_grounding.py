@@ -34,8 +34,7 @@ from judges.llm.grounding import (
 from methods.api import Prediction, Services
 from methods.baselines.controls import deal, gold_text
 from methods.flow import each
-from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.llm import open_llm
 from methods.models.reply_cache import ResponseCache
 from ragmeter.scripted import NAME
 from tests.support.faults import Faults
@@ -56,12 +55,9 @@ def truth_url(world: Benchmark) -> Iterator[str]:
         yield url
 
 
-def config(url: str, **options: Any) -> GroundingConfig:
-    return GroundingConfig(model="m", base_url=url, key_variable=None, backoff_s=0.01, **options)
-
-
-def judge(url: str, cache: Path | None = None, **options: Any) -> Grounding:
-    return Grounding(config(url, **options), Services(cache=cache))
+def judge(url: str, cache: Path | None = None, llm: Mapping[str, Any] | None = None, **options: Any) -> Grounding:
+    model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.01, **(llm or {})}
+    return Grounding(GroundingConfig.model_validate({"llm": model, **options}), Services(cache=cache))
 
 
 def items(world: Benchmark, answer: Callable[[Question], str], most: int = QUESTIONS) -> list[Item]:
@@ -161,7 +157,7 @@ def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mappin
     from ragas.llms.base import InstructorBaseRagasLLM
     from ragas.metrics.collections import FactualCorrectness, Faithfulness
 
-    model = ChatModel(ChatConfig(**config(url).model_dump(include=set(ChatConfig.model_fields)), key_variable=None), cache=cache)
+    model = open_llm(judge(url).config.llm, role="ragas", cache=cache)
 
     class InProcess(InstructorBaseRagasLLM):
         def generate(self, prompt: str, response_model: type[BaseModel]) -> Any:
@@ -245,7 +241,7 @@ def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(w
     faults = Faults(passing=0.2, seed=1)
     truth = WorldTruth([world], corruption=0.2, faults=faults, seed=2)
     with truth.server().running() as url:
-        made = judge(url, tmp_path / "cache.sqlite", timeout_s=1.0, attempts=8, concurrency=32)
+        made = judge(url, tmp_path / "cache.sqlite", {"timeout_s": 1.0, "attempts": 8, "concurrency": 32})
         calls = each(made, "ask", queries)
     assert sum(truth.corrupted.values()) >= 10
     assert sum(faults.played.values()) >= 10
@@ -285,12 +281,12 @@ def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
     monkeypatch.setitem(sys.modules, "ragas", None)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     kept = {entry.key: json.loads(entry.reply)["text"] for entry in ResponseCache(cache).entries()}
-    reader = Grounding(GroundingConfig(model="m"), Services())
+    reader = Grounding(GroundingConfig.model_validate({"llm": {"model": "m"}}), Services())
     replayed = [
         [replace(call, parsed=reader.parse(call.part, kept[call.key])) if call.key in kept else call for call in mine] for mine in calls
     ]
     assert [reader.score(item, mine) for item, mine in zip(queries, replayed, strict=True)] == scores
     # Another policy on the same replies: the mode.
-    strict = Grounding(GroundingConfig(model="m", mode="precision"), Services())
+    strict = Grounding(GroundingConfig.model_validate({"llm": {"model": "m"}, "mode": "precision"}), Services())
     precision = [strict.score(item, mine)[CORRECT].value for item, mine in zip(queries, replayed, strict=True)]
     assert precision != [score[CORRECT].value for score in scores]

@@ -55,9 +55,9 @@ def truth_url() -> Iterator[str]:
         yield url
 
 
-def judge(url: str, **options: Any) -> Grounding:
-    config = GroundingConfig(model="m", base_url=url, key_variable=None, backoff_s=0.01, **options)
-    return Grounding(config, Services())
+def judge(url: str, attempts: int = 8, temperature: float = 0.0, **options: Any) -> Grounding:
+    model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.01, "attempts": attempts, "temperature": temperature}
+    return Grounding(GroundingConfig.model_validate({"llm": model, **options}), Services())
 
 
 def unreachable(**options: Any) -> Grounding:
@@ -218,7 +218,7 @@ def test_judged_text_cannot_leave_its_place_in_the_prompt() -> None:
 
 
 def test_ragas_version_and_options_are_part_of_the_id() -> None:
-    options = {"model": "m"}
+    options = {"llm": {"model": "m"}}
     plain = Judge.of("grounding", options)
     assert plain.identity["also"] == {"ragas": version("ragas")}
     assert (
@@ -230,7 +230,7 @@ def test_ragas_version_and_options_are_part_of_the_id() -> None:
         )
         == 5
     )
-    assert str(Judge.of("grounding", {**options, "concurrency": 3})) == str(plain)
+    assert str(Judge.of("grounding", {"llm": {"model": "m", "concurrency": 3}})) == str(plain)
     assert set(plain.metrics) == {FAITHFUL, CORRECT}
 
 
@@ -240,8 +240,8 @@ def test_without_ragas_the_message_names_the_extra(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(grounding, "version", missing)
     for needed in (
-        lambda: GroundingConfig(model="m", key_variable=None).preflight(),
-        lambda: str(Judge.of("grounding", {"model": "m"})),
+        lambda: GroundingConfig.model_validate({"llm": {"model": "m", "key_variable": None}}).preflight(),
+        lambda: str(Judge.of("grounding", {"llm": {"model": "m"}})),
         lambda: each(unreachable(), "ask", [one_item("a", "b")]),
     ):
         with pytest.raises(MissingPackage, match=r"needs the package 'ragas'(.|\n)*\[grounding\]"):

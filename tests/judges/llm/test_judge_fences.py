@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
 from judges.judge import JUDGES, Judge
-from judges.llm.ask import EMPTY, TAGS, EndpointJudgeConfig, Shipped, cut, load_prompt, neutralized, prompt_hash
+from judges.llm.ask import EMPTY, TAGS, AskingJudgeConfig, Shipped, cut, load_prompt, neutralized, prompt_hash
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import PairwiseConfig
 from judges.llm.style import ContentConfig, StyleConfig
@@ -165,7 +165,7 @@ def test_a_template_that_cannot_work_is_an_error_with_its_file(tmp_path: Path, t
 
 
 def test_a_template_that_is_not_there_is_found_before_anything_is_spent(tmp_path: Path) -> None:
-    judge = Judge.of("match", {"model": "m", "key_variable": None, "prompt": str(tmp_path / "none.txt")})
+    judge = Judge.of("match", {"llm": {"model": "m", "key_variable": None}, "prompt": str(tmp_path / "none.txt")})
     with pytest.raises(UserError, match="cannot be read"):
         judge.config.preflight()
 
@@ -173,36 +173,36 @@ def test_a_template_that_is_not_there_is_found_before_anything_is_spent(tmp_path
 def test_another_prompt_is_another_judge(tmp_path: Path) -> None:
     file = tmp_path / "own.txt"
     file.write_text("$question $gold $answer")
-    item = str(Judge.of("match", {"model": "m", "prompt": str(file)}))
+    item = str(Judge.of("match", {"llm": {"model": "m"}, "prompt": str(file)}))
     hashed = prompt_hash(str(file), MatchConfig.template)
     file.write_text("$question $gold $answer!")
-    assert str(Judge.of("match", {"model": "m", "prompt": str(file)})) != item
+    assert str(Judge.of("match", {"llm": {"model": "m"}, "prompt": str(file)})) != item
     assert prompt_hash(str(file), MatchConfig.template) != hashed
 
 
 def test_a_prompt_is_its_text_wherever_the_file_lies(tmp_path: Path) -> None:
     shipped = files("judges.llm").joinpath("templates", "match.txt").read_text("utf-8")
-    results = {str(Judge.of("match", {"model": "m"}))}
+    results = {str(Judge.of("match", {"llm": {"model": "m"}}))}
     for name in ("here.txt", "there.txt"):
         (tmp_path / name).write_text(shipped, "utf-8")
-        judge = Judge.of("match", {"model": "m", "prompt": str(tmp_path / name)})
+        judge = Judge.of("match", {"llm": {"model": "m"}, "prompt": str(tmp_path / name)})
         results.add(str(judge))
         # The card still says which file it was, so that the judge can be made again.
         assert judge.describe()["config"]["prompt"] == str(tmp_path / name)
     assert len(results) == 1
 
 
-@pytest.mark.parametrize("name", [entry.id for entry in JUDGES if issubclass(entry.config, EndpointJudgeConfig)])
+@pytest.mark.parametrize("name", [entry.id for entry in JUDGES if issubclass(entry.config, AskingJudgeConfig)])
 def test_what_a_judge_costs_is_no_part_of_who_it_is(name: str) -> None:
     prices = {"usd_per_million_prompt_tokens": 2.0, "usd_per_million_completion_tokens": 8.0}
-    dear = Judge.of(name, {"model": "m", **prices})
-    assert str(dear) == str(Judge.of(name, {"model": "m"}))
-    assert dear.describe()["config"].items() >= prices.items()
-    assert str(Judge.of(name, {"model": "m", "temperature": 0.5})) != str(dear)
-    assert str(Judge.of(name, {"model": "n"})) != str(dear)
+    dear = Judge.of(name, {"llm": {"model": "m", **prices}})
+    assert str(dear) == str(Judge.of(name, {"llm": {"model": "m"}}))
+    assert dear.describe()["config"]["llm"].items() >= prices.items()
+    assert str(Judge.of(name, {"llm": {"model": "m", "temperature": 0.5}})) != str(dear)
+    assert str(Judge.of(name, {"llm": {"model": "n"}})) != str(dear)
 
 
 def test_judges_without_prices_and_prompts_of_their_own_are_who_they_were() -> None:
-    """Ids of an earlier release: what was judged under them is not judged again."""
-    assert str(Judge.of("match", {"model": "m"})) == "match(model=m,as=bf5a3914)#v1"
+    """Ids of before: what was judged under them is not judged again."""
+    assert str(Judge.of("match", {"llm": {"model": "m"}})) == "match(model=m,as=ae5c4080)#v1"
     assert str(Judge.of("rule_match")) == "rule_match(model=rule,as=7bc91a7e)#v1"

@@ -20,8 +20,8 @@ from results.judgments import Match
 from results.store import Store
 
 Start = Callable[[Path], Any]
-MATCH = Judge.of("match", {"model": "m"})
-PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+MATCH = Judge.of("match", {"llm": {"model": "m"}})
+PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 SECRET = "sk-" + "a1" * 12
 REQUESTED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is <b>it</b> right? {SECRET}"}])
 

@@ -54,7 +54,7 @@ def rewriter(url: str, validators: Sequence[Any] = (), cache: Path | None = None
 
 
 def judges(url: str, cache: Path | None = None) -> list[Any]:
-    options = {"model": "any", "base_url": url, "key_variable": None, "backoff_s": 0.0}
+    options = {"llm": {"model": "any", "base_url": url, "key_variable": None, "backoff_s": 0.0}}
     services = Services(cache=cache)
     return [
         StyleValidator.of(Judge.of("style", options), services, styles=STYLES),

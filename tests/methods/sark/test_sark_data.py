@@ -163,12 +163,12 @@ class Everyone:
             chat = {"model": "qwen", "base_url": url, "key_variable": None, "attempts": 1}
             paper = json.loads(json.dumps(PAPER_DATA))
             paper["candidates"] = {}
-            paper["labels"] |= {"chat": chat, "judge_options": chat, "extra": None}
+            paper["labels"] |= {"chat": chat, "judge_options": {"llm": chat}, "extra": None}
             paper["lists"] |= {"chat": chat}
             paper["styles"] |= {"llm": {**chat, "tries": 1}}
             for part, values in more.items():
                 paper[part] = paper[part] | values
-            yield SarkDataConfig.model_validate(paper), chat
+            yield SarkDataConfig.model_validate(paper), {"llm": chat}
 
 
 def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
@@ -186,8 +186,8 @@ def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
     return replace(base, reference=reference, questions=query, corpus=Corpus.of(passages), extra={})
 
 
-def made(config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], work: Path, cache: Path | None) -> SarkData:
-    judge = JudgeRef.of("match", chat)
+def made(config: SarkDataConfig, benchmark: Benchmark, options: dict[str, Any], work: Path, cache: Path | None) -> SarkData:
+    judge = JudgeRef.of("match", options)
     provided = MatchVerdicts(judge.build(Services(cache=cache, device="cpu")), fingerprint(judge.identity))
     return data_of(config, [benchmark], Services(cache=cache, device="cpu", judge=provided), work)
 
@@ -196,9 +196,9 @@ def made(config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], wor
 def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     cache = tmp_path / "replies.sqlite"
-    with server.running() as (config, chat):
+    with server.running() as (config, judge):
         config.check_data()
-        result = made(config, benchmark, chat, tmp_path / "work", cache)
+        result = made(config, benchmark, judge, tmp_path / "work", cache)
         kim, lou = ([p.id for p in benchmark.corpus.get(question.candidates or ())] for question in benchmark.questions)
         assert {(row.question_id, row.passage_id): row.label for row in result.rows} == {("Kim", kim[1]): 0, ("Lou", lou[0]): 1}
         for row, ids in zip(result.rows, (kim, lou), strict=True):
@@ -214,30 +214,30 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
         assert result.counts["verdicts by judge"] == 8
         assert result.counts["verdicts by em"] == 8
 
-        assert made(config, benchmark, chat, tmp_path / "work", cache) == result
+        assert made(config, benchmark, judge, tmp_path / "work", cache) == result
         assert server.requested == expected
         # Without the folder of work the cache of replies is enough …
-        assert made(config, benchmark, chat, tmp_path / "elsewhere", cache) == result
+        assert made(config, benchmark, judge, tmp_path / "elsewhere", cache) == result
         assert server.requested == expected
         # … and without the cache what lies in the folder; the rows are put together anew.
         (tmp_path / "work" / "rows.jsonl").unlink()
-        assert made(config, benchmark, chat, tmp_path / "work", None) == result
+        assert made(config, benchmark, judge, tmp_path / "work", None) == result
         assert server.requested == expected
 
 
 @pytest.mark.slow
 def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
-    with server.running() as (config, chat):
+    with server.running() as (config, judge):
         server.refuses = {"rewrite", "judge"}
         # Nothing is rewritten, so there is no row; answers and orders are kept.
         with pytest.raises(UserError, match="no training row"):
-            made(config, benchmark, chat, tmp_path / "work", None)
+            made(config, benchmark, judge, tmp_path / "work", None)
         queries = Counter(server.requested)
         server.refuses = set()
-        resumed = made(config, benchmark, chat, tmp_path / "work", None)
+        resumed = made(config, benchmark, judge, tmp_path / "work", None)
         assert server.requested["order"] == queries["order"]
-        whole = made(config, benchmark, chat, tmp_path / "other", None)
+        whole = made(config, benchmark, judge, tmp_path / "other", None)
         assert resumed == whole
         assert len(whole.rows) == 2
 
@@ -246,8 +246,8 @@ def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
 def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     server.refuses = {"rewrite"}
-    with server.running(styles={"by": "rules", "llm": None}) as (config, chat):
-        whole = made(config, benchmark, chat, tmp_path / "whole", None)
+    with server.running(styles={"by": "rules", "llm": None}) as (config, judge):
+        whole = made(config, benchmark, judge, tmp_path / "whole", None)
         assert all(row.list is not None for row in whole.rows)
     kim = benchmark.corpus.get(benchmark.questions[0].candidates or ())[1]
     styled = RuleRewriter("train").rewrite(list(benchmark.corpus), "informal")
@@ -259,8 +259,8 @@ def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> Non
     ]
     write_pairs(tmp_path / "pairs.jsonl", rewritings, rewriter="r", made_from="x")
     file = {"by": "file", "file": str(tmp_path / "pairs.jsonl"), "llm": None}
-    with server.running(styles=file) as (config, chat):
-        result = made(config, benchmark, chat, tmp_path / "part", None)
+    with server.running(styles=file) as (config, judge):
+        result = made(config, benchmark, judge, tmp_path / "part", None)
     assert [row.question_id for row in result.rows] == ["Lou"]
     assert result.rows == [row for row in whole.rows if row.question_id == "Lou"]
     assert result.counts["labels_without_rewrite"] == result.counts["lists_without_rewrite"] == 1
@@ -275,11 +275,11 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     # The misleading passage is no candidate; BM25 finds it by the name.
     questions = [replace(item, candidates=tuple((item.candidates or ())[n] for n in (0, *range(2, 9)))) for item in (kim, lou)]
     benchmark = replace(few, questions=questions)
-    with server.running() as (config, chat):
-        plain = made(config, benchmark, chat, tmp_path / "plain", None)
-    with server.running(labels={"extra": {"n": 100, "most": 1}}) as (config, chat):
+    with server.running() as (config, judge):
+        plain = made(config, benchmark, judge, tmp_path / "plain", None)
+    with server.running(labels={"extra": {"n": 100, "most": 1}}) as (config, judge):
         server.requested.clear()
-        result = made(config, benchmark, chat, tmp_path / "extra", None)
+        result = made(config, benchmark, judge, tmp_path / "extra", None)
     # The answer without context is had once, and whoever does not know the answer cannot be misled.
     assert server.requested["direct"] == 2
     assert server.requested["answer"] == 2 * 8 + result.counts["further_passages"]
@@ -307,8 +307,8 @@ def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
     benchmark = replace(few, corpus=Corpus.of([*few.corpus, *more]))
     results = {}
     for most in (None, 2):
-        with server.running(labels={"extra": {"n": 100}, "most_negatives": most}) as (config, chat):
-            results[most] = made(config, benchmark, chat, tmp_path / str(most), None)
+        with server.running(labels={"extra": {"n": 100}, "most_negatives": most}) as (config, judge):
+            results[most] = made(config, benchmark, judge, tmp_path / str(most), None)
     every = {row.passage_id for row in results[None].rows}
     assert every == {(kim.candidates or ())[1], *(item.id for item in more)}
     assert len(results[2].rows) == 2
@@ -322,8 +322,8 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     prompt = tmp_path / "judge.txt"
     prompt.write_text("$question <gold>$gold</gold> $answer", "utf-8")
-    with server.running() as (config, chat):
-        asks = {**chat, "prompt": str(prompt)}
+    with server.running() as (config, judge):
+        asks = {**judge, "prompt": str(prompt)}
         made(config, benchmark, asks, tmp_path / "work", None)
         made(config, benchmark, asks, tmp_path / "work", None)
         assert server.requested["judge"] == 4
@@ -339,26 +339,26 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people([f"{first}{n}" for n in range(20) for first in ("Kim", "Lou")])
-    with server.running() as (config, chat):
-        whole = made(config.model_copy(update={"rows": None}), benchmark, chat, tmp_path / "whole", None)
+    with server.running() as (config, judge):
+        whole = made(config.model_copy(update={"rows": None}), benchmark, judge, tmp_path / "whole", None)
         assert len(whole.rows) == 40
         server.requested.clear()
         cut = config.model_copy(update={"rows": 10})
-        result = made(cut, benchmark, chat, tmp_path / "work", None)
+        result = made(cut, benchmark, judge, tmp_path / "work", None)
         # One row a question: of ten nobody else was asked for.
         assert server.requested["direct"] == server.requested["order"] == 10
         assert server.requested["rewrite"] == 10 * 6
         assert (result.counts["rows"], result.counts["questions_not_needed"]) == (10, 30)
         queries = Counter(server.requested)
         (tmp_path / "work" / "rows.jsonl").unlink()
-        assert made(cut, benchmark, chat, tmp_path / "work", None) == result
+        assert made(cut, benchmark, judge, tmp_path / "work", None) == result
         assert server.requested == queries
         # More rows are the same ones and others, and what is kept is not asked for again.
-        more = made(config.model_copy(update={"rows": 13}), benchmark, chat, tmp_path / "work", None)
+        more = made(config.model_copy(update={"rows": 13}), benchmark, judge, tmp_path / "work", None)
         assert server.requested["direct"] == queries["direct"] + 3
         assert [row for row in more.rows if row in result.rows] == result.rows
         assert len(more.rows) == 13
-        other = made(config.model_copy(update={"rows": 10, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)
+        other = made(config.model_copy(update={"rows": 10, "rows_seed": 1}), benchmark, judge, tmp_path / "o", None)
     # All are rows of the whole, in the order of the questions; another seed takes others.
     assert [row for row in whole.rows if row in result.rows] == result.rows
     assert other.rows != result.rows
@@ -375,9 +375,9 @@ def test_a_limit_is_met_within_a_question_and_after_questions_that_give_nothing(
     ]
     benchmark = replace(few, questions=questions, corpus=Corpus.of([*few.corpus, *more.values()]))
     server = Everyone()
-    with server.running() as (config, chat):
-        whole = made(config, benchmark, chat, tmp_path / "whole", None)
-        result = made(config.model_copy(update={"rows": 3}), benchmark, chat, tmp_path / "some", None)
+    with server.running() as (config, judge):
+        whole = made(config, benchmark, judge, tmp_path / "whole", None)
+        result = made(config.model_copy(update={"rows": 3}), benchmark, judge, tmp_path / "some", None)
     # Six questions have two misleading passages each, six have no candidates.
     assert len(whole.rows) == 12
     assert len(result.rows) == result.counts["rows"] == result.counts["negatives"] == 3

@@ -69,7 +69,7 @@ def test_every_file_that_decides_the_training_is_part_of_its_identity(toy: Modul
     answer, order, judge = map(str, named)
     config = toy.options(
         base,
-        labels={"prompt": answer, "judge": "match", "judge_options": {"model": "m", "prompt": judge}},
+        labels={"prompt": answer, "judge": "match", "judge_options": {"llm": {"model": "m"}, "prompt": judge}},
         lists={"prompt": order},
         styles={"by": "llm", "llm": {"model": "m", "prompts": str(prompts)}},
     )

@@ -56,7 +56,7 @@ def url() -> Iterator[str]:
 def at(url: str, *roles: str) -> list[str]:
     """Options of an endpoint, for the rewriter and for judges in roles."""
     every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001}
-    prefixes = ("", *(f"{role}." for role in roles))
+    prefixes = ("", *(f"{role}.llm." for role in roles))
     return [word for prefix in prefixes for name, value in every.items() for word in ("--set", f"{prefix}{name}={value}")]
 
 
@@ -369,8 +369,8 @@ RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
         (f"{RESTYLE} --rewriter rule --validate style=rule_style", "not validated", "--validate", "--rewriter llm"),
         (f"{RESTYLE} --set model=m --validate styl", "unknown validator 'styl'", "--validate", "style"),
         (f"{RESTYLE} --set model=m --validate style=match", "does not measure 'informal'", "--validate", "rule_style"),
-        (f"{RESTYLE} --set model=m --validate content", "content needs model", "--set", "--set content.model=…"),
-        (f"{RESTYLE} --set model=m --set style.model=x", "style is not validated", "--set style", "--validate"),
+        (f"{RESTYLE} --set model=m --validate content", "content needs llm", "--set", "--set content.llm.model=…"),
+        (f"{RESTYLE} --set model=m --set style.llm.model=x", "style is not validated", "--set style", "--validate"),
         (f"{RESTYLE} --set model=m --validate entities=2", "no share of names", "--validate", "entities=0.9"),
         (f"{RESTYLE} --rewriter rule --setting corpus(retriever=gold_answer,n=3)", "control", "--setting", "retriever"),
         (f"{RESTYLE} --rewriter rule --setting nowhere", "nowhere", "--setting", "corpus"),
@@ -379,7 +379,7 @@ RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
         ("data restyle nowhere:test -o {tmp}/p.jsonl --style humor --rewriter rule", "'nowhere'", "REF", "hotpotqa"),
         ("data style-quality {tmp}/none.jsonl", "none.jsonl", "none.jsonl", ""),
         ("data style-quality {tmp}/other.jsonl", "not a file of style pairs", "other.jsonl", "import"),
-        ("data style-quality {tmp}/other.jsonl --set model=m", "options of no judge", "--set", "--strength"),
+        ("data style-quality {tmp}/other.jsonl --set llm.model=m", "options of no judge", "--set", "--strength"),
         ("data style-quality {tmp}/other.jsonl --strength content", "does not measure", "--strength", "rule_style"),
         (f"data mix {REF} {{tmp}}/other.jsonl --mix half -o {{tmp}}/m.jsonl", "'half'", "--mix", "informal=0.5"),
         (f"data mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --draw dice", "draw 'dice'", "--draw", "coin"),

@@ -35,7 +35,8 @@ def url() -> Iterator[str]:
 
 def at(url: str, **options: object) -> list[str]:
     """Options of a judge at an endpoint, for the command line."""
-    every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001, **options}
+    model = {"llm.model": "m", "llm.base_url": url, "llm.key_variable": "null", "llm.backoff_s": 0.001}
+    every = model | {name.replace("__", "."): value for name, value in options.items()}
     return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
 
 
@@ -55,14 +56,17 @@ def flat(text: str) -> str:
     [
         ("judge run mtch", "unknown judge 'mtch'", "JUDGE", "did you mean 'match'?"),
         ("judge mtch", "unknown judge 'mtch'", "NAME", "did you mean 'match'?"),
-        ("judge run match", "match needs model", "--set", "--set model=…"),
-        ("judge run match --set model=m --set partal=drop", "unknown option of match 'partal'", "--set", "'partial'"),
-        ("judge run match --set model=m --set partial=dorp", "unknown value of partial 'dorp'", "--set", "'drop'"),
-        ("judge run match --set model=m --set temperature=hot", "a number is wanted", "--set", None),
-        ("judge run match --set model=m --set repetitions=0", "must be at least 1", "--set", None),
-        ("judge run match --set model", "'model' sets nothing", "--set", "--set key=value"),
-        ("judge run match --set model=m", "OPENAI_API_KEY is not set", "key_variable", "export OPENAI_API_KEY"),
-        ("judge run match --set model=m --set key_variable=null --set prompt=x.txt", "cannot be read", "x.txt", None),
+        ("judge run match", "match needs llm", "--set", "--set llm.model=…"),
+        ("judge run match --set model=m", "match: what belongs to the language model stands under `llm:`", "--set", None),
+        ("judge run match --set llm.model=m --set partal=drop", "unknown option of match 'partal'", "--set", "'partial'"),
+        ("judge run match --set llm.model=m --set llm.timeot_s=1", "unknown option of match 'llm.timeot_s'", "--set", "'llm.timeout_s'"),
+        ("judge run match --set llm.scripted=w --set llm.corrupton=1", "option of match 'llm.corrupton'", "--set", "'llm.corruption'"),
+        ("judge run match --set llm.model=m --set partial=dorp", "unknown value of partial 'dorp'", "--set", "'drop'"),
+        ("judge run match --set llm.model=m --set llm.temperature=hot", "a number is wanted", "--set", None),
+        ("judge run match --set llm.model=m --set repetitions=0", "must be at least 1", "--set", None),
+        ("judge run match --set llm", "'llm' sets nothing", "--set", "--set key=value"),
+        ("judge run match --set llm.model=m", "OPENAI_API_KEY is not set", "key_variable", "export OPENAI_API_KEY"),
+        ("judge run match --set llm.model=m --set llm.key_variable=null --set prompt=x.txt", "cannot be read", "x.txt", None),
         ("judge run rule_match --experiment smal", "unknown experiment 'smal'", "store", "did you mean 'small'?"),
         ("judge run rule_match bm25 --experiment small", "runs and an experiment", "--experiment", "one of the two"),
         ("judge run rule_match bm52", "tag 'bm52'", None, "small/bm25"),
@@ -105,9 +109,9 @@ benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 5}]
 methods: [{id: bm25}, {id: no_retrieval}, {id: random}]
 judges:
   - rule_match
-  - {id: match, config: {model: m, key_variable: null, repetitions: 2}}
-  - {id: pairwise, config: {model: m, key_variable: null, repetitions: 3}}
-  - {id: pairwise, opponents: all, config: {model: other, key_variable: null, repetitions: 1}}
+  - {id: match, config: {llm: {model: m, key_variable: null}, repetitions: 2}}
+  - {id: pairwise, config: {llm: {model: m, key_variable: null}, repetitions: 3}}
+  - {id: pairwise, opponents: all, config: {llm: {model: other, key_variable: null}, repetitions: 1}}
 """
     )
     rows = json.loads(ragmeter("run", str(file), "--dry-run", "--json").out)["judges"]
@@ -116,7 +120,7 @@ judges:
 
 
 def test_an_endpoint_that_does_not_answer_broke(ragmeter: Command, store: Store) -> None:
-    done = ragmeter("judge", "run", "match", *at("http://127.0.0.1:9/v1", attempts=1))
+    done = ragmeter("judge", "run", "match", *at("http://127.0.0.1:9/v1", llm__attempts=1))
     assert done.code == 1
     assert "nothing answers" in done.err
     assert judgments.judges(store) == {}
@@ -136,10 +140,10 @@ def test_an_interrupted_judging_says_that_it_goes_on(ragmeter: Command, monkeypa
     ("judges", "what", "line"),
     [
         ("  - rule_mtch", "unknown judge 'rule_mtch'", 7),
-        ("  - rule_match\n  - {id: match, config: {model: m, modle: m}}", "modle", 8),
+        ("  - rule_match\n  - {id: match, config: {llm: {model: m, modle: m}}}", "modle", 8),
         ("  - {id: rule_match, opponents: all}", "compares nobody", 7),
         ("  - {id: rule_pairwise, opponents: none}", "opponents", 7),
-        ("  - {id: match, config: {partial: drop}}", "model", 7),
+        ("  - {id: match, config: {partial: drop}}", "llm", 7),
     ],
 )
 def test_an_experiment_file_with_a_wrong_judge_names_the_line(
@@ -248,21 +252,21 @@ def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt_but_not_what
     for name, written in (("equal", text), ("other", text.replace("You", "You, yes you,", 1) + "\nBe fair.")):
         (tmp_path / f"{name}.txt").write_text(written)
     assert ragmeter("judge", "run", "match", "bm25", *at(url), "-q").code == 0
-    for setting in ("usd_per_million_prompt_tokens=3.0", f"prompt={tmp_path / 'equal.txt'}"):
+    for setting in ("llm.usd_per_million_prompt_tokens=3.0", f"prompt={tmp_path / 'equal.txt'}"):
         done = ragmeter("judge", "replay", "match", "--set", setting, "--json")
         assert done.code == 0, done.err
         assert json.loads(done.out)["from"] == json.loads(done.out)["to"]
     other = f"prompt={tmp_path / 'other.txt'}"
-    for setting in ("model=other", "repetitions=2", "exact=none", "golds=first", "temperature=1.0", other):
+    for setting in ("llm.model=other", "repetitions=2", "exact=none", "golds=first", "llm.temperature=1.0", other):
         done = ragmeter("judge", "replay", "match", "--set", setting)
         assert done.code == 2
-        assert f"{setting.partition('=')[0]} decides what match asks" in flat(done.err)
+        assert f"{re.split('[.=]', setting)[0]} decides what match asks" in flat(done.err)
         assert "a replay can change partial" in flat(done.err)
 
 
 @pytest.mark.slow
 def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_path: Path) -> None:
-    assert ragmeter("judge", "run", "match", *at(url, exact="none", usd_per_million_prompt_tokens=1.0), "-q").code == 0
+    assert ragmeter("judge", "run", "match", *at(url, exact="none", llm__usd_per_million_prompt_tokens=1.0), "-q").code == 0
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0
     file = tmp_path / "labels.csv"
     assert ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "accuracy", "--count", "8").code == 0
@@ -287,7 +291,7 @@ def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_p
 
 def test_every_judge_says_what_it_needs() -> None:
     for name in ("match", "pairwise", "grounding", "style", "content", "rule_match", "rule_pairwise"):
-        config = {} if name.startswith("rule") else {"model": "m"}
+        config = {} if name.startswith("rule") else {"llm": {"model": "m"}}
         assert Judge.of(name, config).describe()["needs"]
 
 

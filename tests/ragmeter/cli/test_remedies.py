@@ -71,10 +71,21 @@ def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Pat
     assert (again.code, "(replaced)" in again.out) == (0, True)
 
 
-@pytest.mark.parametrize("option", [KEY, f"key_variable={KEY}", f"base_url=http://user:{KEY}@host", f"temperature={KEY}", f"{KEY}=1"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        KEY,
+        f"{KEY}=1",
+        f"repetitions={KEY}",
+        f"llm={KEY}",
+        f"llm.{KEY}=1",
+        f"llm.key_variable={KEY}",
+        f"llm.base_url=http://user:{KEY}@host",
+    ],
+)
 def test_a_key_behind_set_is_never_repeated(option: str) -> None:
     with pytest.raises(UserError) as caught:
-        judge_of("match", {"model": "m", **given_options(None, [option])})
+        judge_of("match", given_options(None, ["llm.model=m", option]))
     assert "abcdefghijklm" not in str(caught.value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from judges.judge import Judge
 from methods.api import Services
+from methods.models.endpoint import ChatConfig
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.judging import execute, judgings
 from results import queries
@@ -47,7 +48,10 @@ def runs(store: Store, *names: str) -> list[RunRow]:
 
 
 def llm(name: str, url: str, **options: Any) -> Judge:
-    return Judge.of(name, {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 2.0, **options})
+    """A judge; options of the endpoint are among the others."""
+    endpoint = {option: options.pop(option) for option in ChatConfig.model_fields if option in options}
+    model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 2.0, **endpoint}
+    return Judge.of(name, {"llm": model, **options})
 
 
 def judge(

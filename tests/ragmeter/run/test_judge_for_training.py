@@ -41,7 +41,8 @@ def test_the_judge_asked_for_says_of_answers_whether_they_are_right() -> None:
 def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LLMJudgeConfig, "reach", lambda config, cache: None)
     prompt = tmp_path / "judge.txt"
-    asks = {"model": "m", "key_variable": None, "prompt": str(prompt)}
+    model = {"model": "m", "key_variable": None}
+    asks = {"llm": model, "prompt": str(prompt)}
 
     def fingerprint_of(**labels: Any) -> str:
         judge = judge_for(options(**labels), None, None)
@@ -50,7 +51,7 @@ def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeyp
 
     prompt.write_text("$question $gold $answer", "utf-8")
     first = fingerprint_of(judge="match", judge_options=asks)
-    assert fingerprint_of(judge="match", judge_options={**asks, "usd_per_million_prompt_tokens": 3}) == first
+    assert fingerprint_of(judge="match", judge_options={**asks, "llm": {**model, "usd_per_million_prompt_tokens": 3}}) == first
     others = {fingerprint_of(judge="rule_match"), fingerprint_of(judge="match", judge_options={**asks, "exact": "strict"})}
     prompt.write_text("$question $gold $answer!", "utf-8")
     others.add(fingerprint_of(judge="match", judge_options=asks))
@@ -63,7 +64,7 @@ def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeyp
         ({"judge": "nobody"}, "nobody"),
         ({"judge": "style"}, "does not measure 'accuracy'"),
         ({"judge": "rule_match", "judge_options": {"spam": 1}}, "spam"),
-        ({"judge": "match"}, "model"),
+        ({"judge": "match"}, "match needs llm"),
     ],
 )
 def test_a_judge_that_cannot_be_provided_is_named(labels: Mapping[str, Any], response: str) -> None:
@@ -72,7 +73,7 @@ def test_a_judge_that_cannot_be_provided_is_named(labels: Mapping[str, Any], res
 
 
 def test_an_endpoint_that_does_not_answer_is_noticed_before_anything_is_asked() -> None:
-    nowhere = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "key_variable": None, "attempts": 1}
+    nowhere = {"llm": {"model": "m", "base_url": "http://127.0.0.1:9/v1", "key_variable": None, "attempts": 1}}
     with pytest.raises(Broke):
         judge_for(options(judge="match", judge_options=nowhere), None, None)
 

@@ -254,7 +254,7 @@ def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: 
 
 
 def judged_experiment(experiment: str, url: str, judges: str) -> str:
-    options = f"{{model: m, base_url: '{url}', key_variable: null, backoff_s: 0.001, timeout_s: 2.0}}"
+    options = f"{{llm: {{model: m, base_url: '{url}', key_variable: null, backoff_s: 0.001, timeout_s: 2.0}}}}"
     return experiment + "judges:\n" + judges.replace("OPTIONS", options)
 
 

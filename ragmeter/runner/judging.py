@@ -178,7 +178,8 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     before, now, also = old.config.deciding(), judge.config.deciding(), judge.identity["also"]
     fixed = [name for name in now if now[name] != before[name] and name not in judge.config.policy]
     # A file of the same text under another name asks the same; a folder of the same name may hold other weights.
-    fixed += [name for name in (*settings, "weights") if also.get(name) != card["also"].get(name)]
+    fixed += [name for name in settings if also.get(name) != card["also"].get(name)]
+    fixed += ["llm"] if also.get("weights") != card["also"].get("weights") else []
     if fixed and not judge.rule:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(

@@ -258,7 +258,7 @@ def test_a_ragas_that_cannot_be_imported_is_distinguished_from_a_missing_one(mon
 @pytest.mark.slow
 def test_listing_the_judge_does_not_import_ragas() -> None:
     script = (
-        "import sys; from judges.judge import JUDGES, Judge; j = Judge.of('grounding', {'model': 'm'}); str(j);"
+        "import sys; from judges.judge import JUDGES, Judge; j = Judge.of('grounding', {'llm': {'model': 'm'}}); str(j);"
         "print(sorted({'ragas', 'openai', 'langchain', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

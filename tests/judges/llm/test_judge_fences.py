@@ -18,6 +18,7 @@ from judges.llm.ask import EMPTY, TAGS, AskingJudgeConfig, Shipped, cut, load_pr
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import PairwiseConfig
 from judges.llm.style import ContentConfig, StyleConfig
+from ragmeter.runner.judging import with_policy
 
 SHIPPED = [config.template for config in (MatchConfig, PairwiseConfig, StyleConfig, ContentConfig)]
 ZERO_WIDTH = "\u200b\u200d\u2060\ufeff\u00ad"
@@ -200,6 +201,19 @@ def test_what_a_judge_costs_is_no_part_of_who_it_is(name: str) -> None:
     assert dear.describe()["config"]["llm"].items() >= prices.items()
     assert str(Judge.of(name, {"llm": {"model": "m", "temperature": 0.5}})) != str(dear)
     assert str(Judge.of(name, {"llm": {"model": "n"}})) != str(dear)
+
+
+def test_other_weights_under_the_same_name_are_another_judge(tmp_path: Path) -> None:
+    model = tmp_path / "config.json"
+    model.write_text("{}", "utf-8")
+    judge, same = (Judge.of("match", {"llm": {"local": str(tmp_path), "batch_size": size}}) for size in (1, 8))
+    assert str(judge) == str(same)
+    assert with_policy(judge.describe(), {"partial": "drop"}).identity["also"] == judge.identity["also"]
+    card = judge.describe()
+    model.write_text("{ }", "utf-8")
+    assert str(Judge.of("match", card["config"])) != str(judge)
+    with pytest.raises(UserError, match="llm decides what match asks"):
+        with_policy(card, {"partial": "drop"})
 
 
 def test_judges_without_prices_and_prompts_of_their_own_are_who_they_were() -> None:

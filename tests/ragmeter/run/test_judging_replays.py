@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from judges.judge import Judge, Score
+from judges.llm import ask
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
+from methods.models.weights import POCKET
 from ragmeter.runner.judging import LOST, Replayed, replay
 from results import judgments, queries
 from results.battles import battle_boards
@@ -126,6 +128,31 @@ def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(sma
     assert judgments.scores(store, sheet.run.run, str(sheet.judge)) == before
     assert (result.questions, result.changed, result.lost) == (small.QUESTIONS, len(partial), 0)
     assert sheet.server.calls == sheet.calls
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [{"scripted": "worlds/multihop:test", "corruption": 0.2}, {"local": POCKET}], ids=["script", "weights"])
+def test_what_a_model_of_this_process_said_is_read_again_without_it(
+    small: ModuleType, store: Store, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
+) -> None:
+    judge = Judge.of("match", {"llm": model, "exact": "none", "repetitions": 2})
+    runs = small.runs(store, "random + extractive", "gold_answer")
+    small.judge(store, judge, runs)
+    before = small.rows(store, *JUDGED)
+    made = [call for run in runs for calls in judgments.calls(store, run.run, str(judge)).values() for call in calls]
+    cached = set(ResponseCache(store.cache).get([call.key for call in made if call.key is not None]))
+    assert len(cached) > small.QUESTIONS
+
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("a model was opened")
+
+    monkeypatch.setattr(ask, "open_llm", opened)
+    results = again(store, judge)
+    assert [(item.lost, item.changed) for item in results] == [(0, 0)] * 2
+    assert sum(item.calls for item in results) == sum(call.key is not None for call in made)
+    # Nor is it opened to find that all is judged.
+    small.judge(store, judge, runs)
+    assert small.rows(store, *JUDGED) == before
 
 
 @pytest.mark.slow

@@ -109,6 +109,8 @@ def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[s
 class AskingConfig(BaseModel):
     """Options of what asks a language model."""
 
+    model_config = ConfigDict(hide_input_in_errors=True)  # a key put into the wrong field
+
     llm: LLM = Field(description="the model: `model:` at an endpoint, `local:` weights, or `scripted:`, for trials")
 
     @model_validator(mode="before")

@@ -41,7 +41,7 @@ class Quiet:
 
 def run(url: str, folder: Path, setting: str = "gold_only", method: str = "full_context") -> list[Prediction]:
     """Run the chat reader over the world through the ordinary run loop."""
-    reader = f"{{id: chat, config: {{model: any, base_url: {url}, key_variable: null, backoff_s: 0.01}}}}"
+    reader = f"{{id: chat, config: {{llm: {{model: any, base_url: {url}, key_variable: null, backoff_s: 0.01}}}}}}"
     text = f"""
 name: truth
 benchmarks: [{{id: worlds/multihop, split: test, setting: {setting}, limit: {REQUESTED}}}]
@@ -127,7 +127,7 @@ def truth() -> WorldTruth:
 
 def ask(truth: WorldTruth, question: str, *passages: Passage) -> str:
     with truth.server().running() as url:
-        reader = Component.of("chat", {"model": "any", "base_url": url, "key_variable": None}).build(Services())
+        reader = Component.of("chat", {"llm": {"model": "any", "base_url": url, "key_variable": None}}).build(Services())
         return each(reader, "read", [Query("q", question)], [Context("q", passages)])[0].text
 
 

@@ -185,17 +185,17 @@ def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device:
     backend = LocalBackend(config, device, seed) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Whatever decides a reply addresses it in the cache.
     parameters = {**config.model_dump(mode="json", exclude=set(_Options.model_fields)), "weights": llm_hash(config)}
-    chat = ChatConfig(
-        model=llm_name(config),
-        key_variable=None,
-        temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        parameters={**parameters, **({"seed": seed} if config.temperature else {})},
-        structured_output="prompt",
-        concurrency=backend.together,
-        attempts=1,
-    )
-    return ChatModel(chat, role=role, cache=cache, backend=backend)
+    options = {
+        "model": llm_name(config),
+        "key_variable": None,
+        "temperature": config.temperature,
+        "max_tokens": config.max_tokens,
+        "parameters": {**parameters, **({"draws": seed} if config.temperature else {})},
+        "structured_output": "prompt",
+        "concurrency": backend.together,
+        "attempts": 1,
+    }
+    return ChatModel(ChatConfig.model_validate(options), role=role, cache=cache, backend=backend)
 
 
 class _Here:

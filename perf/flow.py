@@ -38,7 +38,7 @@ FAST_S, SLOW_S, SLOW_SHARE = 0.5, 6.0, 20
 PASSAGE = "The old bridge was built by Ann in the year when the river rose."
 LLM = "{model: m, base_url: URL, key_variable: null, concurrency: 64, timeout_s: 60MORE}"
 CASES = {
-    "reader": ("{id: bm25, reader: {id: chat, config: LLM}}", 1),
+    "reader": ("{id: bm25, reader: {id: chat, config: {llm: LLM}}}", 1),
     "hyde": ("{id: hyde, config: {samples: 4, llm: LLM}, reader: extractive}", 5),
     "rq_rag": ("{id: rq_rag_prompted, config: {retriever: bm25, llm: LLM}, reader: extractive}", 3),
     "judge": ("{id: bm25, reader: extractive}, {id: random, reader: extractive}", 4),

@@ -297,6 +297,7 @@ def run(
     fresh: bool = False,
     retry_failed: bool = False,
     device: str | None = None,
+    calls: bool = True,
     progress: bool = False,
 ) -> Results:
     """Run an experiment: answer and score what the store does not hold of it yet (as `ragmeter run`).
@@ -313,6 +314,7 @@ def run(
         fresh: Forget what the store holds of these tasks and begin again.
         retry_failed: Ask questions that failed again.
         device: cpu, cuda, cuda:1 …; None: the best there is.
+        calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
 
     Returns:
@@ -324,7 +326,8 @@ def run(
         Interrupted: The user stopped it; everything finished is in the store.
     """
     home = store_folder(folder(store, "store"))
-    how = How(at_least_one(limit, "limit"), flag(fresh, "fresh"), flag(retry_failed, "retry_failed"), device=text(device, "device"))
+    again = flag(fresh, "fresh"), flag(retry_failed, "retry_failed")
+    how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
     talk = flag(progress, "progress")
     read = _experiment(experiment, text(profile, "profile"), home)
     opened = Store(home)

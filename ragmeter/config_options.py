@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
@@ -55,14 +55,24 @@ def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[s
     described = config.model_json_schema().get("properties", {})
     rows: list[dict[str, Any]] = []
     for name, field in config.model_fields.items():
-        inner = field.annotation
-        if nested and isinstance(inner, type) and issubclass(inner, BaseModel):
-            rows += [row | {"name": f"{name}.{row['name']}"} for row in option_rows(inner, nested=True)]
+        inner = {row["name"]: row for model in _models_in(field.annotation) for row in option_rows(model, nested=True)} if nested else {}
+        if inner:
+            rows += [row | {"name": f"{name}.{row['name']}"} for row in inner.values()]
             continue
         default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
         description = described[name].get("description", "")
         rows.append({"name": name, "type": _type(described[name]), "default": default, "description": description})
     return rows
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The config classes of a type such as `Model | Other`; none where it can be something else than a config."""
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    if hasattr(annotation, "__metadata__"):
+        return _models_in(annotation.__origin__)
+    parts = [_models_in(part) for part in get_args(annotation)]
+    return [model for part in parts for model in part] if all(parts) else []
 
 
 def _type(field: Mapping[str, Any]) -> str:

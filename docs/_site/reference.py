@@ -18,6 +18,8 @@ from pydantic.fields import FieldInfo
 from benchmarks.registry import DATASETS, DatasetEntry
 from judges.judge import JUDGES, JudgeEntry
 from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
+from methods.models.endpoint import ChatConfig
+from methods.models.llm import LocalConfig, ScriptedConfig
 from methods.registry import METHODS as REGISTERED
 from methods.registry import MethodEntry
 from methods.training import TRAININGS, TrainingEntry
@@ -176,8 +178,8 @@ def words(annotation: Any) -> str:
     if origin is Literal:
         return codes(map(value, inside))
     if origin in (Union, types.UnionType):
-        *first, last = [words(item) for item in inside]
-        return f"{', '.join(first)} or {last}"
+        *first, last = dict.fromkeys(words(item) for item in inside)
+        return f"{', '.join(first)} or {last}" if first else last
     if origin in (list, tuple, set, frozenset) or annotation in (list, tuple):
         kinds = list(dict.fromkeys(words(item) for item in inside if item is not Ellipsis))
         return f"list of {' and '.join(map(_several, kinds))}" if kinds else "list"
@@ -227,6 +229,9 @@ KEYS = (
     ("methods", MethodSpec, f"One method. Options: {METHODS}."),
     ("reader, rerankers, compressor", ComponentSpec, f"A part; a bare name is `{{id: name}}`. Options: {PARTS}."),
     ("judges", JudgeSpec, "A judge; a bare name is `{id: name}`. Options: [judges](judges.md)."),
+    ("llm: an endpoint", ChatConfig, "The option `llm` of whatever asks a language model: `llm: {model: NAME}`."),
+    ("llm: local weights", LocalConfig, "`llm: {local: FOLDER or hub id}`, asked as an endpoint is."),
+    ("llm: a script", ScriptedConfig, "`llm: {scripted: worlds/multihop:test}`, for trials: it shows nothing about any model."),
     ("trainings", TrainingSpec, "What is trained before methods run. Options: [trainings](trainings.md)."),
 )
 

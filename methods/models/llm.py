@@ -109,6 +109,8 @@ def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[s
 class AskingConfig(BaseModel):
     """Options of what asks a language model."""
 
+    model_config = ConfigDict(hide_input_in_errors=True)  # a key put into the wrong field
+
     llm: LLM = Field(description="the model: `model:` at an endpoint, `local:` weights, or `scripted:`, for trials")
 
     @model_validator(mode="before")
@@ -183,17 +185,17 @@ def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device:
     backend = LocalBackend(config, device, seed) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Whatever decides a reply addresses it in the cache.
     parameters = {**config.model_dump(mode="json", exclude=set(_Options.model_fields)), "weights": llm_hash(config)}
-    chat = ChatConfig(
-        model=llm_name(config),
-        key_variable=None,
-        temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        parameters={**parameters, **({"seed": seed} if config.temperature else {})},
-        structured_output="prompt",
-        concurrency=backend.together,
-        attempts=1,
-    )
-    return ChatModel(chat, role=role, cache=cache, backend=backend)
+    options = {
+        "model": llm_name(config),
+        "key_variable": None,
+        "temperature": config.temperature,
+        "max_tokens": config.max_tokens,
+        "parameters": {**parameters, **({"draws": seed} if config.temperature else {})},
+        "structured_output": "prompt",
+        "concurrency": backend.together,
+        "attempts": 1,
+    }
+    return ChatModel(ChatConfig.model_validate(options), role=role, cache=cache, backend=backend)
 
 
 class _Here:

@@ -272,6 +272,7 @@ def offline_options(
     tree = {"model": tiny_rq_rag, "max_new_tokens": 6, "evidence_words": 4, "depth": 1, "system": "Answer."}
     return {
         "hyde": {"llm": llm, "samples": 2, "dense": {"model": tiny_encoder}},
+        "chat": {"llm": {"local": tiny_llama, "max_tokens": 6}},
         "rq_rag_prompted": {"llm": llm, "retriever": "bm25"},
         "dense": {"model": tiny_encoder},
         "hybrid": {"retrievers": ["bm25", {"id": "dense", "config": {"model": tiny_encoder}}]},

@@ -116,7 +116,7 @@ def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, 
 SMALL = """
 name: small
 benchmarks: [{id: longbench/qasper, split: test, setting: document, config: {path: PATH}}]
-methods: [{id: bm25, reader: {id: chat, config: {model: m, reading: READING}}}]
+methods: [{id: bm25, reader: {id: chat, config: {llm: {model: m}, reading: READING}}}]
 """
 
 

@@ -144,7 +144,7 @@ def test_an_option_stands_with_default_bounds_and_both_presets(reference: dict[s
     assert (top["type"], top["released"]) == ("whole number, ≥ 1", "`10`")
     assert row(reference["reference/retrievers.md"], "bm25", "k1")["default"] == "`1.5`"
     assert row(reference["reference/retrievers.md"], "graph_hybrid", "sparse.id")["default"] == "`bm25_triples`"
-    assert row(reference["reference/readers.md"], "chat", "model")["default"] == "*required*"
+    assert row(reference["reference/readers.md"], "chat", "llm")["default"] == "*required*"
 
 
 @pytest.mark.slow

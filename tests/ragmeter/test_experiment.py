@@ -169,7 +169,7 @@ KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
     ],
 )
 def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
-    chat = f"    reader:\n      id: chat\n      config:\n        model: m\n        {line}"
+    chat = f"    reader:\n      id: chat\n      config:\n        llm:\n          model: m\n          {line}"
     text = GOOD.replace("    config: {k1: 1.2}", chat)
     error = complaint(text)
     assert error.exit_code == 2
@@ -179,5 +179,5 @@ def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
 
 
 def test_other_wrong_values_are_repeated() -> None:
-    config = "    reader: {id: chat, config: {model: m, base_url: 'localhost:8000', max_tokens: 0}}"
+    config = "    reader: {id: chat, config: {llm: {model: m, base_url: 'localhost:8000', max_tokens: 0}}}"
     assert "got 'localhost:8000'" in str(complaint(GOOD.replace("    config: {k1: 1.2}", config)))

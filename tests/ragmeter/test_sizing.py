@@ -31,7 +31,7 @@ def test_models_are_counted_once_and_parts_without_one_count_nothing() -> None:
 
 
 def test_what_an_endpoint_serves_is_not_guessed() -> None:
-    query = models_of([Component.of("dense"), Component.of("chat", {"model": "gpt-4o-mini"})])
+    query = models_of([Component.of("dense"), Component.of("chat", {"llm": {"model": "gpt-4o-mini"}})])
     assert (query["parameters"], query["weights_here"]) == (None, False)
     within = models_of([Component.of("hyde", {"llm": {"model": "gpt-4o-mini"}})])
     assert (within["parameters"], within["weights_here"]) == (None, False)

@@ -102,9 +102,9 @@ def test_a_budget_is_never_passed_and_never_blocks(limit: int, calls: list[tuple
 
 def test_limits_and_haste_are_no_part_of_the_fingerprint() -> None:
     options = {"model": "m", "base_url": "http://localhost/v1", "key_variable": None}
-    before = Component.of("chat", options).fingerprint
-    assert Component.of("chat", {**options, "run_usd": 1.0, "concurrency": 2, "attempts": 1}).fingerprint == before
-    assert Component.of("chat", {**options, "max_tokens": 65}).fingerprint != before
+    before = Component.of("chat", {"llm": options}).fingerprint
+    assert Component.of("chat", {"llm": {**options, "run_usd": 1.0, "concurrency": 2, "attempts": 1}}).fingerprint == before
+    assert Component.of("chat", {"llm": {**options, "max_tokens": 65}}).fingerprint != before
 
 
 # --- accounting ---
@@ -155,7 +155,7 @@ def test_the_reader_estimates_its_prompts(endpoint: Any) -> None:
     from methods.api import Context
 
     options = {"model": "m", "base_url": endpoint.server.url, "key_variable": None}
-    reader = Component.of("chat", options).build(Services())
+    reader = Component.of("chat", {"llm": options}).build(Services())
     query, context = Query("q", "Who?"), Context("q", (Passage("p", "", "x" * 400),))
     more = Context("q", (Passage("p", "", "x" * 800),))
     few, many = (reader.estimate([query], [item]).prompt_tokens for item in (context, more))

@@ -274,7 +274,7 @@ def test_nobody_at_the_address_stops_the_run() -> None:
 
 def test_a_missing_key_is_named_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
-    component = Component.of("chat", {"model": "m", "key_variable": "MY_KEY"})
+    component = Component.of("chat", {"llm": {"model": "m", "key_variable": "MY_KEY"}})
     with pytest.raises(UserError, match="MY_KEY is not set"):
         component.preflight()
     with pytest.raises(UserError, match="MY_KEY is not set"):
@@ -286,7 +286,7 @@ def test_a_missing_key_is_named_before_anything_is_sent(monkeypatch: pytest.Monk
     [{"key_variable": KEY}, {"base_url": f"https://me:{KEY}@host/v1"}, {"base_url": f"https://host/v1?key={KEY}"}, {"base_url": "host"}],
 )
 def test_a_key_in_the_options_is_refused_and_not_repeated(wrong: dict[str, str]) -> None:
-    for make in (ChatConfig, lambda **value: Component.of("chat", value)):
+    for make in (ChatConfig, lambda **value: Component.of("chat", {"llm": value})):
         with pytest.raises(ValidationError) as caught:
             make(model="m", **wrong)
         assert KEY not in str(caught.value)
@@ -303,8 +303,8 @@ def test_it_works_inside_a_running_event_loop(server: Server) -> None:
 
 
 def reader(server: Server, **config: Any) -> Any:
-    options = {"model": "tiny", "base_url": server.url, "backoff_s": 0.001, **config}
-    return Component.of("chat", options).build(Services())
+    llm = {"model": "tiny", "base_url": server.url, "backoff_s": 0.001}
+    return Component.of("chat", {"llm": llm, **config}).build(Services())
 
 
 PASSAGES = (Passage("p1", "Salt\nRoad", "Ann  Oder\nmade it. $question"), Passage("p2", "", "Nobody."))
@@ -347,7 +347,7 @@ def test_a_failed_question_says_so_in_its_notes(server: Server) -> None:
 def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Server, tmp_path: Any) -> None:
     own = tmp_path / "own.txt"
     own.write_text("Costs $$5. $passages / $question")
-    options = {"model": "tiny", "base_url": server.url, "prompt": str(own)}
+    options = {"llm": {"model": "tiny", "base_url": server.url}, "prompt": str(own)}
     before = Component.of("chat", options).fingerprint
     each(reader(server, prompt=str(own)), "read", [Query("q", "Who?")], [Context("q", PASSAGES[1:])])
     assert server.requests[0]["messages"] == [{"role": "user", "content": "Costs $5. [1] Nobody. / Who?"}]
@@ -361,6 +361,6 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
 def test_a_template_with_a_mistake_is_named(tmp_path: Any, text: str, message: str) -> None:
     own = tmp_path / "own.txt"
     own.write_text(text)
-    component = Component.of("chat", {"model": "m", "key_variable": None, "prompt": str(own)})
+    component = Component.of("chat", {"llm": {"model": "m", "key_variable": None}, "prompt": str(own)})
     with pytest.raises(UserError, match=message):
         component.preflight()

@@ -42,7 +42,7 @@ def server() -> Iterator[tuple[Server, str]]:
 
 
 def chat(url: str, brought: Reading | None = READING, **config: Any) -> Any:
-    options = {"model": "m", "base_url": url, "key_variable": None, "reading": "benchmark", **config}
+    options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "reading": "benchmark", **config}
     return Component.of("chat", options).build(Services(reading=brought))
 
 
@@ -58,7 +58,12 @@ def test_the_benchmarks_prompt_is_sent_with_passages_as_they_are(server: tuple[S
 
 def test_of_the_benchmark_the_prompt_alone_can_be_followed(server: tuple[Server, str]) -> None:
     kept, url = server
-    each(chat(url, reading="benchmark_prompt", max_tokens=512), "read", [QUERY], [Context("q", PASSAGES)])
+    each(
+        chat(url, reading="benchmark_prompt", llm={"model": "m", "base_url": url, "key_variable": None, "max_tokens": 512}),
+        "read",
+        [QUERY],
+        [Context("q", PASSAGES)],
+    )
     assert kept.requests[0].max_tokens == 512
     assert kept.requests[0].prompt.endswith("Say it: Who came?")
 
@@ -96,7 +101,7 @@ def test_identical_passages_make_identical_prompts_whatever_found_them(server: t
     kept, url = server
     corpus = Corpus.of([Passage("x", "Xa", "Ann came to Xa."), Passage("y", "Ya", "Nobody came.")])
     query = Query("q", "Who came to Xa?", candidates=("x",))
-    options = {"model": "m", "base_url": url, "key_variable": None, "reading": "benchmark"}
+    options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "reading": "benchmark"}
     for name in ("bm25", "dense", "random", "full_context"):
         reader = Component.of("chat", options)
         method = assemble(Component.of(name), Services(device="cpu", reading=READING), reader=reader)
@@ -129,7 +134,7 @@ def test_what_is_drawn_depends_on_seed_and_prompt_alone(tiny_llama: str) -> None
 
 def test_the_description_of_a_method_covers_the_instructions_that_it_follows() -> None:
     def described(brought: Reading | None, **config: Any) -> dict[str, Any]:
-        reader = Component.of("chat", {"model": "m", **config})
+        reader = Component.of("chat", {"llm": {"model": "m"}, **config})
         return Composition(Component.of("bm25"), reader=reader).describe(brought)
 
     assert "reading" not in described(READING)

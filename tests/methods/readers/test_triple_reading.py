@@ -48,7 +48,7 @@ def server() -> Iterator[tuple[Server, str]]:
 
 
 def chat(url: str, **config: Any) -> Any:
-    options = {"model": "m", "base_url": url, "key_variable": None, "preset": "rog", **config}
+    options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "preset": "rog", **config}
     return Component.of("chat", options).build(Services())
 
 

@@ -159,8 +159,8 @@ benchmarks: [{id: hotpotqa, split: dev, limit: 1000}]
 methods:
   - id: full_context
     k: 4
-    reader: {id: chat, config: {model: m, max_tokens: 50, usd_per_million_prompt_tokens: 3,
-                                usd_per_million_completion_tokens: 10}}
+    reader: {id: chat, config: {llm: {model: m, max_tokens: 50, usd_per_million_prompt_tokens: 3,
+                                      usd_per_million_completion_tokens: 10}}}
 """
     (row,) = of(text, tmp_path).tasks
     cost = row.parts["read"]
@@ -210,7 +210,7 @@ def test_prompts_of_data_that_are_here_are_counted_as_the_reader_estimates_them(
     text = """
 name: x
 benchmarks: [{id: worlds/multihop, split: test, limit: 20, config: {questions: 20}}]
-methods: [{id: bm25, k: 3, reader: {id: chat, config: {model: m, key_variable: null}}}]
+methods: [{id: bm25, k: 3, reader: {id: chat, config: {llm: {model: m, key_variable: null}}}}]
 """
     loaded = experiment.parse(text, "x.yaml", store=tmp_path)
     (state,) = states(tasks_of(loaded), Store(tmp_path))
@@ -230,7 +230,7 @@ def test_a_few_generated_questions_stand_for_all(tmp_path: Path) -> None:
     text = """
 name: x
 benchmarks: [{id: worlds/long, split: test, config: {worlds: 3, questions: 60}}]
-methods: [{id: full_context, reader: {id: chat, config: {model: m, key_variable: null}}}]
+methods: [{id: full_context, reader: {id: chat, config: {llm: {model: m, key_variable: null}}}}]
 """
     (plan,) = experiment.parse(text, "x.yaml", store=tmp_path).benchmarks
     few, every = (shape_of(plan.reference, plan.config, plan.setting, full=full) for full in (False, True))

@@ -23,7 +23,7 @@ def file_for(url: str, extra: str = "") -> str:
     return (
         "name: asked\nbenchmarks: [{id: worlds/multihop, split: test, limit: 5}]\nmethods:\n"
         "  - {id: bm25, k: 2, reader: {id: chat, config: "
-        f"{{model: m, base_url: '{url}', key_variable: null{extra}}}}}}}\n"
+        f"{{llm: {{model: m, base_url: '{url}', key_variable: null{extra}}}}}}}}}\n"
         "  - {id: bm25}\nmetrics: [em]\n"
     )
 

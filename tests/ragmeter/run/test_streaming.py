@@ -48,7 +48,7 @@ def run_of(folder: Path, refuse: bool = False) -> Any:
         return Written("Ann", 3, 1)
 
     with OpenAIServer("m", answer).running() as url:
-        reader = f"{{id: chat, config: {{model: m, base_url: '{url}', key_variable: null, concurrency: 4}}}}"
+        reader = f"{{id: chat, config: {{llm: {{model: m, base_url: '{url}', key_variable: null, concurrency: 4}}}}}}"
         text = (
             "name: two\nbenchmarks: [{id: worlds/multihop, split: test, limit: 12}]\nmetrics: [em]\n"
             f"methods: [{{id: bm25, name: few, k: 1, reader: {reader}}}, {{id: bm25, name: many, k: 4, reader: {reader}}}]\n"

@@ -15,6 +15,7 @@ from methods.api import FAILED, Context, Prediction, Services
 from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
+from methods.pipeline import assemble
 from methods.readers.prompts import bare_answer
 from methods.registry import Component
 from ragmeter import experiment
@@ -41,7 +42,7 @@ class Quiet:
 
 def run(url: str, folder: Path, setting: str = "gold_only", method: str = "full_context") -> list[Prediction]:
     """Run the chat reader over the world through the ordinary run loop."""
-    reader = f"{{id: chat, config: {{model: any, base_url: {url}, key_variable: null, backoff_s: 0.01}}}}"
+    reader = f"{{id: chat, config: {{llm: {{model: any, base_url: {url}, key_variable: null, backoff_s: 0.01}}}}}}"
     text = f"""
 name: truth
 benchmarks: [{{id: worlds/multihop, split: test, setting: {setting}, limit: {REQUESTED}}}]
@@ -127,7 +128,7 @@ def truth() -> WorldTruth:
 
 def ask(truth: WorldTruth, question: str, *passages: Passage) -> str:
     with truth.server().running() as url:
-        reader = Component.of("chat", {"model": "any", "base_url": url, "key_variable": None}).build(Services())
+        reader = Component.of("chat", {"llm": {"model": "any", "base_url": url, "key_variable": None}}).build(Services())
         return each(reader, "read", [Query("q", question)], [Context("q", passages)])[0].text
 
 
@@ -215,6 +216,29 @@ def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> Non
     assert drawn != [other.is_corrupted(request.prompt) for request in requests]
     with pytest.raises(UserError, match="share between 0 and 1"):
         WorldTruth(truth.benchmarks, corruption=20)
+
+
+def test_a_script_is_asked_without_a_server_and_its_rows_say_so(tmp_path: Path) -> None:
+    def answered(**options: Any) -> list[Prediction]:
+        llm = {"scripted": REFERENCE, **options}
+        reader = Component.of("chat", {"llm": llm})
+        method = assemble(Component.of("full_context"), Services(cache=tmp_path / "replies.sqlite"), reader=reader)
+        method.index(benchmark.corpus)
+        return sorted(method.answer([question.query() for question in benchmark.questions[:20]]), key=lambda item: item.question_id)
+
+    benchmark = datasets.load(REFERENCE, {})
+    first, again, spoilt = answered(), answered(), answered(corruption=1.0)
+    gold = {question.query().id: question.golds for question in benchmark.questions}
+    assert sum(item.answer in gold[item.question_id] for item in first) > 10
+    assert {item.notes["scripted"] for item in first} == {NAME}
+    assert [item.answer for item in first] == [item.answer for item in again]
+    assert (any(call.cached for item in first for call in item.calls), all(call.cached for item in again for call in item.calls)) == (
+        False,
+        True,
+    )
+    assert [item.answer for item in spoilt] != [item.answer for item in first]
+    with pytest.raises(UserError, match="nowhere"):
+        Component.of("chat", {"llm": {"scripted": "nowhere/x:test"}}).preflight()
 
 
 def test_the_server_speaks_the_protocol_to_the_plain_client(truth: WorldTruth) -> None:

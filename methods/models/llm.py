@@ -191,7 +191,8 @@ def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device:
         "temperature": config.temperature,
         "max_tokens": config.max_tokens,
         "parameters": {**parameters, **({"draws": seed} if config.temperature else {})},
-        "structured_output": "prompt",
+        # A script knows our prompts as they are, and what shape each asks for.
+        "structured_output": "prompt" if isinstance(config, LocalConfig) else "json_schema",
         "concurrency": backend.together,
         "attempts": 1,
     }

@@ -13,11 +13,11 @@ import pytest
 from benchmarks import registry as datasets
 from benchmarks.schema import Passage, Question
 from benchmarks.text import em
-from judges.judge import Item, JudgeCall, Pair
+from judges.judge import FIRST, SECOND, Item, Judge, JudgeCall, Pair
 from judges.llm.ask import NO_REPLY
 from judges.llm.match import MatchVerdicts
 from judges.style import text_item
-from methods.api import Prediction
+from methods.api import Prediction, Services
 from methods.flow import each
 from methods.models.reply_cache import ResponseCache
 from ragmeter.scripted import NAME
@@ -74,6 +74,15 @@ def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, ques
         verdicts = MatchVerdicts(llm.build("match", url))
         result = verdicts.verdicts([item.question for item in items], [item.prediction.answer for item in items])
     assert set(result) == {"Match"}
+
+
+@pytest.mark.slow
+def test_a_script_of_this_process_is_asked_for_json_as_an_endpoint_is(llm: ModuleType, questions: list[Question]) -> None:
+    right = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 == 0 and is_plain(item.question)][:20]
+    pairs = [Pair(item.question, item.prediction, Prediction(item.question.id, "a red boat")) for item in right]
+    judge = Judge.of("pairwise", {"llm": {"scripted": REFERENCE}, "repetitions": 1}).build(Services())
+    verdicts = [[judge.verdicts(call)["overall"] for call in calls] for calls in each(judge, "ask", pairs)]
+    assert verdicts == [[FIRST, SECOND]] * 20
 
 
 @pytest.mark.slow

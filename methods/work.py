@@ -292,7 +292,7 @@ def ask(llm: Any, number: float, prompt: float, longest: float | None = None, me
     }
     if getattr(llm, "scripted", None):
         return Work((Use("scripted", **counts, where="away"),))
-    if not hasattr(llm, "usd"):
+    if getattr(llm, "local", None) or not hasattr(llm, "usd"):
         local: dict[str, Any] = {"revision": getattr(llm, "revision", None), "dtype": llm.dtype or "auto", "batch": llm.batch_size}
         return Work((Use(str(name), **counts, **local),))
     usd = llm.usd(round(number * prompt), round(number * most))

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage
+from judges.judge import Judge
 from methods.api import Services
 from methods.models.causal import CausalConfig
 from methods.models.endpoint import CHARACTERS_PER_TOKEN, ChatConfig
@@ -94,6 +95,14 @@ def test_an_endpoint_with_prices_costs_dollars_and_one_without_has_unknown_ones(
     assert [priced.count(name) for name in ("calls", "prompt", "completion")] == [1000, 500_000, 100_000]
     assert not priced.unknown
     assert "dollars of m" in ask(chat_of(model="m"), 10, 5).unknown[0]
+
+
+def test_a_judge_of_this_machine_computes_here_and_costs_no_dollars() -> None:
+    config = Judge.of("match", {"llm": {"local": "pocket", "max_tokens": 5}}).config
+    work = config.work(Lengths("d", 3), 3, 10)
+    assert [(use.model, use.where, use.calls, use.completion) for use in work.uses] == [("pocket", "here", 3, 15)]
+    assert not work.unknown
+    assert [item.model for item in config.needs.checkpoints] == ["pocket"]
 
 
 def test_an_endpoint_of_ones_own_takes_the_time_of_the_gpu_behind_it() -> None:

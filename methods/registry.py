@@ -130,7 +130,7 @@ class MethodEntry:
         if preset is not None:
             if preset not in self.presets:
                 raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
-            options = _over(options, self.presets[preset])
+            options = laid_over(self.presets[preset], options)
         return self.config.model_validate(options)
 
     def card(self) -> dict[str, Any]:
@@ -146,14 +146,13 @@ class MethodEntry:
         }
 
 
-def _over(options: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
-    """Options laid over those of a preset, also within options that are groups themselves."""
-    both = {name: _over(options[name], preset[name]) for name in preset if _are_groups(preset[name], options.get(name))}
-    return {**preset, **options, **both}
-
-
-def _are_groups(*values: Any) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with others laid over them, key by key at every level."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = laid_over(merged[key], value) if both else value
+    return merged
 
 
 METHODS: Registry[MethodEntry] = Registry("method", "methods", "ragmeter.methods")

@@ -22,6 +22,7 @@ from benchmarks.core.errors import unknown_name
 from benchmarks.core.plugins import Registry
 from methods.api import Services
 from methods.models.weights import require_weights
+from methods.registry import laid_over
 from methods.work import Lengths, Needs, StageWork
 
 
@@ -192,15 +193,6 @@ class TrainingEntry:
                 raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
             options = laid_over(self.presets[preset], options)
         return self.config.model_validate(options)
-
-
-def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with others laid over them, key by key at every level."""
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = laid_over(merged[key], value) if both else value
-    return merged
 
 
 TRAININGS: Registry[TrainingEntry] = Registry("training", "methods", "ragmeter.methods")

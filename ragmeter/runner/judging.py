@@ -14,7 +14,7 @@ from benchmarks.core.errors import UserError
 from judges.judge import Judge, JudgeCall, Pair, Parsed
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
-from methods.training import laid_over
+from methods.registry import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of

@@ -3,10 +3,12 @@
 The endpoint runs in a process of its own. A reply takes 0.5 s and, one time in twenty (drawn by the prompt), 6 s. For a
 chat reader, HyDE, RQ-RAG by prompts and a pair judge, each at 64 in flight, the time from the first request to the last
 stored row is compared with the ideal (the sum of the latencies / 64 + the longest), and with a bare `AsyncOpenAI` loop
-that makes as many calls and appends the replies to a file. Start-up is the same command with `--limit 1` at an endpoint
+that asks the same prompts and appends the replies to a file. Start-up is the same command with `--limit 1` at an endpoint
 that answers at once. `--kill` starts a job of 6 s replies again and again and kills it 8 s after its first request.
+`--many` asks 10,000 questions at an endpoint of 20 ms, 256 in flight: calls per second against the bare loop, and memory.
+`--inspect PYTHON` asks the prompts by inspect_ai too, of which PYTHON is an interpreter that has it.
 
-python -m perf.flow [--questions 1000] [--only reader] [--kill]
+python -m perf.flow [--questions 1000] [--only reader] [--kill] [--many] [--inspect PYTHON]
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TARGET = 1.25
 IN_FLIGHT = 64
+MANY, MANY_IN_FLIGHT, MANY_TARGET, MANY_MIB = 10_000, 256, 0.8, 500
 FAST_S, SLOW_S, SLOW_SHARE = 0.5, 6.0, 20
 PASSAGE = "The old bridge was built by Ann in the year when the river rose."
-LLM = "{model: m, base_url: URL, key_variable: null, concurrency: 64, timeout_s: 60MORE}"
+LLM = "{model: m, base_url: URL, key_variable: null, concurrency: SLOTS, timeout_s: 60}"
 CASES = {
     "reader": ("{id: bm25, reader: {id: chat, config: {llm: LLM}}}", 1),
     "hyde": ("{id: hyde, config: {samples: 4, llm: LLM}, reader: extractive}", 5),
@@ -51,8 +54,8 @@ def latency(prompt: str) -> float:
     return SLOW_S if hashlib.blake2b(prompt.encode(), digest_size=2).digest()[0] % SLOW_SHARE == 0 else FAST_S
 
 
-def _serve(pipe: Any, mode: str, totals: Any) -> None:
-    lock = threading.Lock()
+def _serve(pipe: Any, mode: str, totals: Any, log: Path) -> None:
+    lock, prompts = threading.Lock(), log.open("a")
 
     def answer(request: ChatRequest) -> Written:
         if request.prompt == PREFLIGHT:  # before anything is indexed
@@ -64,6 +67,8 @@ def _serve(pipe: Any, mode: str, totals: Any) -> None:
             totals[1] += seconds
             totals[2] = max(totals[2], seconds)
             totals[3] = totals[3] or time.time()
+            prompts.write(json.dumps(request.prompt) + "\n")
+            prompts.flush()
         time.sleep(seconds)
         verdict = '{"reasoning": "", "faithfulness": "Tie", "conciseness": "Tie", "overall": "Tie"}'
         return Written(verdict if "conciseness" in request.prompt.casefold() else PASSAGE, 100, 16)
@@ -74,13 +79,18 @@ def _serve(pipe: Any, mode: str, totals: Any) -> None:
 
 
 class Endpoint:
-    """An endpoint in a process of its own; counts calls, seconds of latency, the longest, and when the first came."""
+    """An endpoint in a process of its own; counts calls, seconds of latency, the longest, and when the first came.
 
-    def __init__(self, mode: str) -> None:
+    Args:
+        mode: `real`, `slow`, `none`, or the seconds that each reply takes.
+        log: File that prompts are appended to.
+    """
+
+    def __init__(self, mode: str, log: Path = Path(os.devnull)) -> None:
         context = multiprocessing.get_context("spawn")
         self.totals = context.Array("d", 4)
         ours, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, mode, self.totals), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, mode, self.totals, log), daemon=True)
         self._process.start()
         self.url = ours.recv()
 
@@ -98,23 +108,24 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Measured:
-    """One case: seconds from the first request to the last row, processor seconds of the command, and the ideal."""
+    """One case: seconds from the first request to the last row, processor seconds of the command, the ideal, and memory."""
 
     calls: int
     wall_s: float
     cpu_s: float
     ideal_s: float
+    peak_mib: float
 
 
-def _experiment(folder: Path, case: str, questions: int, url: str) -> Path:
+def _experiment(folder: Path, case: str, questions: int, url: str, slots: int = IN_FLIGHT) -> Path:
     methods, divided = CASES[case]
-    llm = LLM.replace("URL", url)
-    methods = methods.replace("LLM", llm.replace("MORE", ""))
-    judges = f"judges: [{{id: pairwise, config: {llm.replace('MORE', '')}}}]\n" if case == "judge" else ""
+    llm = LLM.replace("URL", url).replace("SLOTS", str(slots))
+    methods = methods.replace("LLM", llm)
+    judges = f"judges: [{{id: pairwise, config: {{llm: {llm}}}}}]\n" if case == "judge" else ""
     path = folder / "flow.yaml"
     path.write_text(
         f"name: flow\nbenchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {questions // divided}, "
-        f"config: {{questions: {questions}}}}}]\nmethods: [{methods}]\nmetrics: [f1(rules=squad)]\n{judges}"
+        f"config: {{worlds: {-(-questions // 1000)}, questions: {questions}}}}}]\nmethods: [{methods}]\nmetrics: [f1(rules=squad)]\n{judges}"
     )
     return path
 
@@ -123,44 +134,87 @@ def _command(path: Path, store: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "ragmeter.cli", "run", str(path), "--store", str(store), "-q", *more]
 
 
-def measure(case: str, questions: int) -> Measured:
-    """Run one case at a fresh endpoint."""
-    with Endpoint("real") as endpoint, tempfile.TemporaryDirectory() as folder:
-        path = _experiment(Path(folder), case, questions, endpoint.url)
+def measure(case: str, questions: int, log: Path, mode: str = "real", slots: int = IN_FLIGHT) -> Measured:
+    """Run one case at a fresh endpoint, whose prompts go to a file."""
+    with Endpoint(mode, log) as endpoint, tempfile.TemporaryDirectory() as folder:
+        path = _experiment(Path(folder), case, questions, endpoint.url, slots)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(_command(path, Path(folder) / "store"), check=True, stdout=subprocess.DEVNULL)
         ended = _last_write(Path(folder) / "store")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Measured(int(endpoint.totals[0]), ended - endpoint.totals[3], cpu, endpoint.ideal)
+        return Measured(int(endpoint.totals[0]), ended - endpoint.totals[3], cpu, endpoint.ideal, after.ru_maxrss / 1024)
 
 
 def _last_write(store: Path) -> float:
     return max(path.stat().st_mtime for path in store.glob("store.duckdb*"))
 
 
-def bare(calls: int, folder: Path) -> tuple[float, float]:
-    """Seconds and processor seconds of the plain loop, which appends its replies to a file."""
+def bare(log: Path, mode: str = "real", slots: int = IN_FLIGHT) -> tuple[float, float]:
+    """Seconds and processor seconds of a plain loop over the prompts of a file, which appends its replies to another."""
     import openai
+
+    prompts = [json.loads(line) for line in log.read_text().splitlines()]
 
     async def all_of() -> None:
         client = openai.AsyncOpenAI(api_key="none", base_url=endpoint.url, max_retries=0)
-        slots = asyncio.Semaphore(IN_FLIGHT)
-        with (folder / "replies.jsonl").open("w") as file:
+        free = asyncio.Semaphore(slots)
+        with log.with_suffix(".replies").open("w") as file:
 
-            async def one(number: int) -> None:
-                async with slots:
-                    messages: Any = [{"role": "user", "content": f"{PASSAGE * 5} {number}"}]
+            async def one(prompt: str) -> None:
+                async with free:
+                    messages: Any = [{"role": "user", "content": prompt}]
                     completion = await client.chat.completions.create(model="m", messages=messages)
                 file.write(json.dumps(completion.choices[0].message.content) + "\n")
 
-            await asyncio.gather(*map(one, range(calls)))
+            await asyncio.gather(*map(one, prompts))
         await client.close()
 
-    with Endpoint("real") as endpoint:
+    with Endpoint(mode) as endpoint:
         started, cpu = time.perf_counter(), time.process_time()
         asyncio.run(all_of())
         return time.perf_counter() - started, time.process_time() - cpu
+
+
+INSPECT = """
+import json, sys
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import get_model
+from inspect_ai.scorer import includes
+from inspect_ai.solver import generate
+
+log, url = sys.argv[1:]
+prompts = [json.loads(line) for line in open(log)]
+samples = [Sample(input=prompt, target="bridge", id=number) for number, prompt in enumerate(prompts)]
+model = get_model("openai-api/perf/m", base_url=url, api_key="none", max_connections=SLOTS)
+eval(Task(dataset=samples, solver=generate(), scorer=includes()), model=model, max_connections=SLOTS, max_samples=2 * SLOTS,
+     log_dir=log + ".logs", display="none")
+"""
+
+
+def inspected(log: Path, python: str) -> float:
+    """Seconds from the first request until inspect_ai's command has ended."""
+    with Endpoint("real") as endpoint:
+        script = INSPECT.replace("SLOTS", str(IN_FLIGHT))
+        subprocess.run([python, "-c", script, str(log), endpoint.url], check=True, stdout=subprocess.DEVNULL)
+        return time.time() - float(endpoint.totals[3])
+
+
+def many() -> bool:
+    """Print calls per second and memory of many questions at a quick endpoint; whether both bars are met."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "prompts"
+        result = measure("reader", MANY, log, "0.02", MANY_IN_FLIGHT)
+        bare_s, _ = bare(log, "0.02", MANY_IN_FLIGHT)
+    ratio = bare_s / result.wall_s
+    met = ratio >= MANY_TARGET and result.peak_mib < MANY_MIB
+    sys.stdout.write(
+        f"flow.many {result.calls} calls: {result.calls / result.wall_s:.0f} a second, bare AsyncOpenAI {result.calls / bare_s:.0f}, "
+        f"ratio {ratio:.2f} target >= {MANY_TARGET:g}; memory {result.peak_mib:.0f} MiB target < {MANY_MIB}: "
+        f"{'met' if met else 'MISSED'}\n"
+    )
+    return met
 
 
 def start_up(case: str) -> float:
@@ -193,20 +247,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--questions", type=int, default=1000)
     parser.add_argument("--only", choices=CASES)
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--many", action="store_true")
+    parser.add_argument("--inspect", metavar="PYTHON")
     options = parser.parse_args(argv)
     if options.kill:
         sys.stdout.write(f"flow.killed {options.questions} questions, ended at start {killed(options.questions)}\n")
         return 0
+    if options.many:
+        return 0 if many() else 1
     met = True
     for case in [options.only] if options.only else CASES:
-        result = measure(case, options.questions)
         with tempfile.TemporaryDirectory() as folder:
-            bare_s, bare_cpu = bare(result.calls, Path(folder))
+            log = Path(folder) / "prompts"
+            result = measure(case, options.questions, log)
+            bare_s, bare_cpu = bare(log)
+            inspect = f"inspect_ai {inspected(log, options.inspect):.1f} s; " if options.inspect else ""
         ratio = result.wall_s / result.ideal_s
         met = met and ratio <= TARGET
         sys.stdout.write(
             f"flow.{case} {result.calls} calls: {result.wall_s:.1f} s, ideal {result.ideal_s:.1f} s, ratio {ratio:.2f} "
-            f"target <= {TARGET:g}: {'met' if ratio <= TARGET else 'MISSED'}; bare AsyncOpenAI {bare_s:.1f} s; "
+            f"target <= {TARGET:g}: {'met' if ratio <= TARGET else 'MISSED'}; bare AsyncOpenAI {bare_s:.1f} s; {inspect}"
             f"CPU {1000 * result.cpu_s / result.calls:.1f} ms a call (bare {1000 * bare_cpu / result.calls:.1f}), "
             f"start-up {start_up(case):.1f} s\n"
         )

@@ -151,6 +151,7 @@ class BgeM3Index:
     """
 
     def __init__(self, encoder: M3Encoder, config: BgeM3Config, corpus: Corpus, kept: Kept) -> None:
+        self.device = encoder.device
         self._encoder = encoder
         self._config = config
         self._scope = Scope(corpus)

@@ -61,6 +61,7 @@ class BiEncoderReranker(PointwiseReranker):
         super().__init__(config.depth)
         self.config = config
         self.encoder = Encoder(config, services.device)
+        self.device = self.encoder.device
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Cosines, or inner products where the encoder does not normalize."""
@@ -117,6 +118,7 @@ class LateInteractionReranker(PointwiseReranker):
         super().__init__(config.depth)
         self.config = config
         self.model = LateInteraction(config, services.device)
+        self.device = self.model.device
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""

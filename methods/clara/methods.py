@@ -319,6 +319,7 @@ class ClaraCompressor:
 
     def __init__(self, config: ClaraCompressorConfig, services: Services) -> None:
         self._loaded = loaded(config, services.device)
+        self.device = str(self._loaded.clara.device)
         self._documents = Documents(self._loaded, config, services)
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
@@ -385,6 +386,7 @@ class ClaraReader:
         self.batch_size = 2 * config.batch_size
         self._loaded = loaded(config, services.device)
         self._clara = self._loaded.clara
+        self.device = str(self._clara.device)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; one that does not fit has its reason under `notes["failed"]`.
@@ -490,6 +492,7 @@ class ClaraText:
         self.config = config
         self.batch_size = 2 * config.batch_size
         self._clara = Clara.open(config.base, ("generator",), services.device)
+        self.device = str(self._clara.device)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query, from as many of its passages, best first, as fit."""
@@ -611,7 +614,7 @@ class ClaraIndex:
     """
 
     def __init__(self, retriever: ClaraRetriever, corpus: Corpus, offline: bool, device: str) -> None:
-        self._retriever, self._corpus, self._offline, self._device = retriever, corpus, offline, device
+        self._retriever, self._corpus, self._offline, self.device = retriever, corpus, offline, device
         self._scope = Scope(corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
@@ -632,7 +635,7 @@ class ClaraIndex:
         results: dict[int, tuple[Rows, Scores]] = {}
         if everywhere:
             store = self._retriever.documents.store(self._corpus)
-            nearest = store.nearest([request[position] for position in everywhere], k, self._device)
+            nearest = store.nearest([request[position] for position in everywhere], k, self.device)
             results.update(zip(everywhere, nearest, strict=True))
         for position, rows in enumerate(allowed):
             if rows is not None:
@@ -681,6 +684,7 @@ class ClaraReranker(PointwiseReranker):
     def __init__(self, config: ClaraRerankerConfig, services: Services) -> None:
         super().__init__(config.depth)
         model = loaded(config, services.device)
+        self.device = str(model.clara.device)
         self._documents = Documents(model, config, services)
         self._questions = Questions(model, config)
 

@@ -64,6 +64,7 @@ class LateInteraction:
 
     def __init__(self, config: LateInteractionConfig, device: str | None = None) -> None:
         self.config = config
+        self.device = device_of(device)
         check_remote_code(config.model, config.trust_remote_code)
         with remote_code_refused(config.model), loading("late-interaction encoder", config.model):
             import torch
@@ -79,7 +80,7 @@ class LateInteraction:
             self._model: Any = MultiVectorEncoder(
                 locate(config.model),
                 revision=config.revision,
-                device=device_of(device),
+                device=self.device,
                 trust_remote_code=config.trust_remote_code,
                 model_kwargs={"dtype": getattr(torch, config.dtype)},
             )

@@ -76,6 +76,11 @@ class CausalReader:
         # A few batches at a time, so that prompts of like length meet and a kill still loses little.
         self.batch_size = 2 * config.batch_size
 
+    @property
+    def device(self) -> str:
+        """Where it computes."""
+        return self._model.device
+
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; a question that does not fit has its reason under `notes["failed"]`.
 

@@ -54,6 +54,7 @@ class CrossEncoderReranker(PointwiseReranker):
         super().__init__(config.depth)
         self.config = config
         self.model = CrossEncoderModel(config, services.device)
+        self.device = self.model.device
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
         """The model's scores, pairs of all queries together."""

@@ -168,6 +168,7 @@ class DenseIndex:
     """
 
     def __init__(self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None) -> None:
+        self.device = encoder.device
         self._encoder = encoder
         self._scope = Scope(corpus)
         self._vectors = vectors

@@ -269,6 +269,7 @@ class TripleTowersIndex:
         *,
         titled: bool = False,
     ) -> None:
+        self.device = encoder.device
         self._encoder, self._global = encoder, scope == "global"
         self._scope = TripleScope(corpus)
         self.vectors = TripleVectors(corpus.triples, encoder, linearize, folder, titled=titled)

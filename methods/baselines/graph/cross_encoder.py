@@ -226,7 +226,7 @@ class GraphHybridIndex:
     """
 
     def __init__(self, config: GraphHybridConfig, corpus: TripleCorpus, model: CrossEncoderModel, sparse: Index, dense: Index) -> None:
-        self._config, self._corpus, self._model = config, corpus, model
+        self._config, self._corpus, self._model, self.device = config, corpus, model, model.device
         self._sparse, self._dense = sparse, dense
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:

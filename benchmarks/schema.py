@@ -79,6 +79,11 @@ class Query:
     topic_entities: tuple[str, ...] = ()
 
 
+SCORED = ("triple_aliases", "parses")
+"""Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
+the gold triples (2Wiki), and the answers of each semantic parse (WebQSP)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question with its gold.
@@ -86,7 +91,8 @@ class Question:
     Attributes:
         id: The dataset's own id, unique within a split.
         text: The question.
-        answers: Gold answers. Any one of them suffices, unless `answer_set` is true: then all are wanted.
+        answers: Gold answers as listed. Any one of them suffices, unless `answer_set` is true: then all are wanted, and
+            one may stand twice (two entities of one name), which RoG's evaluator counts; for all else `wanted`.
         aliases: Other accepted wordings, by the answer they stand for.
         answer_set: Whether `answers` is a set to be named completely (graph QA, multi-answer questions).
         evidence: Ids of the positive passages (or triples), in the dataset's order.
@@ -112,6 +118,11 @@ class Question:
     candidates: Sequence[str] | None = None
     topic_entities: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The answers, each once."""
+        return tuple(dict.fromkeys(self.answers))
 
     @property
     def golds(self) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
 def print_question(question: Question, benchmark: Benchmark) -> None:
     """Print a question with its gold and its passages."""
     out.print(Text(f"{question.id}  ", style="dim") + Text(question.text, style="bold"))
-    others = [[alias for alias in question.aliases.get(answer, ()) if alias != answer] for answer in question.answers]
-    answers = [answer + (f" (also: {', '.join(some)})" if some else "") for answer, some in zip(question.answers, others, strict=True)]
+    others = [[alias for alias in question.aliases.get(answer, ()) if alias != answer] for answer in question.wanted]
+    answers = [answer + (f" (also: {', '.join(some)})" if some else "") for answer, some in zip(question.wanted, others, strict=True)]
     facts = {
         "answer": (" and " if question.answer_set else " | ").join(answers) or "(none)",
         "type": question.type,

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import SENTENCE_MARK, Question
+from benchmarks.schema import SENTENCE_MARK, Question, Triple
 from judges.metric import Batch, Parameter, Scores, register
 from judges.metrics.answer import answer_parts
 from methods.api import SUPPORT, TRIPLES, Prediction
 
+Names = Sequence[Sequence[str]]
+"""Other names of a triple's head, and of its tail."""
 Parts = tuple[Scores, Scores, Scores, Scores]
 """EM, precision, recall and F1, each of shape (questions,)."""
 
@@ -72,37 +74,42 @@ def support_f1(batch: Batch) -> Scores:
     return paragraph_parts(batch)[3]
 
 
-@register("evidence_em", source=_TWO_WIKI, group="triples", needs=("triples",))
+@register("evidence_em", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_em(batch: Batch) -> Scores:
     """1 if the claimed triples are exactly the gold ones, else 0.
 
     Compared part by part after lower-casing, deleting ASCII punctuation and collapsing white space (articles stay);
-    repeated claims count once; where a gold head or tail is an answer with aliases, those are accepted in its place.
-    No claim: 0. No gold triples: unscorable.
+    repeated claims count once; other names of a gold head or tail are accepted in its place (without ids of entities:
+    of the answer alone). No claim: 0. No gold triples: unscorable.
     """
     return triple_parts(batch)[0]
 
 
-@register("evidence_precision", source=_TWO_WIKI, group="triples", needs=("triples",))
+@register("evidence_precision", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_precision(batch: Batch) -> Scores:
     """Claimed triples that are gold / claimed triples, 0 without claim. Otherwise as evidence_em."""
     return triple_parts(batch)[1]
 
 
-@register("evidence_recall", source=_TWO_WIKI, group="triples", needs=("triples",))
+@register("evidence_recall", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_recall(batch: Batch) -> Scores:
     """Claimed triples that are gold / gold triples, at most 1. Otherwise as evidence_em."""
     return triple_parts(batch)[2]
 
 
-@register("evidence_f1", source=_TWO_WIKI, group="triples", needs=("triples",))
+@register("evidence_f1", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_f1(batch: Batch) -> Scores:
     """Harmonic mean of evidence_precision and evidence_recall, 0 where both are 0. Otherwise as evidence_em."""
     return triple_parts(batch)[3]
 
 
 @register(
-    "joint_em", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_em",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_em(batch: Batch, rules: str) -> Scores:
     """Product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
@@ -111,6 +118,7 @@ def joint_em(batch: Batch, rules: str) -> Scores:
 
 @register(
     "joint_precision",
+    version=2,
     source="HotpotQA and 2Wiki v1.1 evaluators",
     group="joint",
     needs=("answer", "support", "triples"),
@@ -122,7 +130,12 @@ def joint_precision(batch: Batch, rules: str) -> Scores:
 
 
 @register(
-    "joint_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_recall",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_recall(batch: Batch, rules: str) -> Scores:
     """Product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
@@ -130,7 +143,12 @@ def joint_recall(batch: Batch, rules: str) -> Scores:
 
 
 @register(
-    "joint_f1", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_f1",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_f1(batch: Batch, rules: str) -> Scores:
     """Harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
@@ -164,7 +182,8 @@ def triple_parts(batch: Batch) -> Parts:
         matched, claims, golds = [], [], []
         for question, prediction in zip(batch.questions, batch.predictions, strict=True):
             claimed = _claimed_triples(prediction)
-            accepted = {triple for gold in question.triples for triple in _accepted(gold, question)}
+            others = question.metadata.get("triple_aliases") or [_by_answer(gold, question) for gold in question.triples]
+            accepted = {triple for gold, names in zip(question.triples, others, strict=True) for triple in _accepted(gold, names)}
             matched.append(len(claimed & accepted))
             claims.append(len(claimed))
             golds.append(len(question.triples))
@@ -229,10 +248,15 @@ def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
     return UserError(f"notes[{key!r}] must be {wanted}", where=f"prediction for {prediction.question_id!r}", try_this="correct it")
 
 
-def _accepted(triple: tuple[str, str, str], question: Question) -> Iterable[tuple[str, ...]]:
+def _by_answer(triple: Triple, question: Question) -> Names:
+    """Other names of head and tail, where one of them is the answer: all that is known without ids of entities."""
+    return question.aliases.get(triple[0], ()), question.aliases.get(triple[2], ())
+
+
+def _accepted(triple: Triple, names: Names) -> Iterable[tuple[str, ...]]:
     head, relation, tail = triple
-    for item in (head, *question.aliases.get(head, ())):
-        for other in (tail, *question.aliases.get(tail, ())):
+    for item in (head, *names[0]):
+        for other in (tail, *names[1]):
             yield _normal(item), _normal(relation), _normal(other)
 
 

@@ -20,7 +20,7 @@ _BEGINNING = 80
 def question(row: QuestionRow) -> Node:
     """Question, gold answer and other accepted wordings."""
     others = [gold for gold in row.golds if gold not in row.answers]
-    answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in row.answers]
+    answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in dict.fromkeys(row.answers)]
     return el(
         "section",
         el(

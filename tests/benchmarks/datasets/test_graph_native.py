@@ -12,7 +12,7 @@ FORMATS = {
     "webqsp": "webqsp:test",
     "cwq": "cwq:test",
     "tog_webqsp": "webqsp:test",
-    "tog_cwq": "cwq:test",
+    "tog_cwq": "cwq_tog:test",
 }
 LAYOUTS = dict(zip(FORMATS, ("rog", "nsm", "official", "official", "tog", "tog"), strict=True))
 

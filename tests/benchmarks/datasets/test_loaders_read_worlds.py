@@ -20,7 +20,7 @@ READ_AS = {
     "webqsp": "webqsp:test",
     "cwq": "cwq:test",
     "tog_webqsp": "webqsp:test",
-    "tog_cwq": "cwq:test",
+    "tog_cwq": "cwq_tog:test",
     "nq_open": "nq/open:test",
     "nq_csv": "nq/dpr:test",
     "nq_reader": "nq/dpr:test",

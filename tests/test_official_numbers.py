@@ -77,12 +77,12 @@ def answer(golds: Sequence[str], text: str) -> tuple[float, float, float, float]
     """EM, and precision, recall and F1 of the gold with the best F1."""
     best = (0.0, 0.0, 0.0)
     for gold in golds:
-        said, wanted = squad(text), squad(gold)
+        response, wanted = squad(text), squad(gold)
         special = {"yes", "no", "noanswer"}
-        if said != wanted and (said in special or wanted in special):
+        if response != wanted and (response in special or wanted in special):
             continue
-        same = (Counter(said.split()) & Counter(wanted.split())).total()
-        precision, recall = (same / len(said.split()), same / len(wanted.split())) if same else (0.0, 0.0)
+        same = (Counter(response.split()) & Counter(wanted.split())).total()
+        precision, recall = (same / len(response.split()), same / len(wanted.split())) if same else (0.0, 0.0)
         best = max(best, (harmonic(precision, recall), precision, recall))
     return float(any(squad(text) == squad(gold) for gold in golds)), *best[1:], best[0]
 

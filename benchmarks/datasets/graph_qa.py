@@ -20,6 +20,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import Broke, UserError, unknown_name
 from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once, shortest_paths
@@ -579,6 +580,8 @@ def _fill(position: Path, read: Iterable[Row], skipped: Sequence[SkippedRecord])
     with GraphWriter(position) as writer, open(position / _QUESTIONS, "w", encoding="utf-8", newline="\n") as kept:
         for query in _counted(read, counts):
             graph = list(dict.fromkeys(query.graph or ()))
+            # In a record the triples on the way to the answer may stand first, and ties go by position.
+            Draws("graph", query.question.id).shuffle(graph)
             counts.update(_met(query, graph))
             writer.add(graph)
             reference = shortest_paths(graph, query.question.topic_entities, query.question.wanted)

@@ -216,10 +216,7 @@ def test_once_makes_once_even_what_is_nothing():
 
 def test_a_missing_answer_scores_what_its_metric_declares():
     parses = {"parses": [{"answers": ["Rome"], "answer_ids": ["m.1"], "good": True}]}
-    questions = [
-        Question("q1", "?", ("Rome",), metadata=parses),
-        Question("q2", "?", ("Rome", "Milan"), answer_set=True, metadata=parses),
-    ]
+    questions = [Question("q1", "?", ("Rome",), metadata=parses), Question("q2", "?", ("Rome", "Milan"), answer_set=True, metadata=parses)]
     for entry in METRICS:
         if "answer" not in entry.needs or "model" in entry.needs or "support" in entry.needs:
             continue

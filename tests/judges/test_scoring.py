@@ -119,7 +119,7 @@ def test_every_id_prints_and_parses_back():
         metric = parse(text)
         assert parse(str(metric)) == metric
         assert str(parse(str(metric))) == str(metric)
-        assert str(metric).endswith("#v1")
+        assert str(metric).endswith(f"#v{metric.entry.version}")
 
 
 def test_every_metric_has_a_definition_and_a_source():

@@ -69,10 +69,10 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
         outside = len(set(row["answer"]) - nodes)
         assert (question.id, question.text) == (row["id"], row["question"])
         assert question.answers == tuple(row["answer"])
-        assert question.evidence == tuple(map(triple_id, paths(once, question)))
+        assert set(question.evidence) == set(map(triple_id, paths(once, question)))
         assert question.topic_entities == tuple(row["q_entity"])
-        assert list(benchmark.extra["graphs"][question.id]) == once
-        assert question.candidates == tuple(map(triple_id, once))
+        assert sorted(benchmark.extra["graphs"][question.id]) == sorted(once)
+        assert question.candidates == tuple(map(triple_id, benchmark.extra["graphs"][question.id]))
         counts += Counter(
             repeated_answers=len(row["answer"]) - len(set(row["answer"])),
             empty_graphs=not triples,

@@ -16,9 +16,6 @@ from benchmarks.core.fingerprint import LENGTH, content_id
 Triple = tuple[str, str, str]
 """Head, relation, tail."""
 
-SENTENCE_MARK = "#"
-"""Between a passage id and a sentence number in the id of a sentence: `p3f…#2` is the third sentence."""
-
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -55,8 +52,18 @@ def triple_id(triple: Triple) -> str:
 
 
 def sentence_id(passage: str, index: int) -> str:
-    """The id of the sentence with this 0-based index in a passage."""
-    return f"{passage}{SENTENCE_MARK}{index}"
+    """The id of the sentence with this 0-based index in a passage.
+
+    Only gold knows such ids (`Question.supporting_facts`). A prediction names a sentence as a pair of the two: an id that
+    it gives is a passage's or a triple's, and may hold any character.
+    """
+    return f"{passage}#{index}"
+
+
+def sentence_of(identifier: str) -> tuple[str, int]:
+    """The passage and the index that `sentence_id` made an id of, whatever characters the passage's id has."""
+    passage, _, index = identifier.rpartition("#")
+    return passage, int(index)
 
 
 @dataclass(frozen=True, slots=True)

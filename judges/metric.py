@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.plugins import Registry
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Question, Triple
+from benchmarks.schema import Question, Triple
 from methods.api import Prediction
 
 # -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
@@ -134,8 +134,8 @@ class Batch:
 
     @cached_property
     def rankings(self) -> list[list[str]]:
-        """Ranked passage (or triple) ids per question: sentence ids reduced to their passage, first mention kept."""
-        return [list(dict.fromkeys(item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)) for prediction in self.predictions]
+        """Ranked passage (or triple) ids per question, the first mention of each."""
+        return [list(dict.fromkeys(item.id for item in prediction.evidence)) for prediction in self.predictions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class MetricEntry:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its parameters: what an id such as `recall@5#v1` denotes."""
+    """A metric with its parameters: what an id such as `recall@5#v2` denotes."""
 
     entry: MetricEntry
     values: Mapping[str, Any]

@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 
-from benchmarks.schema import SENTENCE_MARK, Question
+from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
 from results.submission import Findings, shown
 from results.submission.card import LIMITS, Limits
@@ -112,15 +112,6 @@ def write_qrels(sink: TextIO, positives: Iterable[tuple[str, Sequence[str]]]) ->
         for identifier in identifiers:
             sink.write(f"{escape(question)} 0 {escape(identifier)} 1\n")
     return without
-
-
-def passages_of(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
-    """Evidence with sentences reduced to their passages, the first mention kept, as the ranking metrics see it."""
-    first: dict[str, Evidence] = {}
-    for item in evidence:
-        passage = item.id.partition(SENTENCE_MARK)[0]
-        first.setdefault(passage, Evidence(passage, item.score))
-    return tuple(first.values())
 
 
 def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:

@@ -17,7 +17,7 @@ from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
-from benchmarks.schema import SENTENCE_MARK, Passage, PassageIds, Question, passage_id, sentence_id
+from benchmarks.schema import Passage, PassageIds, Question, passage_id, sentence_id, sentence_of
 from benchmarks.sources import Record, read_records
 
 # -- Rows of the hub's copies of the multi-hop datasets, turned back into the records that the authors released --
@@ -272,8 +272,8 @@ def _resolve(questions: list[Question], unsure: Mapping[int, Mapping[str, str]],
 def _renamed(question: Question, results: Mapping[str, str]) -> Question:
     facts = []
     for fact in question.supporting_facts:
-        passage, _, index = fact.partition(SENTENCE_MARK)
-        facts.append(sentence_id(results.get(passage, passage), int(index)))
+        passage, index = sentence_of(fact)
+        facts.append(sentence_id(results.get(passage, passage), index))
     evidence = tuple(dict.fromkeys(results.get(identifier, identifier) for identifier in question.evidence))
     return replace(question, evidence=evidence, supporting_facts=tuple(dict.fromkeys(facts)))
 

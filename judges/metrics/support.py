@@ -1,6 +1,6 @@
 """Support metrics: which sentences, paragraphs and triples a method claims to have used.
 
-Claims stand in `Prediction.notes["support"]` (ids of passages or of sentences, `passage#index`) and
+Claims stand in `Prediction.notes["support"]` (ids of passages, and sentences as [passage id, index]) and
 `notes["triples"]`. A method that claims nothing scores 0, as in the official evaluators: its ranked evidence never
 stands in. Questions whose gold has no such support, and unanswerable ones, are unscorable.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import SENTENCE_MARK, Question
+from benchmarks.schema import Question, sentence_id
 from judges.metric import Batch, Parameter, Scores, register
 from judges.metrics.answer import answer_parts
-from methods.api import SUPPORT, TRIPLES, Prediction
+from methods.api import SUPPORT, TRIPLES, Prediction, support_claims
 
 Parts = tuple[Scores, Scores, Scores, Scores]
 """EM, precision, recall and F1, each of shape (questions,)."""
@@ -29,7 +29,7 @@ _MUSIQUE = "MuSiQue evaluator v1.0, SupportMetric"
 _JOINT = Parameter("rules", str, "hotpotqa", ("hotpotqa", "2wiki"), "answer x sentences, or x triples as well")
 
 
-@register("sp_em", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_em", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_em(batch: Batch) -> Scores:
     """1 if the claimed sentences are exactly the supporting facts, else 0.
 
@@ -39,25 +39,25 @@ def sp_em(batch: Batch) -> Scores:
     return sentence_parts(batch)[0]
 
 
-@register("sp_precision", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_precision", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_precision(batch: Batch) -> Scores:
     """Claimed sentences that are supporting facts / claimed sentences; 0 without claim. Otherwise as sp_em."""
     return sentence_parts(batch)[1]
 
 
-@register("sp_recall", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_recall", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_recall(batch: Batch) -> Scores:
     """Claimed sentences that are supporting facts / supporting facts. Otherwise as sp_em."""
     return sentence_parts(batch)[2]
 
 
-@register("sp_f1", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_f1", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_f1(batch: Batch) -> Scores:
     """Harmonic mean of sp_precision and sp_recall, 0 where both are 0. Otherwise as sp_em."""
     return sentence_parts(batch)[3]
 
 
-@register("support_em", source=_MUSIQUE, group="support", needs=("support",))
+@register("support_em", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_em(batch: Batch) -> Scores:
     """1 if the claimed paragraphs are exactly the supporting ones, else 0.
 
@@ -66,7 +66,7 @@ def support_em(batch: Batch) -> Scores:
     return paragraph_parts(batch)[0]
 
 
-@register("support_f1", source=_MUSIQUE, group="support", needs=("support",))
+@register("support_f1", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_f1(batch: Batch) -> Scores:
     """F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
     return paragraph_parts(batch)[3]
@@ -102,7 +102,12 @@ def evidence_f1(batch: Batch) -> Scores:
 
 
 @register(
-    "joint_em", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_em",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_em(batch: Batch, rules: str) -> Scores:
     """Product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
@@ -111,6 +116,7 @@ def joint_em(batch: Batch, rules: str) -> Scores:
 
 @register(
     "joint_precision",
+    version=2,
     source="HotpotQA and 2Wiki v1.1 evaluators",
     group="joint",
     needs=("answer", "support", "triples"),
@@ -122,7 +128,12 @@ def joint_precision(batch: Batch, rules: str) -> Scores:
 
 
 @register(
-    "joint_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_recall",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_recall(batch: Batch, rules: str) -> Scores:
     """Product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
@@ -130,7 +141,12 @@ def joint_recall(batch: Batch, rules: str) -> Scores:
 
 
 @register(
-    "joint_f1", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_f1",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_f1(batch: Batch, rules: str) -> Scores:
     """Harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
@@ -141,7 +157,7 @@ def sentence_parts(batch: Batch) -> Parts:
     """EM, precision, recall and F1 of the claimed sentences."""
 
     def make() -> Parts:
-        claimed = [{text for text in _claims(p) if SENTENCE_MARK in text} for p in batch.predictions]
+        claimed = [{sentence_id(*claim) for claim in _claims(p) if claim[1] is not None} for p in batch.predictions]
         return _set_parts(batch, claimed, [set(question.supporting_facts) for question in batch.questions])
 
     return batch.once("sentence_parts", make)
@@ -151,7 +167,7 @@ def paragraph_parts(batch: Batch) -> Parts:
     """EM, precision, recall and F1 of the claimed paragraphs."""
 
     def make() -> Parts:
-        claimed = [{text.partition(SENTENCE_MARK)[0] for text in _claims(p)} for p in batch.predictions]
+        claimed = [{passage for passage, _ in _claims(p)} for p in batch.predictions]
         return _set_parts(batch, claimed, [set(question.evidence) for question in batch.questions])
 
     return batch.once("paragraph_parts", make)
@@ -209,11 +225,12 @@ def _harmonic(precision: Scores, recall: Scores) -> Scores:
     return np.where(total == 0, 0.0, 2 * precision * recall / np.where(total == 0, 1.0, total))
 
 
-def _claims(prediction: Prediction) -> list[str]:
-    claims = prediction.notes.get(SUPPORT) or ()
-    if isinstance(claims, str) or not all(isinstance(claim, str) for claim in claims):
-        raise _malformed(prediction, SUPPORT, "a list of ids of passages or sentences")
-    return list(claims)
+def _claims(prediction: Prediction) -> list[tuple[str, int | None]]:
+    """Passages, and sentences of them, that are claimed to support the answer."""
+    claims = support_claims(prediction.notes.get(SUPPORT) or ())
+    if claims is None:
+        raise _malformed(prediction, SUPPORT, "a list of ids of passages and of sentences [passage id, index]")
+    return claims
 
 
 def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:

@@ -223,7 +223,7 @@ def score(
     rows = []
     for row in {row.run: row for row in chosen}.values():
         questions, predictions = records.answered(store, row)
-        passages = dict.fromkeys(item.id.partition("#")[0] for prediction in predictions for item in prediction.evidence)
+        passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
         texts = store.passage_texts(list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
             scores = scoring.score(questions, predictions, wanted, corpus_text=texts.__getitem__)

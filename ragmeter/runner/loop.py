@@ -17,7 +17,7 @@ from typing import Protocol
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
+from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
@@ -266,7 +266,7 @@ def _answer(
 
 def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage]:
     """Those that predictions name as their evidence."""
-    named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
+    named = (item.id for prediction in predictions for item in prediction.evidence)
     return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from benchmarks.core.errors import nearest
 from judges.metric import METRICS
-from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage
+from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
 from results.submission import Findings, shown
 from results.submission.card import MIB, SCORE_KEYS, Limits
 
@@ -347,8 +347,8 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     if FAILED in notes and not isinstance(notes[FAILED], str):
         raise _wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
     support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
-    if not isinstance(support, list) or not all(isinstance(item, str) for item in support):
-        raise _wrong(f"notes.{SUPPORT}", "a list of ids", support)
+    if support_claims(support) is None:
+        raise _wrong(f"notes.{SUPPORT}", "a list of ids of passages and of sentences [passage id, index]", support)
     well_formed = isinstance(triples, list) and all(
         isinstance(triple, list) and len(triple) == 3 and all(isinstance(part, str) for part in triple) for triple in triples
     )

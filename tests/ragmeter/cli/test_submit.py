@@ -157,7 +157,7 @@ def test_check_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Pat
     arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--json")
     response = fine(ragmeter(*arguments, RAGMETER_STORE=str(elsewhere)))
     assert (response["outcome"], response["run"], response["report"]["ok"]) == ("checked", None, True)
-    assert response["report"]["scores"]["recall@5#v1"] > 0
+    assert response["report"]["scores"]["recall@5#v2"] > 0
     assert not elsewhere.exists()
 
 
@@ -169,7 +169,7 @@ def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(su
     (row,) = [row for row in board.rows if row.run.method == "bm25@1"]
     for metric, cell in row.cells.items():
         assert (seen[metric]["value"], seen[metric]["low"]) == (cell.estimate.value, cell.estimate.low)
-    value = row.cells["recall@5#v1"].estimate.value
+    value = row.cells["recall@5#v2"].estimate.value
     assert f"{100 * value:.1f} ± " in fine(ragmeter(*arguments))
     elsewhere = tmp_path / "elsewhere"
     Store(elsewhere).put_cards([], [])
@@ -279,7 +279,7 @@ def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_
     values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
     ours, theirs = values["bm25"], values["bm25-trec@1"]
     assert theirs == {metric: ours[metric] for metric in theirs}
-    assert set(ours) - set(theirs) == {"em(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "sp_f1#v1"}
+    assert set(ours) - set(theirs) == {"em(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "sp_f1#v2"}
     assert ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec").returncode == 2
 
 
@@ -321,7 +321,7 @@ def test_real_questions_go_the_same_way(
     response = fine(ragmeter("submit", folder / "predictions.jsonl", "--card", card, "--json"))
     assert response["outcome"] == "stored"
     assert "covers the evaluated split" in response["report"]["contamination"][0]
-    assert response["report"]["scores"]["recall@5#v1"] > 0
+    assert response["report"]["scores"]["recall@5#v2"] > 0
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,8 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
 
 
 def _entry(line: Line, findings: Findings, limits: Limits) -> tuple[str, str, int, float] | None:
-    columns = line.text.split()
+    # White space is ASCII's, as TREC tools read it: an id may hold a no-break space.
+    columns = re.findall(r"[^ \t\n\r\f\v]+", line.text)
     if len(columns) != 6:
         findings.add(
             "not_trec",

@@ -99,6 +99,27 @@ class Positions:
         """Sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
         return self._per_query(self._order / self.rank, self.rank <= k) / self._total
 
+    def r_precision(self) -> Floats:
+        """Positives within the first R / R, R being the number of positives (`Rprec`)."""
+        return self._per_query(np.ones(len(self.rank)), self.rank <= self.positives[self.query]) / self._total
+
+    def bpref(self, negatives: Positions) -> Floats:
+        """How seldom a document judged as no positive stands above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
+
+        Mean over the positives, those not found counting 0, of 1 - n / min(N, R): n of the N judged negatives stand above
+        it (at most R count), R is the number of positives.
+
+        Args:
+            negatives: Where the judged negatives of the same queries stand in the same rankings.
+        """
+        depth = max(self.rank.max(initial=0), negatives.rank.max(initial=0)) + 1
+        order = negatives.query * depth + negatives.rank
+        first = np.searchsorted(order, self.query * depth)
+        above = np.searchsorted(order, self.query * depth + self.rank) - first
+        bound = self.positives[self.query]
+        most = np.maximum(np.minimum(negatives.positives[self.query], bound), 1)
+        return self._per_query(1.0 - np.minimum(above, bound) / most, np.ones(len(self.rank), dtype=bool)) / self._total
+
     @cached_property
     def _discount(self) -> Floats:
         return np.log2(self.rank + 1)

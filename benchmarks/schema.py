@@ -103,6 +103,7 @@ class Question:
         answerable: False for questions whose gold says that the evidence does not answer them.
         document_id, candidates, topic_entities: As in `Query`.
         metadata: Everything else of the native record that analyses may want. Gold: never handed on.
+        group: What questions share that a metric scores together (MuSiQue-full's twins), None for one on its own.
     """
 
     id: str
@@ -119,6 +120,7 @@ class Question:
     candidates: Sequence[str] | None = None
     topic_entities: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    group: str | None = None
 
     @property
     def golds(self) -> tuple[str, ...]:

@@ -81,6 +81,8 @@ NEEDS: Mapping[str, str] = {
     "texts": "the texts of the ranked passages",
     "support": 'claimed passages or sentences, `notes["support"]`',
     "triples": 'claimed reasoning triples, `notes["triples"]`',
+    "answerable": 'whether the evidence is said to suffice, `notes["answerable"]`',
+    "group": "the predictions for all questions of a group, so it is scored when all are there",
     "graph": "ranked triples, and the graph that they come from",
     "usage": "tokens, calls and seconds",
     "model": "a local model, loaded once per process",

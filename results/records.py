@@ -81,6 +81,7 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
             triples=tuple(tuple(triple) for triple in gold["triples"]),
             type=kind,
             answerable=gold["answerable"],
+            group=gold.get("group"),
             document_id=document,
             topic_entities=tuple(gold["topic_entities"]),
         )

@@ -126,6 +126,8 @@ def record(question: Question) -> str:
         "triples": [list(triple) for triple in question.triples],
         "topic_entities": list(question.topic_entities),
     }
+    if question.group is not None:
+        value["group"] = question.group
     if STYLED in question.metadata:
         value[STYLED] = dict(question.metadata[STYLED])
     return json.dumps(value, ensure_ascii=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,7 @@ def _interpolated(at: Positions) -> Floats:
     """Highest precision at or below the rank where each share of the relevant documents is reached. Shape (11, questions)."""
     result = np.zeros((len(RECALLS), len(at.positives)))
     starts = np.searchsorted(at.query, np.arange(len(at.positives) + 1))
-    for question, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+    for question, (start, end) in enumerate(pairwise(starts)):
         if start < end:
             precision = np.arange(1, end - start + 1) / at.rank[start:end]
             best = np.maximum.accumulate(precision[::-1])[::-1]

@@ -339,7 +339,7 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
     facts: dict[str, None] = {}
     unreachable = []
     for title, index in _facts(record, gold=split != "test"):
-        result, kind = _holder(by_title.get(title, ()), index)
+        result, kind = holder(by_title.get(title, ()), index)
         if kind:
             counts[kind] += 1
         if kind in ("facts_past_last_sentence", "facts_without_paragraph"):
@@ -395,8 +395,8 @@ def _facts(record: Record, *, gold: bool) -> list[tuple[str, int]]:
     return facts
 
 
-def _holder(paragraphs: Sequence[Passage], index: int) -> tuple[Passage | None, str]:
-    """The paragraph that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
+def holder(paragraphs: Sequence[Passage], index: int) -> tuple[Passage | None, str]:
+    """The paragraph of these, all of one title, that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
     if not paragraphs:
         return None, "facts_without_paragraph"
     holding = [p for p in paragraphs if 0 <= index < len(p.sentences)]

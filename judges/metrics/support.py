@@ -18,7 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Question, sentence_id
 from judges.metric import Batch, Parameter, Scores, register
 from judges.metrics.answer import answer_parts
-from methods.api import SUPPORT, TRIPLES, Prediction, support_claims
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Prediction, support_claims
 
 Parts = tuple[Scores, Scores, Scores, Scores]
 """EM, precision, recall and F1, each of shape (questions,)."""
@@ -70,6 +70,38 @@ def support_em(batch: Batch) -> Scores:
 def support_f1(batch: Batch) -> Scores:
     """F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
     return paragraph_parts(batch)[3]
+
+
+_GROUP = ("answer", "support", "answerable", "group")
+
+
+@register("group_answer_f1", source="MuSiQue evaluator v1.0, GroupAnswerSufficiencyMetric", group="support", needs=_GROUP)
+def group_answer_f1(batch: Batch) -> Scores:
+    """f1(rules=musique) of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+
+    Said by `notes["answerable"]`; saying nothing is wrong. The value stands at the answerable question. Unscorable: its twin,
+    a question that is in no group, and one whose twin is not among the questions.
+    """
+    return _of_groups(batch, answer_parts(batch, "musique")[3])
+
+
+@register("group_support_f1", source="MuSiQue evaluator v1.0, GroupSupportSufficiencyMetric", group="support", needs=_GROUP)
+def group_support_f1(batch: Batch) -> Scores:
+    """support_f1 of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+
+    Otherwise as group_answer_f1.
+    """
+    return _of_groups(batch, paragraph_parts(batch)[3])
+
+
+@register("sufficiency", source="MuSiQue, Trivedi et al. 2022, §5", group="support", needs=("answerable",))
+def sufficiency(batch: Batch) -> Scores:
+    """1 if `notes["answerable"]` says rightly whether the question can be answered, else 0; saying nothing is wrong.
+
+    Unscorable outside groups: where every question is answerable there is nothing to say.
+    """
+    grouped = np.array([question.group is not None for question in batch.questions], dtype=bool)
+    return np.where(grouped, _rightly_said(batch), np.nan)
 
 
 @register("evidence_em", source=_TWO_WIKI, group="triples", needs=("triples",))
@@ -200,6 +232,29 @@ def joint_parts(batch: Batch, rules: str) -> Parts:
         return em, precision, recall, _harmonic(precision, recall)
 
     return batch.once(("joint_parts", rules), make)
+
+
+def _rightly_said(batch: Batch) -> Scores:
+    pairs = zip(batch.questions, batch.predictions, strict=True)
+    return np.array([_answerable(prediction) is question.answerable for question, prediction in pairs], dtype=np.float64)
+
+
+def _answerable(prediction: Prediction) -> bool | None:
+    value = prediction.notes.get(ANSWERABLE)
+    if value is not None and not isinstance(value, bool):
+        raise _malformed(prediction, ANSWERABLE, "true or false")
+    return value
+
+
+def _of_groups(batch: Batch, scores: Scores) -> Scores:
+    """The scores of answerable questions whose twin is there, 0 unless what both say is right; NaN everywhere else."""
+    right = _rightly_said(batch)
+    twins = {question.group: row for row, question in enumerate(batch.questions) if not question.answerable}
+    result = np.full(len(batch), np.nan)
+    for row, question in enumerate(batch.questions):
+        if question.answerable and question.group is not None and question.group in twins:
+            result[row] = scores[row] * right[row] * right[twins[question.group]]
+    return result
 
 
 def _set_parts(batch: Batch, claimed: list[set[str]], gold: list[set[str]]) -> Parts:

@@ -224,7 +224,8 @@ def _answer(
     store.put_indexing(run, indexed)
     progress.stage(task, "answer")
 
-    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact]
+    # A batch of answers may hold one question of a group without the others.
+    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact and "group" not in metric.entry.needs]
     by_query = {question.query_id: question for question in pending}
     asked_all = False
 

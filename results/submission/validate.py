@@ -82,7 +82,7 @@ def validate(
             )
             break
         checker.add(row)
-    checker.finish(card)
+    checker.finish(card, metrics)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -203,7 +203,7 @@ class _Checker:
         held = len(self._corpus.get([passage])[0].sentences) or 10**6
         return 0 <= index < held
 
-    def finish(self, card: Card) -> None:
+    def finish(self, card: Card, metrics: Sequence[Metric]) -> None:
         """What can be said only when every row was seen."""
         for question in self._questions:
             if question.id not in self._lines:
@@ -232,7 +232,8 @@ class _Checker:
                 severity="warning",
                 try_this="retrieval_only: true in the card, if only rankings are meant",
             )
-        if kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
+        ranked = any(RANKING_NEEDS.intersection(metric.entry.needs) for metric in metrics)
+        if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
             self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
         check_prompts(
             [

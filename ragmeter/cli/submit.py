@@ -23,13 +23,13 @@ from ragmeter.runner.rewriting import refusal
 from ragmeter.submissions import JSONL, Checked, Checker, read_card, require_same, short_card, target_of
 from results import checkpoints, queries
 from results.board import board
+from results.formats import FORMATS
 from results.queries import RunRow
 from results.statistics.core import Estimate
 from results.submission import bundle as bundles
 from results.submission import mean, storing
 from results.submission.bundle import write_template
 from results.submission.card import Card
-from results.submission.formats import FORMATS
 from results.submission.storing import Stored, Verification, card_of
 from results.tables import plus_minus
 

@@ -281,8 +281,8 @@ def _absent(benchmark: Benchmark) -> int:
 
 def gold_prediction(question: Question) -> Prediction:
     """What an all-knowing method would say: the gold answer, evidence, support and triples."""
-    support = list(map(sentence_of, question.supporting_facts)) or list(question.evidence)
-    notes = {SUPPORT: support, TRIPLES: [list(triple) for triple in question.triples]}
+    sentences = [list(sentence_of(fact)) for fact in question.supporting_facts]
+    notes = {SUPPORT: sentences or list(question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
     # Graph QA takes each line for an answer; all other metrics of sets take any separator.
     answer = "\n".join(question.answers) if question.answer_set else next(iter(question.answers), "")

@@ -28,7 +28,7 @@ from results.formats import FORMATS, Format
 from results.queries import RunRow
 from results.store import Store
 from results.submission import Report, bundle
-from results.submission.card import LIMITS, Card, MethodPart, TrainingPart, dataset_options, parse_card
+from results.submission.card import LIMITS, Card, dataset_options, parse_card
 from results.submission.leakage import stored_training, training_loader
 from results.submission.storing import require_board, require_known
 from results.submission.validate import Target, validate
@@ -154,13 +154,14 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
     resolved, entry = registry.resolve(reference)
     name, _, version = method.partition("@")
     chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
+    # An untrained method states an empty list; here nobody says.
+    unknown = [{"name": "not stated"}]
+    part = {"name": name, "version": version or "1"}
     try:
-        part = MethodPart(name=name, version=version or "1")
+        return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
     except ValidationError:
         what = f"{method!r} is no name of a method"
         raise UserError(what, where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -") from None
-    unknown = TrainingPart(name="not stated")
-    return Card(method=part, benchmark=str(resolved), setting=str(chosen), training_data=(unknown,))
 
 
 def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:

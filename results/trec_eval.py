@@ -41,13 +41,13 @@ class Evaluation:
 
     Attributes:
         questions: Those of the qrels, in their order.
-        found: Whether the run has documents for it. Shape (questions,).
+        retrieved: Whether the run has documents for it. Shape (questions,).
         values: By measure, shape (questions,); 0 for a question without results, and for one without relevant documents.
         unjudged: Questions of the run that the qrels lack; they count nowhere.
     """
 
     questions: tuple[str, ...]
-    found: NDArray[np.bool_]
+    retrieved: NDArray[np.bool_]
     values: Mapping[str, Floats]
     unjudged: int
 
@@ -58,10 +58,10 @@ class Evaluation:
             complete: Over all questions of the qrels, as `trec_eval -c` does; else over those that the run has documents
                 for.
         """
-        rows = np.ones(len(self.questions), dtype=bool) if complete else self.found
+        rows = np.ones(len(self.questions), dtype=bool) if complete else self.retrieved
         result = {"num_q": float(rows.sum())}
         for name, values in self.values.items():
-            result[name] = float(values[self.found].sum() if name in COUNTS else values[rows].mean())
+            result[name] = float(values[self.retrieved].sum() if name in COUNTS else values[rows].mean())
             if name == "map":
                 result["gm_map"] = float(np.exp(np.log(np.maximum(values[rows], _SMALLEST)).mean()))
         return result
@@ -76,15 +76,15 @@ def evaluate(run: Path, qrels: Path) -> Evaluation:
     grades = read_qrels(qrels)
     rankings = read_run(run)
     questions = tuple(grades)
-    found = np.array([question in rankings for question in questions], dtype=bool)
-    if not found.any():
+    retrieved = np.array([question in rankings for question in questions], dtype=bool)
+    if not retrieved.any():
         raise UserError(
             f"no question of the run is among the {len(questions)} of the qrels",
             where=f"{run} and {qrels}",
             try_this="give the run first, and the qrels of the same questions",
         )
     values = measures([rankings.get(question, []) for question in questions], list(grades.values()))
-    return Evaluation(questions, found, values, len(rankings.keys() - grades.keys()))
+    return Evaluation(questions, retrieved, values, len(rankings.keys() - grades.keys()))
 
 
 def measures(rankings: list[list[str]], grades: list[dict[str, int]]) -> dict[str, Floats]:
@@ -102,10 +102,10 @@ def measures(rankings: list[list[str]], grades: list[dict[str, int]]) -> dict[st
     at = find_positives(rankings, relevant, relevant, distinct=True)
     depth = np.array([len(ranking) for ranking in rankings], dtype=np.float64)
     every = int(depth.max(initial=0))
-    found = at.result(every)
+    hits = at.result(every)
     precisions = _interpolated(at)
-    precision, recall = found / np.maximum(depth, 1), at.recall(every)
-    values = {"num_ret": depth, "num_rel": at.positives.astype(np.float64), "num_rel_ret": found}
+    precision, recall = hits / np.maximum(depth, 1), at.recall(every)
+    values = {"num_ret": depth, "num_rel": at.positives.astype(np.float64), "num_rel_ret": hits}
     values["map"] = at.average_precision(every)
     values["Rprec"] = at.r_precision()
     values["bpref"] = at.bpref(find_positives(rankings, others, distinct=True))

@@ -189,7 +189,7 @@ def sentence_parts(batch: Batch) -> Parts:
     """EM, precision, recall and F1 of the claimed sentences."""
 
     def make() -> Parts:
-        claimed = [{sentence_id(*claim) for claim in _claims(p) if claim[1] is not None} for p in batch.predictions]
+        claimed = [{sentence_id(passage, index) for passage, index in _claims(p) if index is not None} for p in batch.predictions]
         return _set_parts(batch, claimed, [set(question.supporting_facts) for question in batch.questions])
 
     return batch.once("sentence_parts", make)

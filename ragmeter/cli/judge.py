@@ -213,7 +213,8 @@ def score(
             raise UserError(
                 "two files are scored, and nothing of the store", where="--trec", try_this="ragmeter judge score --trec RUN QRELS"
             )
-        _score_trec(*map(Path, runs or ()), metric, common)
+        run, qrels = map(Path, runs or ())
+        _score_trec(run, qrels, metric, common)
         return
     if bool(metric) == bool(remove):
         if remove:
@@ -247,23 +248,23 @@ def score(
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Common) -> None:
     """Print trec_eval's measures of a run: over the questions that it has documents for, and over all that are judged."""
     result = trec_eval.evaluate(run, qrels)
-    found, every = result.summary(), result.summary(complete=True)
+    answered, every = result.summary(), result.summary(complete=True)
     for name in names or ():
-        if name not in found:
-            raise unknown_name("measure of trec_eval", name, found, where="--metric")
-    wanted = list(names or found)
+        if name not in answered:
+            raise unknown_name("measure of trec_eval", name, answered, where="--metric")
+    wanted = list(names or answered)
     per_question = {
         question: {name: plain(float(result.values[name][row])) for name in wanted if name in result.values}
         for row, question in enumerate(result.questions)
     }
-    rows = [{"measure": name, "value": plain(found[name]), "all_judged": plain(every[name])} for name in wanted]
+    rows = [{"measure": name, "value": plain(answered[name]), "all_judged": plain(every[name])} for name in wanted]
     value = {"run": str(run), "qrels": str(qrels), "unjudged": result.unjudged, "measures": rows, "questions": per_question}
     whole = (*trec_eval.COUNTS, "num_q")
 
     def show() -> None:
-        lines = [(name, *(f"{item[name]:{'.0f' if name in whole else '.4f'}}" for item in (found, every))) for name in wanted]
+        lines = [(name, *(f"{item[name]:{'.0f' if name in whole else '.4f'}}" for item in (answered, every))) for name in wanted]
         listing(("measure", "trec_eval", "trec_eval -c"), lines, empty="")
-        if silent := counted(int((~result.found).sum()), "judged question"):
+        if silent := counted(int((~result.retrieved).sum()), "judged question"):
             out.print(Text(f"{silent} without results: left out of the first column, 0 in the second"), soft_wrap=True)
         if result.unjudged:
             out.print(Text(f"{counted(result.unjudged, 'question')} of the run without judgments: left out of both"), soft_wrap=True)

@@ -52,8 +52,8 @@ def overlap(prediction: str, gold: str, special: tuple[str, ...] = ()) -> np.nda
     return np.array([exact, 2 * precision * recall / (precision + recall), precision, recall])
 
 
-def of_sets(claimed: set[Any], gold: set[Any], found: int | None = None) -> np.ndarray:
-    tp = len(claimed & gold) if found is None else found
+def of_sets(claimed: set[Any], gold: set[Any], matched: int | None = None) -> np.ndarray:
+    tp = len(claimed & gold) if matched is None else matched
     precision, recall = tp / len(claimed) if claimed else 0.0, tp / len(gold) if gold else 0.0
     f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
     return np.array([float(claimed == gold), f1, precision, recall])
@@ -85,15 +85,15 @@ def musique(data: Rows, predictions: Rows) -> dict[str, float]:
     """`evaluate_v1.0.py` with its group metrics: lines in the data file's order, twins under one id."""
     total: dict[str, list[float]] = defaultdict(list)
     groups: dict[str, list[tuple[bool, bool, float, float]]] = defaultdict(list)
-    for row, said in zip(data, predictions, strict=True):
-        assert row["id"] == said["id"]
-        exact, f1 = np.max([overlap(said["predicted_answer"], gold)[:2] for gold in (row["answer"], *row["answer_aliases"])], axis=0)
+    for row, stated in zip(data, predictions, strict=True):
+        assert row["id"] == stated["id"]
+        exact, f1 = np.max([overlap(stated["predicted_answer"], gold)[:2] for gold in (row["answer"], *row["answer_aliases"])], axis=0)
         gold_support = {paragraph["idx"] for paragraph in row["paragraphs"] if paragraph["is_supporting"]}
-        support = of_sets(set(said["predicted_support_idxs"]), gold_support)[1]
+        support = of_sets(set(stated["predicted_support_idxs"]), gold_support)[1]
         if row["answerable"]:
             for name, value in (("em", exact), ("f1", f1), ("support_f1", support)):
                 total[name].append(float(value))
-        groups[row["id"]].append((row["answerable"], said["predicted_answerable"], float(f1), float(support)))
+        groups[row["id"]].append((row["answerable"], stated["predicted_answerable"], float(f1), float(support)))
     if any(len(group) > 1 for group in groups.values()):
         for group in groups.values():
             right = all(gold == claim for gold, claim, *_ in group)
@@ -105,7 +105,7 @@ def musique(data: Rows, predictions: Rows) -> dict[str, float]:
 
 def longbench(data: Rows, predictions: Rows) -> dict[str, float]:
     """`qa_f1_score` of `eval.py`: the best over the answers."""
-    values = [max(overlap(said["pred"], gold)[1] for gold in row["answers"]) for row, said in zip(data, predictions, strict=True)]
+    values = [max(overlap(stated["pred"], gold)[1] for gold in row["answers"]) for row, stated in zip(data, predictions, strict=True)]
     return {"f1": float(np.mean(values))}
 
 
@@ -113,8 +113,8 @@ def rog(data: Rows, predictions: Rows) -> dict[str, float]:
     """`eval_result` of RoG's `evaluate_results.py`."""
     golds = {row["id"]: list(dict.fromkeys(row["answer"])) for row in data}
     total: dict[str, list[float]] = defaultdict(list)
-    for said in predictions:
-        listed, gold = said["prediction"], golds[said["id"]]
+    for stated in predictions:
+        listed, gold = stated["prediction"], golds[stated["id"]]
         listed = list(dict.fromkeys(listed)) if isinstance(listed, list) else listed.strip().split("\n")
         text = rog_text(" ".join(listed))
         matched = sum(rog_text(answer) in text for answer in gold)
@@ -149,7 +149,7 @@ def made_musique(data: Rows, draws: random.Random) -> Rows:
     rows = []
     for row in data:
         gold = [paragraph["idx"] for paragraph in row["paragraphs"] if paragraph["is_supporting"]]
-        support = draws.sample(gold, draws.randint(0, len(gold))) + [draws.randrange(len(row["paragraphs"]))]
+        support = [*draws.sample(gold, draws.randint(0, len(gold))), draws.randrange(len(row["paragraphs"]))]
         answer = draws.choice([row["answer"], f"a {row['answer']} there", "", *row["answer_aliases"]])
         rows.append({"id": row["id"], "predicted_answer": answer, "predicted_support_idxs": support,
                      "predicted_answerable": row["answerable"] != (draws.random() < 0.2)})  # fmt: skip
@@ -167,7 +167,7 @@ def made_longbench(data: Rows, draws: random.Random) -> Rows:
 def made_rog(data: Rows, draws: random.Random) -> Rows:
     rows = []
     for row in data:
-        listed = draws.sample(row["answer"], draws.randint(0, len(row["answer"]))) + ["nobody", *row["answer"][:1]]
+        listed = [*draws.sample(row["answer"], draws.randint(0, len(row["answer"]))), "nobody", *row["answer"][:1]]
         prediction = listed if draws.random() < 0.5 else "\n".join(listed)
         rows.append({"id": row["id"], "question": row["question"], "prediction": prediction, "ground_truth": row["answer"], "input": "?"})
     return rows
@@ -312,11 +312,8 @@ def changed(predictions: Any, change: Callable[[Any], Any]) -> str:
     if isinstance(result, list):
         return "\n".join(map(json.dumps, result))
     # A member a line, behind the line that opens its section.
-    parts = [
-        f"{json.dumps(name)}: {{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in part.items())
-        for name, part in result.items()
-    ]
-    return "{" + "\n},\n".join(parts) + "\n}}"
+    members = {name: ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in part.items()) for name, part in result.items()}
+    return "{" + "\n},\n".join(f"{json.dumps(name)}: {{\n{part}" for name, part in members.items()) + "\n}}"
 
 
 def first(section: str, value: Any) -> Callable[[Any], Any]:

@@ -71,7 +71,7 @@ def test_every_cell_is_trec_evals(seed: int, tmp_path: Path) -> None:
     assert ours.unjudged == 1
     cells = 0
     for row, question in enumerate(ours.questions):
-        assert ours.found[row] == (question in theirs)
+        assert ours.retrieved[row] == (question in theirs)
         mine = {name: values[row] for name, values in ours.values.items()}
         for name, value in theirs.get(question, {}).items():
             if name not in ("num_q", "runid"):

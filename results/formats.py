@@ -152,8 +152,8 @@ class _Document:
             raise _At(self.line(at), bad) from None
 
     def _broken(self, at: int, what: str) -> _At:
-        found = shown(self.text[at : at + 20]) if at < len(self.text) else "the end of the file"
-        return _At(self.line(at), Bad("not_json", "the file is not the JSON that it should be", f"{what}, here is {found}"))
+        here = shown(self.text[at : at + 20]) if at < len(self.text) else "the end of the file"
+        return _At(self.line(at), Bad("not_json", "the file is not the JSON that it should be", f"{what}, here is {here}"))
 
 
 class _At(Exception):
@@ -241,7 +241,7 @@ def _multihop(benchmark: Benchmark, sections: Sequence[str]) -> RowReader:
     def read(document: _Document, findings: Findings, limits: Limits) -> Iterator[Row]:
         # The members of a section are read one by one below, where each has its line.
         starts = {key: (value, at, start) for key, value, at, start in document.members(decoder=json.JSONDecoder())}
-        for name in starts.keys() - set(sections):
+        for name in sorted(starts.keys() - set(sections)):
             bad = Bad("unknown_key", "an unknown key", f"{shown(name)}; known: {', '.join(sections)}")
             _note(bad, document.line(starts[name][1]), findings)
         for name in sections:

@@ -20,7 +20,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question, sentence_of
 from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
-from methods.api import SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.baselines.hybrid import Part, RetrieverPart
 from methods.flow import in_flight, one
 from methods.pipeline import index_folder
@@ -86,6 +86,8 @@ class GoldAnswer(_Answering):
             notes[SUPPORT] = [list(sentence_of(fact)) for fact in question.supporting_facts]
         elif question.evidence:
             notes[SUPPORT] = list(dict.fromkeys(question.evidence))
+        if question.group is not None:
+            notes[ANSWERABLE] = question.answerable
         if question.triples:
             notes[TRIPLES] = [list(triple) for triple in question.triples]
         return Prediction(identifier, gold_text(question), evidence, notes=notes)

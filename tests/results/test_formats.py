@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from benchmarks.registry import load
+from ragmeter.api import run
 from ragmeter.runner.provenance import environment
 from ragmeter.submissions import Checked, Checker, short_card
 from results.formats import FORMATS
@@ -373,3 +374,19 @@ def test_what_is_wrong_is_named_with_its_line(
 
 def test_every_format_is_tried_here() -> None:
     assert FORMATS.keys() - {"jsonl", "trec", "squad", "dpr", "dpr-reader"} == {row[0] for row in FILES}
+
+
+def test_a_run_scores_pairs_once_all_are_answered(tmp_path: Path) -> None:
+    """Answers are scored as they come, a pair's two not always together."""
+    write_native(load("worlds/multihop:test", {"questions": 40}), "musique_full", tmp_path / "data.json")
+    benchmark = {"id": "musique/full", "split": "dev", "config": {"path": str(tmp_path / "data.json")}}
+    plan = {"name": "x", "benchmarks": [benchmark], "methods": [{"id": "gold_answer"}, {"id": "empty_answer"}]}
+    run(plan, store=tmp_path / "store")
+    store = Store(tmp_path / "store")
+    for row, best in zip(sorted(runs(store), key=lambda row: row.method, reverse=True), (1.0, 0.0), strict=True):
+        columns = score_columns(store, row.dataset_fingerprint, [row.run]).values
+        for name in ("group_answer_f1#v1", "group_support_f1#v1"):
+            values = columns[row.run, name]
+            assert np.isnan(values).sum() == len(values) // 2
+            assert np.nanmean(values) == best
+        assert columns[row.run, "sufficiency#v1"].mean() == best

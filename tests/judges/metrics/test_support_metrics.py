@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import string
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Question, sentence_id, sentence_of
 from benchmarks.text import em, precision_recall_f1
 from judges.metric import Batch, parse
-from methods.api import SUPPORT, TRIPLES, Evidence, Prediction
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Prediction
 
 
 def compute(metric, rows):
@@ -195,6 +196,27 @@ def test_a_claimed_passage_claims_no_sentence():
 
 def test_a_fact_past_the_last_sentence_cannot_be_claimed_and_still_counts():
     assert compute("sp_recall", [(asked(["p1#0", "p1#99"]), claimed([("p1", 0)]))]) == 0.5
+
+
+def test_a_pair_counts_where_both_are_rightly_said_to_be_answerable_or_not():
+    """Whatever the order; without its twin a question has no score, and alone on its own none either."""
+
+    def pair(first, second, group="g"):
+        return [
+            (asked(evidence=["p1"], group=group), replace(claimed(["p1", "p2"]), notes={SUPPORT: ["p1", "p2"], ANSWERABLE: first})),
+            (asked(answers=(), group=group, answerable=False), Prediction("q", "gold", notes={ANSWERABLE: second})),
+        ]
+
+    for first, second, right in ((True, False, 1), (True, True, 0), (False, False, 0), (True, None, 0)):
+        rows = pair(first, second) + pair(True, False, "other")
+        assert compute("group_answer_f1", rows)[[0, 2]].tolist() == [right, 1]
+        assert compute("group_support_f1", rows[::-1])[[3, 1]] == pytest.approx([right * 2 / 3, 2 / 3])
+        assert np.isnan(compute("group_answer_f1", rows)[[1, 3]]).all()
+        assert compute("sufficiency", rows).tolist() == [first, second is False, 1, 1]
+    assert np.isnan(compute("group_answer_f1", pair(True, False)[:1])).all()
+    assert np.isnan(compute("sufficiency", [(asked(), claimed())])).all()
+    with pytest.raises(UserError, match="true or false"):
+        compute("sufficiency", pair("yes", False))
 
 
 def test_articles_stay_in_triples():

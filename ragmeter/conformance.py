@@ -281,7 +281,7 @@ def _absent(benchmark: Benchmark) -> int:
 
 def gold_prediction(question: Question) -> Prediction:
     """What an all-knowing method would say: the gold answer, evidence, support and triples."""
-    sentences = [list(sentence_of(fact)) for fact in question.supporting_facts]
+    sentences: list[Any] = [list(sentence_of(fact)) for fact in question.supporting_facts]
     notes = {SUPPORT: sentences or list(question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
     # Graph QA takes each line for an answer; all other metrics of sets take any separator.

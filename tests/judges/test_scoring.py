@@ -17,7 +17,7 @@ from judges.metric import METRICS, Metric, QuestionGraphs, parse
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
 
-TEXTS = {"p1": "Rome is the capital of Italy.", "p2": "Milan is not.", "p3": "The Po flows to the sea."}
+TEXTS = {"p1#0": "Rome", "p2#1": "", "p1": "Rome is the capital of Italy.", "p2": "Milan is not.", "p3": "The Po flows to the sea."}
 
 
 def question(name, answers=("Rome",), evidence=("p1", "p2"), **more):

@@ -57,8 +57,8 @@ FAST = {"musique/musique_ans_v1.0_train50.jsonl", "longbench/qasper.jsonl", "nq/
 """One of every kind: hops, a document, questions alone, a graph."""
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
 """Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
-ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall"}
-"""Tested beside their metrics: BERTScore's maximum and that of answers in graphs; perplexity has none."""
+ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency"}
+"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs and of pairs; perplexity has none."""
 CUTS = (1, 5, 20)
 
 

@@ -181,7 +181,7 @@ class Prediction:
         answer: The answer, "" where there is none.
         evidence: Ranked: the order counts, scores never re-order it.
         usage: What it cost.
-        notes: Further output under the documented keys `support`, `triples`, `failed`, or keys of one's own.
+        notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or keys of one's own.
         calls: Of generating models, in the order in which they ended; no part of a submission.
     """
 

@@ -264,10 +264,10 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Com
     def show() -> None:
         lines = [(name, *(f"{item[name]:{'.0f' if name in whole else '.4f'}}" for item in (answered, every))) for name in wanted]
         listing(("measure", "trec_eval", "trec_eval -c"), lines, empty="")
-        if silent := counted(int((~result.retrieved).sum()), "judged question"):
-            out.print(Text(f"{silent} without results: left out of the first column, 0 in the second"), soft_wrap=True)
+        if silent := int((~result.retrieved).sum()):
+            out.print(Text(f"{counted(silent, 'judged question')} without results: left out of the first column, 0 in the second"))
         if result.unjudged:
-            out.print(Text(f"{counted(result.unjudged, 'question')} of the run without judgments: left out of both"), soft_wrap=True)
+            out.print(Text(f"{counted(result.unjudged, 'question')} of the run without judgments: left out of both"))
 
     common.emit(value, show)
 

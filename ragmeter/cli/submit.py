@@ -71,7 +71,7 @@ def add(
     if file is not None:
         return _submit(file, _card(card, method, benchmark, setting), format, known_boards, settings, common, keep=True)
     if card is not None or method is not None:
-        raise UserError("there are no predictions", where="--card", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
+        raise UserError("there are no predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
     store = common.store
     rows = {row.run: row for row in (queries.runs(store) if store.database.exists else []) if row.origin != "run"}.values()
     keys = ("run", "method", "dataset", "setting", "seed", "origin")

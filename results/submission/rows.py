@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from benchmarks.core.errors import nearest
 from judges.metric import METRICS
-from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
+from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
 from results.submission import Findings, shown
 from results.submission.card import MIB, SCORE_KEYS, Limits
 
@@ -366,6 +366,8 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
         raise Bad("notes_too_long", f"notes are longer than {limits.notes_chars} characters", f"{size} characters")
     if FAILED in notes and not isinstance(notes[FAILED], str):
         raise wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
+    if ANSWERABLE in notes and not isinstance(notes[ANSWERABLE], bool):
+        raise wrong(f"notes.{ANSWERABLE}", "true or false", notes[ANSWERABLE])
     support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
     if support_claims(support) is None:
         raise wrong(f"notes.{SUPPORT}", "a list of ids of passages and of sentences [passage id, index]", support)

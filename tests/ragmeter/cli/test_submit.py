@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks import registry, settings
 from methods.api import Services
+from methods.baselines.controls import gold_text
 from methods.pipeline import Composition
 from methods.registry import Component
 from ragmeter.api import run as run_experiment
@@ -150,6 +151,19 @@ def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragme
     assert "new `version`" in json.loads(done.stderr)["error"]["try"]
     name(submitted, "bm25", "2")
     assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "stored"
+
+
+def test_without_a_card_method_and_benchmark_are_said(ragmeter: Ragmeter, tmp_path: Path) -> None:
+    questions = registry.load("worlds/multihop:validation").questions
+    path = tmp_path / "answers.json"
+    path.write_text(json.dumps({question.id: gold_text(question) for question in questions}), "utf-8")
+    named = ("--method", "theirs@2", "--benchmark", "worlds/multihop:validation")
+    response = fine(ragmeter("submit", path, "--format", "squad", *named, "--json"))
+    assert (response["outcome"], response["report"]["method"], response["report"]["version"]) == ("stored", "theirs", "2")
+    assert response["report"]["scores"]["em(rules=squad)#v1"] == 1
+    assert not [name for name in response["report"]["scores"] if "@" in name or name.startswith(("sp_", "joint_", "evidence_"))]
+    for more in (named[:2], named[2:], (*named, "--card", path), ("--method", "no name", *named[2:])):
+        assert ragmeter("submit", path, "--format", "squad", *more).returncode == 2
 
 
 def test_check_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--c
 FormatOption = Annotated[
     str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.words(*FORMATS))
 ]
-MethodOption = Annotated[str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]")]
+MethodOption = Annotated[
+    str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
+]
 BenchmarkOption = Annotated[
     str | None, option("With --method: the benchmark.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]

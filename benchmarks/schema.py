@@ -16,9 +16,6 @@ from benchmarks.core.fingerprint import LENGTH, content_id
 Triple = tuple[str, str, str]
 """Head, relation, tail."""
 
-SENTENCE_MARK = "#"
-"""Between a passage id and a sentence number in the id of a sentence: `p3f…#2` is the third sentence."""
-
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -55,8 +52,18 @@ def triple_id(triple: Triple) -> str:
 
 
 def sentence_id(passage: str, index: int) -> str:
-    """The id of the sentence with this 0-based index in a passage."""
-    return f"{passage}{SENTENCE_MARK}{index}"
+    """The id of the sentence with this 0-based index in a passage.
+
+    Only gold knows such ids (`Question.supporting_facts`). A prediction names a sentence as a pair of the two: an id that
+    it gives is a passage's or a triple's, and may hold any character.
+    """
+    return f"{passage}#{index}"
+
+
+def sentence_of(identifier: str) -> tuple[str, int]:
+    """The passage and the index that `sentence_id` made an id of, whatever characters the passage's id has."""
+    passage, _, index = identifier.rpartition("#")
+    return passage, int(index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,7 @@ class Question:
         answerable: False for questions whose gold says that the evidence does not answer them.
         document_id, candidates, topic_entities: As in `Query`.
         metadata: Everything else of the native record that analyses may want. Gold: never handed on.
+        group: What questions share that a metric scores together (MuSiQue-full's twins), None for one on its own.
     """
 
     id: str
@@ -118,6 +126,7 @@ class Question:
     candidates: Sequence[str] | None = None
     topic_entities: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    group: str | None = None
 
     @property
     def wanted(self) -> tuple[str, ...]:

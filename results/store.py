@@ -128,6 +128,8 @@ def record(question: Question) -> str:
     }
     if scored := {name: question.metadata[name] for name in SCORED if name in question.metadata}:
         value["metadata"] = scored
+    if question.group is not None:
+        value["group"] = question.group
     if STYLED in question.metadata:
         value[STYLED] = dict(question.metadata[STYLED])
     return json.dumps(value, ensure_ascii=False)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from benchmarks.registry import Benchmark, load
-from benchmarks.schema import Question, passage_id, sentence_id
+from benchmarks.schema import Question, passage_id
 from judges.score import score
 from methods.api import SUPPORT, TRIPLES, Prediction
 from tests.support.worlds_native import write_native
@@ -201,6 +201,6 @@ def test_two_wiki_with_aliases(source: str, tmp_path: Path, request: pytest.Fixt
         facts = [*map(tuple, row["supporting_facts"]), *draw.sample(titles, draw.randint(0, 1))][draw.randint(0, 1) :]
         joined = {title: passage_id(title, " ".join(sentences)) for title, sentences in row["context"]}
         text = draw.choice([row["answer"], *names.get(row["answer_id"], ()), f"{row['answer']} indeed", "no"])
-        notes = {SUPPORT: [sentence_id(joined[title], number) for title, number in facts], TRIPLES: triples, "titles": facts}
+        notes = {SUPPORT: [(joined[title], number) for title, number in facts], TRIPLES: triples, "titles": facts}
         predictions.append(Prediction(question.id, text, notes=notes))
     held(benchmark, predictions, lambda question, prediction: two_wiki(rows[question.id], prediction, names))

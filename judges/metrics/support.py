@@ -1,6 +1,6 @@
 """Support metrics: which sentences, paragraphs and triples a method claims to have used.
 
-Claims stand in `Prediction.notes["support"]` (ids of passages or of sentences, `passage#index`) and
+Claims stand in `Prediction.notes["support"]` (ids of passages, and sentences as [passage id, index]) and
 `notes["triples"]`. A method that claims nothing scores 0, as in the official evaluators: its ranked evidence never
 stands in. Questions whose gold has no such support, and unanswerable ones, are unscorable.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import SENTENCE_MARK, Question, Triple
+from benchmarks.schema import Question, Triple, sentence_id
 from judges.metric import Batch, Parameter, Scores, register
 from judges.metrics.answer import answer_parts
-from methods.api import SUPPORT, TRIPLES, Prediction
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Prediction, support_claims
 
 Names = Sequence[Sequence[str]]
 """Other names of a triple's head, and of its tail."""
@@ -31,7 +31,7 @@ _MUSIQUE = "MuSiQue evaluator v1.0, SupportMetric"
 _JOINT = Parameter("rules", str, "hotpotqa", ("hotpotqa", "2wiki"), "answer x sentences, or x triples as well")
 
 
-@register("sp_em", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_em", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_em(batch: Batch) -> Scores:
     """1 if the claimed sentences are exactly the supporting facts, else 0.
 
@@ -41,25 +41,25 @@ def sp_em(batch: Batch) -> Scores:
     return sentence_parts(batch)[0]
 
 
-@register("sp_precision", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_precision", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_precision(batch: Batch) -> Scores:
     """Claimed sentences that are supporting facts / claimed sentences; 0 without claim. Otherwise as sp_em."""
     return sentence_parts(batch)[1]
 
 
-@register("sp_recall", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_recall", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_recall(batch: Batch) -> Scores:
     """Claimed sentences that are supporting facts / supporting facts. Otherwise as sp_em."""
     return sentence_parts(batch)[2]
 
 
-@register("sp_f1", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_f1", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_f1(batch: Batch) -> Scores:
     """Harmonic mean of sp_precision and sp_recall, 0 where both are 0. Otherwise as sp_em."""
     return sentence_parts(batch)[3]
 
 
-@register("support_em", source=_MUSIQUE, group="support", needs=("support",))
+@register("support_em", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_em(batch: Batch) -> Scores:
     """1 if the claimed paragraphs are exactly the supporting ones, else 0.
 
@@ -68,10 +68,42 @@ def support_em(batch: Batch) -> Scores:
     return paragraph_parts(batch)[0]
 
 
-@register("support_f1", source=_MUSIQUE, group="support", needs=("support",))
+@register("support_f1", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_f1(batch: Batch) -> Scores:
     """F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
     return paragraph_parts(batch)[3]
+
+
+_GROUP = ("answer", "support", "answerable", "group")
+
+
+@register("group_answer_f1", source="MuSiQue evaluator v1.0, GroupAnswerSufficiencyMetric", group="support", needs=_GROUP)
+def group_answer_f1(batch: Batch) -> Scores:
+    """f1(rules=musique) of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+
+    Said by `notes["answerable"]`; saying nothing is wrong. The value stands at the answerable question. Unscorable: its twin,
+    a question that is in no group, and one whose twin is not among the questions.
+    """
+    return _of_groups(batch, answer_parts(batch, "musique")[3])
+
+
+@register("group_support_f1", source="MuSiQue evaluator v1.0, GroupSupportSufficiencyMetric", group="support", needs=_GROUP)
+def group_support_f1(batch: Batch) -> Scores:
+    """support_f1 of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+
+    Otherwise as group_answer_f1.
+    """
+    return _of_groups(batch, paragraph_parts(batch)[3])
+
+
+@register("sufficiency", source="MuSiQue, Trivedi et al. 2022, §5", group="support", needs=("answerable",))
+def sufficiency(batch: Batch) -> Scores:
+    """1 if `notes["answerable"]` says rightly whether the question can be answered, else 0; saying nothing is wrong.
+
+    Unscorable outside groups: where every question is answerable there is nothing to say.
+    """
+    grouped = np.array([question.group is not None for question in batch.questions], dtype=bool)
+    return np.where(grouped, _rightly_said(batch), np.nan)
 
 
 @register("evidence_em", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
@@ -159,7 +191,7 @@ def sentence_parts(batch: Batch) -> Parts:
     """EM, precision, recall and F1 of the claimed sentences."""
 
     def make() -> Parts:
-        claimed = [{text for text in _claims(p) if SENTENCE_MARK in text} for p in batch.predictions]
+        claimed = [{sentence_id(passage, index) for passage, index in _claims(p) if index is not None} for p in batch.predictions]
         return _set_parts(batch, claimed, [set(question.supporting_facts) for question in batch.questions])
 
     return batch.once("sentence_parts", make)
@@ -169,7 +201,7 @@ def paragraph_parts(batch: Batch) -> Parts:
     """EM, precision, recall and F1 of the claimed paragraphs."""
 
     def make() -> Parts:
-        claimed = [{text.partition(SENTENCE_MARK)[0] for text in _claims(p)} for p in batch.predictions]
+        claimed = [{passage for passage, _ in _claims(p)} for p in batch.predictions]
         return _set_parts(batch, claimed, [set(question.evidence) for question in batch.questions])
 
     return batch.once("paragraph_parts", make)
@@ -205,6 +237,29 @@ def joint_parts(batch: Batch, rules: str) -> Parts:
     return batch.once(("joint_parts", rules), make)
 
 
+def _rightly_said(batch: Batch) -> Scores:
+    pairs = zip(batch.questions, batch.predictions, strict=True)
+    return np.array([_answerable(prediction) is question.answerable for question, prediction in pairs], dtype=np.float64)
+
+
+def _answerable(prediction: Prediction) -> bool | None:
+    value = prediction.notes.get(ANSWERABLE)
+    if value is not None and not isinstance(value, bool):
+        raise _malformed(prediction, ANSWERABLE, "true or false")
+    return value
+
+
+def _of_groups(batch: Batch, scores: Scores) -> Scores:
+    """The scores of answerable questions whose twin is there, 0 unless what both say is right; NaN everywhere else."""
+    right = _rightly_said(batch)
+    twins = {question.group: row for row, question in enumerate(batch.questions) if not question.answerable}
+    result = np.full(len(batch), np.nan)
+    for row, question in enumerate(batch.questions):
+        if question.answerable and question.group is not None and question.group in twins:
+            result[row] = scores[row] * right[row] * right[twins[question.group]]
+    return result
+
+
 def _set_parts(batch: Batch, claimed: list[set[str]], gold: list[set[str]]) -> Parts:
     matched = [len(a & b) for a, b in zip(claimed, gold, strict=True)]
     return _parts(batch, matched, [len(row) for row in claimed], [len(row) for row in gold])
@@ -228,11 +283,12 @@ def _harmonic(precision: Scores, recall: Scores) -> Scores:
     return np.where(total == 0, 0.0, 2 * precision * recall / np.where(total == 0, 1.0, total))
 
 
-def _claims(prediction: Prediction) -> list[str]:
-    claims = prediction.notes.get(SUPPORT) or ()
-    if isinstance(claims, str) or not all(isinstance(claim, str) for claim in claims):
-        raise _malformed(prediction, SUPPORT, "a list of ids of passages or sentences")
-    return list(claims)
+def _claims(prediction: Prediction) -> list[tuple[str, int | None]]:
+    """Passages, and sentences of them, that are claimed to support the answer."""
+    claims = support_claims(prediction.notes.get(SUPPORT) or ())
+    if claims is None:
+        raise _malformed(prediction, SUPPORT, "a list of ids of passages and of sentences [passage id, index]")
+    return claims
 
 
 def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:

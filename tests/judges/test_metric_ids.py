@@ -28,12 +28,12 @@ STORED = [
     "cover_em(match=substring)#v1",
     "answer_precision(rules=squad)#v1",
     "answer_recall(rules=squad)#v1",
-    "recall@5#v1",
-    "ndcg@10(gain=linear)#v1",
-    "has_answer@20#v1",
-    "sp_f1#v1",
+    "recall@5#v2",
+    "ndcg@10(gain=linear)#v2",
+    "has_answer@20#v2",
+    "sp_f1#v2",
     "joint_f1(rules=2wiki)#v2",
-    "support_f1#v1",
+    "support_f1#v2",
     "evidence_f1#v2",
 ]
 """Ids that stand in people's stores."""

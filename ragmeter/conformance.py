@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from rich.text import Text
 from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
@@ -108,6 +109,10 @@ def _method_checks(component: Component) -> list[Check]:
     checks.append(Check("invariant to the batch", *_same(by_id, singles, "one query at a time")))
     backwards = method.answer(iter(queries[::-1]))
     checks.append(Check("invariant to the order", *_same(by_id, backwards, "the reverse order")))
+    own = [query for query in queries if query.candidates]
+    expected = {query.id: by_id[query.id] for query in own if query.id in by_id}
+    alone = _alone(build(), own, benchmark.corpus)
+    checks.append(Check("invariant to the other questions", *_same(expected, alone, "a corpus of the question's candidates alone")))
     stopped = method.answer(iter(queries))
     before = next(stopped)
     stopped.close()  # type: ignore[attr-defined]
@@ -117,6 +122,17 @@ def _method_checks(component: Component) -> list[Check]:
         closed = list(method.answer(replace(query, candidates=()) for query in queries))
         checks.append(_each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None))
     return [replace(check, detail="") if check.passed else check for check in checks]
+
+
+def _alone(method: Method, queries: Iterable[Query], corpus: Corpus) -> Iterator[Prediction]:
+    """Each query asked of a corpus that holds its candidates and no more, in another order: nothing else is there to learn from."""
+    for query in queries:
+        ids = sorted(query.candidates or ())
+        if isinstance(corpus, TripleCorpus):
+            method.index(TripleCorpus.of_triples(corpus.triples.take(corpus.rows_of(ids))))
+        else:
+            method.index(Corpus.of(corpus.get(ids)))
+        yield from method.answer(iter([query]))
 
 
 def _graphs() -> Benchmark:

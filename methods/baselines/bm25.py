@@ -252,7 +252,7 @@ class BM25Index:
             start, end = postings["indptr"][term], postings["indptr"][term + 1]
             holders, values = postings["indices"][start:end], postings["data"][start:end]  # passages with this term, ascending
             if rows is None:
-                scores[holders] += values
+                np.add.at(scores, holders, values.astype(np.float64))
             else:
                 position = np.searchsorted(holders, rows)
                 position[position == len(holders)] = 0

@@ -147,10 +147,8 @@ def fuse(query: Query, rankings: Sequence[Ranking], k: int, corpus: Corpus, damp
     for ranking in rankings:
         for rank, identifier in enumerate(ranking.ids, start=1):
             shares.setdefault(identifier, []).append(1 / (damping + rank))
-    if query.candidates is None:
-        ids = sorted(shares, key=corpus.row)
-    else:
-        ids = [identifier for identifier in dict.fromkeys(query.candidates) if identifier in shares]
+    order = corpus.row if query.candidates is None else {identifier: n for n, identifier in enumerate(query.candidates)}.__getitem__
+    ids = sorted(shares, key=order)
     scores = comparable(np.array([math.fsum(shares[identifier]) for identifier in ids]))
     best = best_rows(scores, k).tolist()
     usage = sum((ranking.usage for ranking in rankings), Usage())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from rich.text import Text
 from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import GoldQuery, Query, Question, sentence_of
@@ -36,6 +37,8 @@ GRAPHS = "worlds/graph:validation"
 QUESTIONS = 12
 GRAPH_SIZE = 60
 """In the graph of a question; the corpus of triples is those of the questions' graphs."""
+ALONE = 4
+"""Questions asked of their own candidates alone: each needs an index."""
 SEED = 7
 SCORE_TOLERANCE = 1e-5
 """Relative; scores may differ by float noise between batches, the order may not."""
@@ -102,21 +105,36 @@ def _method_checks(component: Component) -> list[Check]:
         _each("usage is filled", first, _bad_usage),
         _each("a prediction survives JSON", first, _json_change),
         _each("no question failed", first, lambda p: str(p.notes[FAILED]) if FAILED in p.notes else None),
-        Check("deterministic under a seed", *_same(by_id, build().answer(iter(queries)), "a second build")),
+        Check("deterministic under a seed", *same(by_id, build().answer(iter(queries)), "a second build")),
     ]
     singles = (prediction for query in queries for prediction in method.answer(iter([query])))
-    checks.append(Check("invariant to the batch", *_same(by_id, singles, "one query at a time")))
+    checks.append(Check("invariant to the batch", *same(by_id, singles, "one query at a time")))
     backwards = method.answer(iter(queries[::-1]))
-    checks.append(Check("invariant to the order", *_same(by_id, backwards, "the reverse order")))
+    checks.append(Check("invariant to the order", *same(by_id, backwards, "the reverse order")))
+    own = [query for query in queries if query.candidates][:ALONE]
+    expected = {query.id: by_id[query.id] for query in own if query.id in by_id}
+    again = alone(build(), own, benchmark.corpus)
+    checks.append(Check("invariant to the other questions", *same(expected, again, "a corpus of the question's candidates alone")))
     stopped = method.answer(iter(queries))
     before = next(stopped)
     stopped.close()  # type: ignore[attr-defined]
     rest = method.answer(query for query in queries if query.id != before.question_id)
-    checks.append(Check("invariant to interruptions", *_same(by_id, [before, *rest], "an interrupted answering, gone on with,")))
+    checks.append(Check("invariant to interruptions", *same(by_id, [before, *rest], "an interrupted answering, gone on with,")))
     if not control:
         closed = list(method.answer(replace(query, candidates=()) for query in queries))
         checks.append(_each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None))
     return [replace(check, detail="") if check.passed else check for check in checks]
+
+
+def alone(method: Method, queries: Iterable[Query], corpus: Corpus) -> Iterator[Prediction]:
+    """Each query asked of a corpus that holds its candidates and no more, in another order: nothing else is there to learn from."""
+    for query in queries:
+        ids = sorted(query.candidates or ())
+        if isinstance(corpus, TripleCorpus):
+            method.index(TripleCorpus.of_triples(corpus.triples.take(corpus.rows_of(ids))))
+        else:
+            method.index(Corpus.of(corpus.get(ids)))
+        yield from method.answer(iter([query]))
 
 
 def _graphs() -> Benchmark:
@@ -193,7 +211,11 @@ def _json_change(prediction: Prediction) -> str | None:
     return None if again == prediction else "it reads back differently"
 
 
-def _same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
+def same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
+    """Whether predictions are equal to those expected, and else what differs; `what` says of which they are.
+
+    Scores may differ by `SCORE_TOLERANCE`, their order may not.
+    """
     answers = list(again)
     if len(answers) != len(expected):
         return False, f"{what} gives {len(answers)} answers, not {len(expected)}"

@@ -208,6 +208,7 @@ class HasAnswerOrderConfig(MethodConfig):
     "has_answer_order",
     kind="control",
     summary="passages that hold a gold answer first, the rest in a retriever's order",
+    version=2,
     config=HasAnswerOrderConfig,
     checkpoint_hash=lambda config: fingerprint(config.retriever.component.fingerprint),
     work=lambda config, lengths: config.retriever.component.work(lengths),
@@ -284,7 +285,7 @@ class EmptyIndex:
 # -- Random ranking: the floor that every retriever must clear --
 
 
-@register("random", kind="retriever", summary="passages in random order, seeded per query", work=free)
+@register("random", kind="retriever", summary="passages in random order, seeded per query", version=2, work=free)
 class Random:
     """Retriever that draws.
 
@@ -319,6 +320,7 @@ class RandomIndex:
         size = self._size if rows is None else len(rows)
         drawn = generator.choice(size, min(k, size), replace=False)
         if rows is not None:
-            # Candidates are drawn from in corpus order, so that how a benchmark lists them changes nothing.
-            drawn = np.sort(rows)[drawn]
+            # From candidates in the order of their ids: neither how a benchmark lists them nor other questions count.
+            ids = self._scope.corpus.ids
+            drawn = np.array(sorted(rows.tolist(), key=ids.__getitem__), dtype=np.int64)[drawn]
         return self._scope.ranking(query, drawn, 1 / np.arange(1, len(drawn) + 1))

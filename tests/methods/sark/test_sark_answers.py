@@ -76,7 +76,7 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
 def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
     server = Server(lambda prompt: reply)
     with server.running() as chat:
-        judge = JudgeRef.of("match", chat).build(Services(cache=tmp_path / "replies.sqlite"))
+        judge = JudgeRef.of("match", {"llm": chat}).build(Services(cache=tmp_path / "replies.sqlite"))
         verifier = Verifier(MatchVerdicts(judge))
         results = verifier.verdicts([question()] * 2, ["Ann", "Bob"])
         assert [(item.verdict, item.by) for item in results] == [(MATCH, EM), (MISMATCH, JUDGE)]

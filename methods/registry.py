@@ -21,6 +21,7 @@ from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
+from methods.models.llm import KINDS
 from methods.models.weights import require_weights
 from methods.work import Lengths, Needs, Work, unknown
 
@@ -147,11 +148,16 @@ class MethodEntry:
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with others laid over them, key by key at every level."""
+    """Options with others laid over them, key by key at every level; of `llm:` another model, of whatever kind, replaces the first."""
     merged = dict(below)
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = laid_over(merged[key], value) if both else value
+        there = merged.get(key)
+        if not isinstance(value, Mapping) or not isinstance(there, Mapping):
+            merged[key] = value
+            continue
+        if key == "llm" and KINDS & value.keys():
+            there = {name: option for name, option in there.items() if name not in KINDS}
+        merged[key] = laid_over(there, value)
     return merged
 
 

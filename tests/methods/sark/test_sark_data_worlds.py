@@ -263,4 +263,4 @@ def test_the_papers_options_are_valid() -> None:
     assert config.labels.judge == "match"
     assert config.labels.extra is not None
     assert config.labels.extra.n == 100
-    assert {chat.model for chat in config.chats} == {"Qwen/Qwen2.5-14B-Instruct"}
+    assert {llm.model for llm in config.llms} == {"Qwen/Qwen2.5-14B-Instruct"}

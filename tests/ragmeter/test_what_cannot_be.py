@@ -49,7 +49,7 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
         "store export -o {file}",
         "data build-corpus {dump} -o {file}/built",
         "data build-corpus {dump} -o {file}",
-        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --set model=x --set base_url=http://127.0.0.1:9/v1",
+        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --set llm.model=x --set llm.base_url=http://127.0.0.1:9/v1",
     ],
 )
 def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command, tmp_path: Path) -> None:

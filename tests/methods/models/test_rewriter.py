@@ -161,7 +161,7 @@ def test_sentences_are_kept_apart_where_a_passage_has_them(output: str) -> None:
 
     with playing(reply) as (url, query):
         (outcome,) = rewriter(url, output=output).outcomes([passage(PLAIN, halves)], "informal")
-        whole = rewriter(url, output="text", keep_sentences=False).outcomes([passage(PLAIN, halves)], "informal")
+        (whole,) = rewriter(url, output="text", keep_sentences=False).outcomes([passage(PLAIN, halves)], "informal")
     assert outcome.passage is not None
     assert outcome.passage.sentences == tuple(reported)
     assert outcome.passage.text == " ".join(reported)

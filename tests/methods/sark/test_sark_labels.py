@@ -346,16 +346,16 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     with Journal(path) as journal:
         journal.add("a", "x", [1])
-        journal.add("b", "x", {"text": "line\u2028break"})
+        journal.add("b", "x", {"text": "line\u2028break \ud800"})
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
     journal = Journal(path)
     assert journal.get("a", "x") == [1]
     assert journal.get("b", "x") is None
     with journal:
-        journal.add("b", "x", {"text": "line\u2028break"})
+        journal.add("b", "x", {"text": "line\u2028break \ud800"})
     assert path.read_bytes() == whole
-    assert Journal(path).get("b", "x") == {"text": "line\u2028break"}
+    assert Journal(path).get("b", "x") == {"text": "line\u2028break \ud800"}
     assert Journal(path).get("b", "y") is None
 
 

@@ -108,9 +108,9 @@ def mend(path: Path) -> None:
         while at > 0:
             start = max(0, at - 65536)
             file.seek(start)
-            found = file.read(at - start).rfind(b"\n")
-            at = start + found + 1 if found >= 0 else start
-            if found >= 0:
+            newline = file.read(at - start).rfind(b"\n")
+            at = start + newline + 1 if newline >= 0 else start
+            if newline >= 0:
                 break
         if at < end:
             file.truncate(at)

@@ -227,7 +227,7 @@ class ArkTrainingConfig(TrainingConfig):
     def llms(self) -> list[LLMConfig]:
         """The language models that are asked."""
         parts = (self.kg, self.neighborhood.seeds, self.queries) if self.augments else ()
-        return [part.asked for part in parts if part.asked is not None]
+        return [part.active_llm for part in parts if part.active_llm is not None]
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
         """The stages that are trained; of mixed ones the last stands for all."""

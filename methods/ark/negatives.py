@@ -83,7 +83,7 @@ class GraphQueries:
         self._generator = generator_of(config.queries, services)
         seeds = config.neighborhood.seeds
         self._namer: Namer = GraphNamer()
-        if (llm := seeds.asked) is not None:
+        if (llm := seeds.active_llm) is not None:
             model = open_llm(llm, role="seeds", cache=services.cache, device=services.device, seed=services.seed)
             self._namer = LLMNamer(model, seeds.prompt)
         self._encoder = LazyEncoder(config.kg.similarity.encoder, services)

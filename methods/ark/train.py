@@ -467,12 +467,12 @@ def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
 
     pieces, length = _cut(config.kg.chunk, lengths)
     seeds, queries = config.neighborhood.seeds, config.queries
-    work = ask(config.kg.asked, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
+    work = ask(config.kg.active_llm, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
     if config.kg.similarity.enabled:
         # Names are compared by their vectors: together they are at most as long as the text.
         work += encode(config.kg.similarity.encoder, _documents(lengths) * pieces, length)
-    work += ask(seeds.asked, lengths.questions, lengths.question + lengths.answer + template("names", seeds.prompt))
-    return work + ask(queries.asked, len(SIZES) * lengths.questions, GIVEN + template("queries", queries.prompt))
+    work += ask(seeds.active_llm, lengths.questions, lengths.question + lengths.answer + template("names", seeds.prompt))
+    return work + ask(queries.active_llm, len(SIZES) * lengths.questions, GIVEN + template("queries", queries.prompt))
 
 
 def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: int) -> Work:

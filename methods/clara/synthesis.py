@@ -119,9 +119,9 @@ async def ask_questions(
         reply = await (ask(f"more_{kind}", turn, pairs=shown_pairs(pairs)) if turn else ask(kind, turn))
         if isinstance(reply, Supplement) and reply.count == 0:
             return "covered", turn, pairs
-        asked = [] if reply is None else reply.questions
-        new, repeated = _new(asked[:most], pairs)
-        counts.update({"questions": len(new), "repeated": repeated, "beyond_the_most": len(asked[most:])})
+        listed = [] if reply is None else reply.questions
+        new, repeated = _new(listed[:most], pairs)
+        counts.update({"questions": len(new), "repeated": repeated, "beyond_the_most": len(listed[most:])})
         pairs += [pair for pair in await _all(*(answered(question, turn) for question in new)) if pair is not None]
     return "uncovered", rounds, pairs
 
@@ -248,8 +248,8 @@ class Synthesis:
         self.config = config
         self.states = states
         self.prompts = Prompts(config.prompts)
-        given = services or Services()
-        self.model = model or open_llm(config.llm, role="synthesis", cache=given.cache, device=given.device, seed=given.seed)
+        services = services or Services()
+        self.model = model or open_llm(config.llm, role="synthesis", cache=services.cache, device=services.device, seed=services.seed)
         self.put_aside: Counter[str] = Counter()
         options = config.model_dump(mode="json", exclude={"llm"})
         self._made_of = [VERSION, options, self.model.config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]

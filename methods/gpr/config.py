@@ -107,8 +107,8 @@ class GprTrainingConfig(TrainingConfig):
         for encoder in (self.question_encoder, self.triple_encoder):
             encoder.check()
         questions = self.questions
-        if questions.asked is not None:
-            check_llm(questions.asked)
+        if questions.active_llm is not None:
+            check_llm(questions.active_llm)
             load_prompt(questions.prompt)
         if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
             raise UserError("there is no such file of questions", where=f"questions.path: {questions.path}")
@@ -122,8 +122,8 @@ class GprTrainingConfig(TrainingConfig):
 
     def reach(self, cache: Path | None) -> None:
         """One short call to the model that writes questions, unless replies of it are kept."""
-        if self.questions.asked is not None:
-            reach_llm(self.questions.asked, cache)
+        if self.questions.active_llm is not None:
+            reach_llm(self.questions.active_llm, cache)
 
 
 PAPER: Mapping[str, Any] = {

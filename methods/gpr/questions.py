@@ -561,7 +561,7 @@ def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerat
     Raises:
         UserError: Its file, prompt or key cannot be used.
     """
-    if (llm := config.asked) is not None:
+    if (llm := config.active_llm) is not None:
         model = open_llm(llm, role="masked triples", cache=services.cache, device=services.device, seed=services.seed)
         return LLMQuestions(model, config.prompt)
     if config.generator == "cache" and config.path is not None:

@@ -183,7 +183,7 @@ PATTERNS = {
 
 def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
     """The generator that options name."""
-    if (llm := config.asked) is None:
+    if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
     model = open_llm(llm, role="augmented queries", cache=services.cache, device=services.device, seed=services.seed)
     return LLMQueries(model, config.most, config.prompt)

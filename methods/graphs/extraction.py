@@ -133,7 +133,7 @@ class LLMExtractor:
 
 def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | LLMExtractor:
     """The extractor that options name."""
-    if (llm := config.asked) is None:
+    if (llm := config.active_llm) is None:
         return WorldsExtractor()
     model = open_llm(llm, role="knowledge graph", cache=services.cache, device=services.device, seed=services.seed)
     return LLMExtractor(model, config.prompt)

@@ -146,7 +146,7 @@ class MayAskConfig(BaseModel):
         return self
 
     @property
-    def asked(self) -> LLMConfig | None:
+    def active_llm(self) -> LLMConfig | None:
         """The model that is asked; None where none is."""
         return self.llm if getattr(self, self.choice) == "llm" else None
 

@@ -251,8 +251,8 @@ class LLMRewriter:
     def __init__(self, config: RewriterConfig, *, validators: Sequence[Validator] = (), services: Services | None = None) -> None:
         self.config = config
         self.validators = tuple(validators)
-        given = services or Services()
-        self.model = open_llm(config.llm, role="rewriter", cache=given.cache, device=given.device, seed=given.seed)
+        services = services or Services()
+        self.model = open_llm(config.llm, role="rewriter", cache=services.cache, device=services.device, seed=services.seed)
         self._object = [one(validator, "objections") for validator in validators]
         self._prompts_hash = prompts_hash(config.prompts)
 

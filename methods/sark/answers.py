@@ -122,7 +122,7 @@ def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer
     Raises:
         UserError: Its key, template or weights cannot be used.
     """
-    if (llm := config.asked) is not None:
+    if (llm := config.active_llm) is not None:
         model = open_llm(llm, role="passage labels", cache=services.cache, device=services.device, seed=services.seed)
         return LLMAnswerer(model, config.prompt)
     component = config.component

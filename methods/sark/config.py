@@ -165,7 +165,7 @@ class SarkDataConfig(BaseModel):
     @property
     def llms(self) -> list[LLMConfig]:
         """The language models that are asked."""
-        return [part.asked for part in (self.labels, self.lists, self.styles) if part.asked is not None]
+        return [part.active_llm for part in (self.labels, self.lists, self.styles) if part.active_llm is not None]
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:

@@ -108,8 +108,8 @@ def pairs_of(
 
 def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
     """Who tells passages in the other style: a model, or the rules for training, whatever the data."""
-    if config.asked is not None:
-        return LLMRewriter(RewriterConfig(llm=config.asked, **config.rewriting.model_dump()), services=services)
+    if config.active_llm is not None:
+        return LLMRewriter(RewriterConfig(llm=config.active_llm, **config.rewriting.model_dump()), services=services)
     return RuleRewriter("train")
 
 

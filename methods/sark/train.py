@@ -722,14 +722,14 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     def prompt(name: str, path: str | None) -> float:
         return sum(map(tokens, load_prompt(name, path).parts)) + lengths.question
 
-    shared = ask(labels.asked, attempts, prompt("answer", labels.prompt) + lengths.passage)
+    shared = ask(labels.active_llm, attempts, prompt("answer", labels.prompt) + lengths.passage)
     if (judge := config.wanted_judge) is not None:
         shared += lengths.judging(judge, attempts, 32 if labels.llm is None else longest_reply(labels.llm))
-    shared += ask(lists.asked, lengths.questions, prompt("order", lists.prompt) + LENGTH * lengths.passage)
-    if styles.asked is not None:
+    shared += ask(lists.active_llm, lengths.questions, prompt("order", lists.prompt) + LENGTH * lengths.passage)
+    if styles.active_llm is not None:
         # Those of the rows and of each question's list; no rewriting is much longer than its source.
         restyled = _labeled(config, lengths) + (0 if config.rows is None else LENGTH * lengths.questions)
-        shared += ask(styles.asked, restyled, RESTYLING + lengths.passage, min(longest_reply(styles.asked), 2 * lengths.passage))
+        shared += ask(styles.active_llm, restyled, RESTYLING + lengths.passage, min(longest_reply(styles.active_llm), 2 * lengths.passage))
     parts = (config.candidates, labels, lists, styles)
     key = fingerprint("sark", name, config.rows, config.rows_seed, [part.model_dump(mode="json") for part in parts])
     own = total(retriever.work(lengths) for retriever in _retrievers(config))

@@ -148,15 +148,16 @@ class MethodEntry:
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with others laid over them, key by key at every level; of `llm:` another model, of whatever kind, replaces the first."""
+    """Options with others laid over them, key by key at every level; an `llm:` of another kind takes the place of one."""
     merged = dict(below)
     for key, value in above.items():
         there = merged.get(key)
         if not isinstance(value, Mapping) or not isinstance(there, Mapping):
             merged[key] = value
             continue
-        if key == "llm" and KINDS & value.keys():
-            there = {name: option for name, option in there.items() if name not in KINDS}
+        kind, other = KINDS & value.keys(), KINDS & there.keys()
+        if key == "llm" and kind and other and kind != other:
+            there = {name: there[name] for name in ("temperature", "max_tokens") if name in there}
         merged[key] = laid_over(there, value)
     return merged
 

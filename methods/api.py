@@ -367,8 +367,8 @@ class Judge(Protocol):
         """Of all that decides what it says: rules or model, options, prompt."""
         ...
 
-    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
-        """One verdict per answer, None where the judge's reply could not be used."""
+    async def verdicts_one(self, question: Question, answer: str) -> str | None:
+        """The verdict on an answer, None where the judge's reply could not be used."""
         ...
 
 

@@ -19,7 +19,7 @@ from benchmarks.styles.pairs import Rewriting, StylePair, StylePairs, load_pairs
 from benchmarks.styles.rewrite import rewrite_candidates
 from benchmarks.styles.rules import Rewriter, RuleRewriter
 from methods.api import Services
-from methods.models.rewriter import LLMRewriter
+from methods.models.rewriter import LLMRewriter, RewriterConfig
 from methods.sark.config import StylesConfig
 from methods.sark.rows import Mined, Pairs
 from methods.training import Progress, Silent
@@ -108,8 +108,8 @@ def pairs_of(
 
 def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
     """Who tells passages in the other style: a model, or the rules for training, whatever the data."""
-    if config.by == "llm" and config.llm is not None:
-        return LLMRewriter(config.llm, cache=services.cache)
+    if config.active_llm is not None:
+        return LLMRewriter(RewriterConfig(llm=config.active_llm, **config.rewriting.model_dump()), services=services)
     return RuleRewriter("train")
 
 

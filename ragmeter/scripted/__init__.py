@@ -36,7 +36,7 @@ from ragmeter.scripted.grounding import GROUNDING
 from ragmeter.scripted.judges import JUDGING
 from ragmeter.scripted.knowledge import KNOWLEDGE
 from ragmeter.scripted.prompt_patterns import Request, filled
-from ragmeter.scripted.queries import REWRITING, SEARCHING
+from ragmeter.scripted.queries import LABELING, REWRITING, SEARCHING
 from ragmeter.scripted.synthesis import SYNTHESIS
 
 NAME = f"{SCRIPTED}worlds"
@@ -90,6 +90,7 @@ class WorldTruth:
             *GROUNDING,
             *JUDGING,
             *KNOWLEDGE,
+            *LABELING,
             *REWRITING,
             *SEARCHING,
             *SYNTHESIS,

@@ -180,6 +180,7 @@ class MetricEntry:
         missing: What a question without prediction scores.
         exact: Whether the value is exact (fit for invariants) or a model's opinion.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
+        zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
     """
 
     id: str
@@ -196,6 +197,7 @@ class MetricEntry:
     missing: Missing = 0.0
     exact: bool = True
     unit: Literal["fraction", "number"] = "fraction"
+    zero_under: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,11 @@ class Metric:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+    @property
+    def zero_elsewhere(self) -> bool:
+        """Whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
+        return self.values.get("rules") in self.entry.zero_under
 
     def compute(self, batch: Batch) -> Scores:
         """Score a batch.
@@ -259,6 +266,7 @@ def register(
     missing: Missing = 0.0,
     exact: bool = True,
     unit: Literal["fraction", "number"] = "fraction",
+    zero_under: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
 
@@ -289,6 +297,7 @@ def register(
             missing,
             exact,
             unit,
+            tuple(zero_under),
         )
         METRICS.add(entry, compute.__module__)
         return compute

@@ -21,7 +21,7 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
 from benchmarks.settings import Setting
-from benchmarks.text import has_answer
+from benchmarks.text import has_answer, is_scorable_gold
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
@@ -284,7 +284,8 @@ def gold_prediction(question: Question) -> Prediction:
     notes = {SUPPORT: list(question.supporting_facts or question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
     # Graph QA takes each line for an answer; all other metrics of sets take any separator.
-    answer = "\n".join(question.answers) if question.answer_set else next(iter(question.answers), "")
+    one_of = next(filter(is_scorable_gold, question.golds), next(iter(question.golds), ""))
+    answer = "\n".join(question.answers) if question.answer_set else one_of
     return Prediction(question.id, answer, evidence, notes=notes)
 
 

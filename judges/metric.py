@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.plugins import Registry
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Question, Triple
+from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple
 from methods.api import Prediction
 
 # -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
@@ -98,7 +98,7 @@ class Batch:
 
     Attributes:
         questions, predictions: One of each a row.
-        corpus_text: From the id of a passage (or triple) to its text, None where texts are not at hand.
+        passage: From the id of a passage (or triple) to it, None where texts are not at hand.
         memo: What `once` keeps.
         graphs: The questions' graphs, None where it is not known whether they have any.
 
@@ -108,7 +108,7 @@ class Batch:
 
     questions: Sequence[Question]
     predictions: Sequence[Prediction]
-    corpus_text: Callable[[str], str] | None = None
+    passage: Callable[[str], Passage] | None = None
     memo: dict[Any, Any] = field(default_factory=dict)
     graphs: QuestionGraphs | None = None
 

@@ -19,7 +19,7 @@ from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
+from benchmarks.schema import SENTENCE_MARK, GoldQuery, Passage, Query, Question
 from benchmarks.settings import Setting
 from benchmarks.text import has_answer, is_scorable_gold
 from judges.metric import parse as parse_metric
@@ -294,18 +294,18 @@ def _official(benchmark: Benchmark) -> list[Check]:
     metrics = [parse_metric(name) for name in benchmark.card.metrics]
     predictions = [gold_prediction(question) for question in benchmark.questions]
 
-    def text(identifier: str) -> str:
-        return benchmark.corpus.get([identifier])[0].full_text
+    def passage(identifier: str) -> Passage:
+        return benchmark.corpus.get([identifier])[0]
 
     def attainable(question: Question, name: str) -> bool:
         if not name.startswith("has_answer"):
             return True
         # Positives that were annotated by hand need not hold the answer's words.
         held = (identifier for identifier in question.evidence if identifier in benchmark.corpus)
-        return any(has_answer(text(identifier), question.golds) for identifier in held)
+        return any(has_answer(passage(identifier).text, question.golds) for identifier in held)
 
     checks = []
-    for name, values in score(benchmark.questions, predictions, metrics, text).items():
+    for name, values in score(benchmark.questions, predictions, metrics, passage).items():
         queries = zip(benchmark.questions, values, strict=True)
         low = [question.id for question, value in queries if value < 1 - 1e-12 and attainable(question, name)]
         checks.append(Check(f"gold predictions reach the maximum of {name}", not low, f"questions {low[:3]}"))

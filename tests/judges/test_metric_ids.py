@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import Question
+from benchmarks.schema import Passage, Question
 from benchmarks.text_batch import AnswerPairs
 from judges.metric import METRICS, NEEDS, Batch, Metric, Parameter, parse, register
 from judges.metrics import answer as answer_module
@@ -30,7 +30,7 @@ STORED = [
     "answer_recall(rules=squad)#v1",
     "recall@5#v1",
     "ndcg@10(gain=linear)#v1",
-    "has_answer@20#v1",
+    "has_answer@20#v2",
     "sp_f1#v1",
     "joint_f1(rules=2wiki)#v1",
     "support_f1#v1",
@@ -192,7 +192,7 @@ def test_each_passage_is_normalized_once_for_every_cut(monkeypatch):
 
     def text(identifier):
         read.append(identifier)
-        return "no such thing"
+        return Passage(identifier, "", "no such thing")
 
     score(REQUESTED, STATED, ["has_answer@20", "has_answer@1", "has_answer@5"], text)
     assert sorted(read) == ["p1", "p2"]

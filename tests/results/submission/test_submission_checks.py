@@ -91,7 +91,7 @@ def test_what_is_right_passes_and_is_scored_by_our_own_code(world: Benchmark) ->
         world.questions,
         [Prediction(q.id, gold_text(q), tuple(Evidence(e, 0.0) for e in q.evidence)) for q in world.questions],
         METRICS,
-        corpus_text=lambda item: world.corpus.get([item])[0].full_text,
+        passage=lambda item: world.corpus.get([item])[0],
     )
     assert list(report.scores) == [str(metric) for metric in METRICS]
     for name, values in ours.items():
@@ -242,7 +242,7 @@ def test_rankings_alone_are_scored_on_rankings_alone(world: Benchmark) -> None:
     assert {finding.code for finding in check(world, rows).findings} == {"no_answers"}
     report = check(world, rows, card_for(extra="retrieval_only: true"))
     assert report.findings == ()
-    assert list(report.scores) == ["recall@5#v1", "has_answer@5#v1"]
+    assert list(report.scores) == ["recall@5#v1", "has_answer@5#v2"]
 
 
 def test_rankings_alone_are_refused_where_the_gold_names_no_evidence(world: Benchmark) -> None:

@@ -101,7 +101,7 @@ def official(record: Record) -> Row:
     }
     question = Question(
         id=record.text("ID"),
-        text=record.text("question"),
+        text=record.worded("question"),
         answers=answers,
         aliases={answer: others for answer, others in aliases.items() if others},
         answer_set=True,

@@ -116,7 +116,7 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
             metadata["native_id"] = native
         question = Question(
             id=identifier,
-            text=record.text("question"),
+            text=record.worded("question"),
             answers=answers,
             aliases={answers[0]: aliases} if answers and aliases else {},
             evidence=supporting,

@@ -186,6 +186,7 @@ def _canonical(question: Question) -> str:
         question.document_id,
         None if question.candidates is None else list(question.candidates),
         question.topic_entities,
+        *((question.group,) if question.group is not None else ()),
     )
 
 

@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.plugins import Registry
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple
+from benchmarks.schema import Passage, Question, Triple
 from methods.api import Prediction
 
 # -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
@@ -81,6 +81,8 @@ NEEDS: Mapping[str, str] = {
     "texts": "the texts of the ranked passages",
     "support": 'claimed passages or sentences, `notes["support"]`',
     "triples": 'claimed reasoning triples, `notes["triples"]`',
+    "answerable": 'whether the evidence is said to suffice, `notes["answerable"]`',
+    "group": "the predictions for all questions of a group, so it is scored when all are there",
     "graph": "ranked triples, and the graph that they come from",
     "usage": "tokens, calls and seconds",
     "model": "a local model, loaded once per process",
@@ -134,8 +136,8 @@ class Batch:
 
     @cached_property
     def rankings(self) -> list[list[str]]:
-        """Ranked passage (or triple) ids per question: sentence ids reduced to their passage, first mention kept."""
-        return [list(dict.fromkeys(item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)) for prediction in self.predictions]
+        """Ranked passage (or triple) ids per question, the first mention of each."""
+        return [list(dict.fromkeys(item.id for item in prediction.evidence)) for prediction in self.predictions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ class MetricEntry:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its parameters: what an id such as `recall@5#v1` denotes."""
+    """A metric with its parameters: what an id such as `recall@5#v2` denotes."""
 
     entry: MetricEntry
     values: Mapping[str, Any]

@@ -368,15 +368,18 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
 
     async def answered(query: Query) -> tuple[Prediction, Exception | None]:
         error: Exception | None = None
+        clock = _Clock()
         try:
-            prediction = await program(query)
+            with clock("answer"):
+                prediction = await program(query)
         except (UserError, ContractError):
             raise
         except Exception as raised:
             error = raised
             prediction = Prediction(query.id, "", notes={FAILED: f"{type(error).__name__}: {error}"})
         done = trace()
-        usage = replace(prediction.usage, seconds={**prediction.usage.seconds, WAIT: done.waited_s})
+        # Where a program does not tell its stages apart, it is one.
+        usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})
         if done.scripted:
             prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS]), error

@@ -19,7 +19,7 @@ from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, GoldQuery, Passage, Query, Question
+from benchmarks.schema import GoldQuery, Passage, Query, Question, sentence_of
 from benchmarks.settings import Setting
 from benchmarks.text import has_answer, is_scorable_gold
 from judges.metric import parse as parse_metric
@@ -161,7 +161,7 @@ def _repeated(prediction: Prediction) -> str | None:
 
 
 def _foreign(prediction: Prediction, benchmark: Benchmark) -> str | None:
-    ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
+    ids = (item.id for item in prediction.evidence)
     return next((f"{identifier} is not a passage of the corpus" for identifier in ids if identifier not in benchmark.corpus), None)
 
 
@@ -169,7 +169,7 @@ def _outside(prediction: Prediction, queries: Sequence[Query]) -> str | None:
     query = next(query for query in queries if query.id == prediction.question_id)
     if query.candidates is None or isinstance(query, GoldQuery):
         return None
-    ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
+    ids = (item.id for item in prediction.evidence)
     return next((f"{identifier} is not among the candidates" for identifier in ids if identifier not in query.candidates), None)
 
 
@@ -281,7 +281,8 @@ def _absent(benchmark: Benchmark) -> int:
 
 def gold_prediction(question: Question) -> Prediction:
     """What an all-knowing method would say: the gold answer, evidence, support and triples."""
-    notes = {SUPPORT: list(question.supporting_facts or question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
+    sentences: list[Any] = [list(sentence_of(fact)) for fact in question.supporting_facts]
+    notes = {SUPPORT: sentences or list(question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
     # Graph QA takes each line for an answer; all other metrics of sets take any separator.
     one_of = next(filter(is_scorable_gold, question.golds), next(iter(question.golds), ""))

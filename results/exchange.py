@@ -126,7 +126,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
         "experiments": f"name IN (SELECT experiment FROM experiment_runs WHERE {mine})",
         "added_columns": f"experiment IN (SELECT experiment FROM experiment_runs WHERE {mine})",
         "environments": f"environment IN (SELECT environment FROM runs WHERE {mine})",
-        "passages": f"""id IN (SELECT split_part(id, '#', 1) FROM evidence WHERE {mine}
+        "passages": f"""id IN (SELECT id FROM evidence WHERE {mine}
                         UNION SELECT unnest(evidence) FROM questions WHERE dataset_fingerprint IN ({data}))""",
         "metrics": f"id IN (SELECT metric FROM summaries WHERE {mine})",
         "methods": "true",
@@ -337,7 +337,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
         connection.execute("DELETE FROM questions WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
         connection.execute("DELETE FROM environments WHERE environment NOT IN (SELECT environment FROM runs WHERE environment IS NOT NULL)")
         connection.execute(
-            """DELETE FROM passages WHERE id NOT IN (SELECT split_part(id, '#', 1) FROM evidence
+            """DELETE FROM passages WHERE id NOT IN (SELECT id FROM evidence
                UNION SELECT unnest(evidence) FROM questions)"""
         )
         gone = {table: before - _count(connection, table) for table, before in counted.items()}

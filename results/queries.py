@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
-from benchmarks.schema import SENTENCE_MARK, Passage
+from benchmarks.schema import Passage, sentence_of
 from methods.api import WAIT, Call
 from results.redaction import shareable, without_secrets
 from results.store import RUNNING, Store
@@ -612,8 +612,7 @@ def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
 
 def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
     """Indices of the supporting sentences of a question in a passage."""
-    named = (fact.rpartition(SENTENCE_MARK) for fact in question.supporting_facts)
-    return {int(index) for owner, _, index in named if owner == passage and index.isdecimal()}
+    return {index for owner, index in map(sentence_of, question.supporting_facts) if owner == passage and index >= 0}
 
 
 def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
@@ -630,7 +629,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
         ).fetchall()
         ranked = connection.execute(
             """SELECT e.run, e.rank, e.id, e.score, coalesce(p.title, ''), coalesce(p.text, ''),
-               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = split_part(e.id, '#', 1)
+               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = e.id
                WHERE e.question = ? AND list_contains(?, e.run) AND e.rank <= ? ORDER BY e.run, e.rank""",
             [question.question, wanted, depth],
         ).fetchall()
@@ -639,7 +638,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
                ORDER BY rowid""",
             [question.question, wanted],
         ).fetchall()
-    gold = {*question.evidence, *question.supporting_facts}
+    gold = set(question.evidence)
     evidence: dict[str, list[EvidenceRow]] = {}
     for run, rank, identifier, score, title, text, sentences in ranked:
         row = EvidenceRow(rank, identifier, score, title, text, tuple(sentences), identifier in gold)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from benchmarks.core.errors import counted
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Passage, Question
+from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
 from judges.metric import Metric, Scores
 from methods.api import FAILED, KEPT_CALLS, Evidence, Indexed, Prediction, Usage, kept
@@ -126,6 +126,10 @@ def record(question: Question) -> str:
         "triples": [list(triple) for triple in question.triples],
         "topic_entities": list(question.topic_entities),
     }
+    if scored := {name: question.metadata[name] for name in SCORED if name in question.metadata}:
+        value["metadata"] = scored
+    if question.group is not None:
+        value["group"] = question.group
     if STYLED in question.metadata:
         value[STYLED] = dict(question.metadata[STYLED])
     return json.dumps(value, ensure_ascii=False)

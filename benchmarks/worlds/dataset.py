@@ -13,7 +13,7 @@ from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
-from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple, triple_id
+from benchmarks.schema import Passage, Question, Triple, sentence_id, sentence_of, triple_id
 from benchmarks.styles.pairs import StylePair
 from benchmarks.styles.rules import FORMAL, RuleRewriter
 from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asker, Distractors, WorldQuestion, apportion, question_graph
@@ -276,12 +276,12 @@ def _styled(
 
 def _moved(question: Question, new: Mapping[str, str]) -> Question:
     """The question over restyled passages: every id that names one of them follows it."""
-    facts = (fact.split(SENTENCE_MARK) for fact in question.supporting_facts)
+    facts = map(sentence_of, question.supporting_facts)
     steps = tuple({**step, "passage": new[step["passage"]]} for step in question.metadata["steps"])
     return replace(
         question,
         candidates=tuple(new[old] for old in question.candidates or ()),
         evidence=tuple(new[old] for old in question.evidence),
-        supporting_facts=tuple(f"{new[old]}{SENTENCE_MARK}{number}" for old, number in facts),
+        supporting_facts=tuple(sentence_id(new[old], index) for old, index in facts),
         metadata={**question.metadata, "steps": steps},
     )

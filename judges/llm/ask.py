@@ -413,7 +413,7 @@ def has_gold(question: Question) -> bool:
 def gold_text(question: Question, golds: Golds) -> str:
     """The gold in one line; of a set of answers always all."""
     if question.answer_set:
-        return " | ".join(_with_wordings(answer, question.aliases.get(answer, ())) for answer in question.answers)
+        return " | ".join(_with_wordings(answer, question.aliases.get(answer, ())) for answer in question.wanted)
     return next(gold for gold in question.golds if gold.strip()) if golds == "first" else " | ".join(question.golds)
 
 

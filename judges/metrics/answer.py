@@ -130,7 +130,7 @@ def references(question: Question, golds: str) -> tuple[str, ...]:
     if not question.answerable:
         return ()
     if question.answer_set and golds == "all":
-        return ("\n".join(question.answers),)
+        return ("\n".join(question.wanted),)
     return accepted(question, golds)
 
 

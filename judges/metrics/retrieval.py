@@ -1,8 +1,8 @@
 """Retrieval and reranking metrics over `Prediction.evidence`, in the order given.
 
 What all of them share: the ranking is the order given, scores never re-order it; of a repeated id the first
-mention counts, and a sentence counts as its passage. A question without results scores 0 and stays in the mean;
-a question without positives is unscorable. Positives are `Question.evidence`, all of grade 1.
+mention counts. Ids are compared as they are, whatever characters they hold. A question without results scores 0 and
+stays in the mean; a question without positives is unscorable. Positives are `Question.evidence`, all of grade 1.
 """
 
 from __future__ import annotations
@@ -99,6 +99,27 @@ class Positions:
     def average_precision(self, k: int) -> Floats:
         """Sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
         return self._per_query(self._order / self.rank, self.rank <= k) / self._total
+
+    def r_precision(self) -> Floats:
+        """Positives within the first R / R, R being the number of positives (`Rprec`)."""
+        return self._per_query(np.ones(len(self.rank)), self.rank <= self.positives[self.query]) / self._total
+
+    def bpref(self, negatives: Positions) -> Floats:
+        """How seldom a document judged as no positive stands above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
+
+        Mean over the positives, those not found counting 0, of 1 - n / min(N, R): n of the N judged negatives stand above
+        it (at most R count), R is the number of positives.
+
+        Args:
+            negatives: Where the judged negatives of the same queries stand in the same rankings.
+        """
+        depth = max(self.rank.max(initial=0), negatives.rank.max(initial=0)) + 1
+        order = negatives.query * depth + negatives.rank
+        first = np.searchsorted(order, self.query * depth)
+        above = np.searchsorted(order, self.query * depth + self.rank) - first
+        bound = self.positives[self.query]
+        most = np.maximum(np.minimum(negatives.positives[self.query], bound), 1)
+        return self._per_query(1.0 - np.minimum(above, bound) / most, np.ones(len(self.rank), dtype=bool)) / self._total
 
     @cached_property
     def _discount(self) -> Floats:
@@ -204,37 +225,37 @@ def positions(batch: Batch) -> Positions:
     return batch.once("positions", lambda: find_positives(batch.rankings, list(positives), distinct=True))
 
 
-@register("recall", source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("recall", version=2, source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=(_K,))
 def recall(batch: Batch, k: int) -> Scores:
     """Positives within the first k / all positives: recall@1 is at most 1 / positives. No positives: unscorable."""
     return positions(batch).recall(k)
 
 
-@register("hit", source="trec_eval success", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("hit", version=2, source="trec_eval success", group="retrieval", needs=("ranking",), parameters=(_K,))
 def hit(batch: Batch, k: int) -> Scores:
     """1 if at least one positive is within the first k, else 0; often published as recall. No positives: unscorable."""
     return positions(batch).hit(k)
 
 
-@register("all", source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("all", version=2, source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=(_K,))
 def all_found(batch: Batch, k: int) -> Scores:
     """1 if every positive is within the first k, else 0. No positives: unscorable."""
     return positions(batch).all(k)
 
 
-@register("precision", source=_TREC, group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("precision", version=2, source=_TREC, group="retrieval", needs=("ranking",), parameters=(_K,))
 def precision(batch: Batch, k: int) -> Scores:
     """Positives within the first k / k, also where fewer than k were returned. No positives: unscorable."""
     return positions(batch).precision(k)
 
 
-@register("mrr", source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("mrr", version=2, source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=(_K,))
 def mrr(batch: Batch, k: int) -> Scores:
     """1 / rank of the first positive, 0 if none is within the first k. No positives: unscorable."""
     return positions(batch).reciprocal_rank(k)
 
 
-@register("map", source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("map", version=2, source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=(_K,))
 def mean_average_precision(batch: Batch, k: int) -> Scores:
     """Sum of the precisions at the rank of each positive within the first k / all positives, found or not.
 
@@ -243,7 +264,7 @@ def mean_average_precision(batch: Batch, k: int) -> Scores:
     return positions(batch).average_precision(k)
 
 
-@register("ndcg", source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN))
+@register("ndcg", version=2, source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN))
 def ndcg(batch: Batch, k: int, gain: str) -> Scores:
     """Sum of gain / log2(rank + 1) over the first k / the same sum for the ideal ranking.
 

@@ -138,7 +138,7 @@ def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
     for position in positions:
         row = result.questions[position]
         opener = el("button", row.text, cls="turn", action={"open": row.question}, key=f"open-{position}")
-        gold = " · ".join(row.answers) or "none"
+        gold = " · ".join(dict.fromkeys(row.answers)) or "none"
         lines.append(
             el(
                 "tr",

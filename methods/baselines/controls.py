@@ -17,10 +17,10 @@ from pydantic import Field
 
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.schema import GoldQuery, Query, Question
+from benchmarks.schema import GoldQuery, Query, Question, sentence_of
 from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
-from methods.api import SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.baselines.hybrid import Part, RetrieverPart
 from methods.flow import in_flight, one
 from methods.pipeline import index_folder
@@ -75,7 +75,7 @@ class _Answering(ABC):
         """The prediction under this query id, its usage left empty."""
 
 
-@register("gold_answer", kind="control", summary="the gold answer with the gold evidence: every metric's maximum", work=free)
+@register("gold_answer", kind="control", version=2, summary="the gold answer with the gold evidence: every metric's maximum", work=free)
 class GoldAnswer(_Answering):
     """Answers with the gold; evidence, support and triples are the gold ones too."""
 
@@ -83,9 +83,11 @@ class GoldAnswer(_Answering):
         evidence = tuple(Evidence(gold, 1 / rank) for rank, gold in enumerate(dict.fromkeys(question.evidence), 1))
         notes: dict[str, Any] = {}
         if question.supporting_facts:
-            notes[SUPPORT] = list(question.supporting_facts)
+            notes[SUPPORT] = [list(sentence_of(fact)) for fact in question.supporting_facts]
         elif question.evidence:
             notes[SUPPORT] = list(dict.fromkeys(question.evidence))
+        if question.group is not None:
+            notes[ANSWERABLE] = question.answerable
         if question.triples:
             notes[TRIPLES] = [list(triple) for triple in question.triples]
         return Prediction(identifier, gold_text(question), evidence, notes=notes)

@@ -117,7 +117,6 @@ class CrossEncoderModel:
 
     def __init__(self, config: CrossEncoderConfig, device: str | None = None) -> None:
         self.config = config
-        self.device = device_of(device)
         config.check()
         with remote_code_refused(config.model), loading("cross-encoder", config.model):
             import torch
@@ -126,7 +125,7 @@ class CrossEncoderModel:
             self._model: Any = CrossEncoder(
                 locate(config.model),
                 revision=config.revision,
-                device=self.device,
+                device=device_of(device),
                 trust_remote_code=config.trust_remote_code,
                 model_kwargs={"dtype": getattr(torch, config.dtype)},
             )

@@ -226,7 +226,7 @@ def exact_match(question: Question, answer: str, rules: Literal["squad", "strict
     """Whether an answer is a gold word for word; where all of a set are wanted, whether it is all of them."""
     if rules == "strict":
         return bool(question.answers) and answer == question.answers[0]
-    if question.answer_set and len(question.answers) > 1:
+    if question.answer_set and len(question.wanted) > 1:
         return _whole_set(question, answer)
     return em(answer, [gold for gold in question.golds if normalize(gold)]) == 1.0
 
@@ -236,7 +236,7 @@ def _whole_set(question: Question, answer: str) -> bool:
     words = Counter(tokens(answer))
     wanted: Counter[str] = Counter()
     text = f" {' '.join(tokens(answer))} "
-    for gold in question.answers:
+    for gold in question.wanted:
         wordings = [tokens(item) for item in (gold, *question.aliases.get(gold, ()))]
         # The longest that stands there: of "New York" and "York", both do.
         longest = max((wording for wording in wordings if wording and f" {' '.join(wording)} " in text), key=len, default=None)

@@ -188,7 +188,7 @@ def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int
 
 def right_answer(question: Question) -> str:
     """The gold as it is shown; several answers with a bar between them."""
-    return GOLDS.join(question.answers)
+    return GOLDS.join(question.wanted)
 
 
 def orderer_of(config: ListsConfig, services: Services) -> Orderer:

@@ -14,7 +14,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.schema import Passage, Question, sentence_id, sentence_of
 from benchmarks.styles.pairs import Rewriting, StylePair, StylePairs, load_pairs
 from benchmarks.styles.rewrite import rewrite_candidates
 from benchmarks.styles.rules import Rewriter, RuleRewriter
@@ -51,8 +51,8 @@ def _formal(question: Question, ids: Mapping[str, str]) -> Question:
     """A question over other passages: ids that name one of them follow it."""
 
     def fact(item: str) -> str:
-        passage, mark, number = item.partition(SENTENCE_MARK)
-        return f"{ids.get(passage, passage)}{mark}{number}"
+        passage, index = sentence_of(item)
+        return sentence_id(ids.get(passage, passage), index)
 
     return replace(
         question,

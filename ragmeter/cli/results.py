@@ -281,7 +281,6 @@ def export(
     common: Common,
     form: Annotated[str, option("trec.", "--format", completes=completion.words("trec"))] = "trec",
     qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
-    passages: Annotated[bool, option("Reduce sentences to their passages, as ranking metrics do.", "--passages")] = False,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
     from results import trec
@@ -293,8 +292,6 @@ def export(
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
     known = queries.questions(store, row.dataset_fingerprint)
     rankings = [(item.question, ranked.get(item.question, ())) for item in known]
-    if passages:
-        rankings = [(question, trec.passages_of(evidence)) for question, evidence in rankings]
     without = None
     with ExitStack() as files:
         lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)

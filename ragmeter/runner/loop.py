@@ -17,7 +17,7 @@ from typing import Protocol
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
+from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
@@ -224,7 +224,8 @@ def _answer(
     store.put_indexing(run, indexed)
     progress.stage(task, "answer")
 
-    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact]
+    # A batch of answers may hold one question of a group without the others.
+    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact and "group" not in metric.entry.needs]
     by_query = {question.query_id: question for question in pending}
     asked_all = False
 
@@ -266,7 +267,7 @@ def _answer(
 
 def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage]:
     """Those that predictions name as their evidence."""
-    named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
+    named = (item.id for prediction in predictions for item in prediction.evidence)
     return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
 
 

@@ -26,6 +26,7 @@ from ragmeter.runner.provenance import environment, provenance
 from ragmeter.trainings import TrainingPlan
 from results.store import FINISHED, Run, Store
 
+GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Shown beside the official metrics wherever questions have positives."""
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
@@ -133,8 +134,10 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
 
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
-    """The dataset's official metrics, and ranking metrics where questions have positives."""
+    """The dataset's official metrics, those of groups where it has some, and ranking metrics where questions have positives."""
     names = list(benchmark.card.metrics)
+    if any(question.group is not None for question in benchmark.questions):
+        names += GROUP_METRICS
     if any(question.evidence for question in benchmark.questions):
         names += RANKING_METRICS
     return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())

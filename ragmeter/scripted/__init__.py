@@ -147,7 +147,7 @@ class WorldTruth:
             return self.steps.get(_flat(text))
         if not question.answerable:
             return UNKNOWN
-        return ", ".join(question.answers) if question.answer_set else question.answers[0]
+        return ", ".join(question.wanted) if question.answer_set else question.answers[0]
 
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool:
         """Whether passages hold the proof of a question: for each of its facts one that names head and tail.

@@ -13,7 +13,7 @@ from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.schema import SENTENCE_MARK, Passage
+from benchmarks.schema import Passage
 from judges.metric import Metric
 from methods.api import Prediction
 from results import queries
@@ -245,8 +245,7 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
 
 
 def _passages(predictions: Iterable[Prediction], corpus: Corpus) -> list[Passage]:
-    named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
-    return corpus.get(dict.fromkeys(named))
+    return corpus.get(dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence))
 
 
 # -- A maintainer's re-run: does a submission's run agree with a run of the same method made here? --

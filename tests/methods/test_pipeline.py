@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,8 +14,8 @@ import pytest
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
-from methods.api import Answer, Context, Evidence, Method, Ranking, Retriever, Services, Usage
-from methods.pipeline import DEPTH, Composition, Pipeline, assemble, index_folder
+from methods.api import Answer, Context, Evidence, Method, Prediction, Ranking, Retriever, Services, Usage
+from methods.pipeline import DEPTH, Composition, Pipeline, assemble, index_folder, predictions
 from methods.registry import METHODS, Component
 
 NAMES = [f"p{number:03}" for number in range(150)]
@@ -128,6 +129,17 @@ def test_seconds_of_a_batch_are_shared_and_waiting_stands_apart() -> None:
     # Two batches of four: half a second each, a quarter of it a question's own; the second waits for the first.
     assert all(0.12 <= seconds["read"] < 0.4 for seconds in usages)
     assert sum(seconds["wait"] >= 0.4 for seconds in usages) == 4
+
+
+def test_a_program_that_tells_no_stages_apart_is_one() -> None:
+    async def program(query: Query) -> Prediction:
+        await asyncio.sleep(0.1)
+        return Prediction(query.id, "", usage=Usage(seconds={"own": 1.0} if query.id == "q1" else {}))
+
+    plain, own = sorted(predictions(program, queries(2), 2), key=lambda prediction: prediction.question_id)
+    assert plain.usage.seconds.keys() == {"answer", "wait"}
+    assert 0.09 < plain.usage.own_s < 0.5
+    assert own.usage.own_s == 1.0
 
 
 def test_a_reranker_s_cost_and_notes_reach_the_prediction_and_what_it_hands_on_is_not_counted_twice() -> None:

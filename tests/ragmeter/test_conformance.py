@@ -63,7 +63,7 @@ def test_every_world_keeps_the_contract(reference: str) -> None:
         ("webqsp:test", "webqsp/rog_style_webqsp.jsonl"),
         ("webqsp:test", "webqsp/WebQSP.test.json"),
         ("cwq:test", "cwq/rog_style_cwq.jsonl"),
-        ("cwq:test", "cwq/tog_cwq.json"),
+        ("cwq_tog:test", "cwq/tog_cwq.json"),
     ],
 )
 def test_real_records_keep_the_contract(reference: str, file: str, data_folder: Path) -> None:

@@ -151,12 +151,12 @@ def test_a_questions_page_marks_gold_evidence(store: Store, fill: Fill) -> None:
 
 def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
-    store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v1": np.array([0.5, np.nan])})
+    store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v2": np.array([0.5, np.nan])})
     (board,) = boards(store, "toy", metrics=["recall@5"])
-    cell = next(row for row in board.rows if row.run.method == "bm25").cells["recall@5#v1"]
+    cell = next(row for row in board.rows if row.run.method == "bm25").cells["recall@5#v2"]
     assert (cell.estimate.n, cell.estimate.unscorable) == (1, 1)
     assert cell.over_all is None  # trec_eval leaves such a query out too
-    assert all("recall@5#v1" not in row.cells for row in board.rows if row.run.method != "bm25")
+    assert all("recall@5#v2" not in row.cells for row in board.rows if row.run.method != "bm25")
 
 
 def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store, fill: Fill) -> None:
@@ -165,22 +165,22 @@ def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store, fi
     from ragmeter.board_text import show_board
 
     fill(store, [None] * 4)
-    store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v1": np.array([0.5, 1.0])})
+    store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v2": np.array([0.5, 1.0])})
     console = Console(width=200, record=True, file=io.StringIO())
     for board in boards(store, "toy"):
         show_board(board, console)
     shown = console.export_text()
-    assert "only 2 of 4 answered questions are scored on recall@5#v1" in shown
+    assert "only 2 of 4 answered questions are scored on recall@5#v2" in shown
     assert "on em#v1" not in shown
 
 
 def test_an_experiment_shows_its_own_metrics_of_a_shared_run(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
-    store.put_scores("run-bm25", ["q0", "q1", "q2", "q3"], {"recall@5#v1": np.ones(4)})
+    store.put_scores("run-bm25", ["q0", "q1", "q2", "q3"], {"recall@5#v2": np.ones(4)})
     members = [f"run-{name}" for name in SCORES]
     store.put_experiment("toy", "name: toy", None, None, "bm25", members, metrics=[["em#v1"]] * len(members))
     assert boards(store, "toy")[0].metrics == ("em#v1",)
-    assert boards(store)[0].metrics == ("em#v1", "recall@5#v1")
+    assert boards(store)[0].metrics == ("em#v1", "recall@5#v2")
 
 
 def test_metric_names_mean_what_is_stored(store: Store, fill: Fill) -> None:

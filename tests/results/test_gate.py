@@ -298,7 +298,7 @@ def test_another_version_of_a_metric_is_another_metric(store: Store) -> None:
 
 def test_a_name_of_several_metrics_is_asked_back(store: Store) -> None:
     benchmark = questions(store, 20)
-    scores = {"recall@5#v1": np.ones(20), "recall@20#v1": np.ones(20)}
+    scores = {"recall@5#v2": np.ones(20), "recall@20#v2": np.ones(20)}
     runs = [run_of(store, benchmark, name, scores) for name in ("one", "two")]
     with pytest.raises(UserError, match="'recall' means 2 metrics"):
         ask(store, *runs, metrics=["recall"], margin=0.01)

@@ -40,7 +40,7 @@ def count(store: Store, table: str) -> int:
 
 
 def test_what_is_written_reads_back_equal(store: Store) -> None:
-    responses = [prediction(1), prediction(2, failed="no reply", support=["p1#0"])]
+    responses = [prediction(1), prediction(2, failed="no reply", support=[["p1", 0]])]
     store.start(RUN)
     store.append(RUN.run, responses, {"em#v1": np.array([1.0, np.nan])}, [Passage("p1", "T", "text", ("text",))])
     assert store.predictions(RUN.run) == responses

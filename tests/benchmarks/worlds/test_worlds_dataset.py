@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
-from benchmarks.schema import SENTENCE_MARK, Passage, passage_id, triple_id
+from benchmarks.schema import Passage, passage_id, sentence_of, triple_id
 from benchmarks.styles.rules import RULES, STYLES, RuleRewriter
 from benchmarks.worlds.text import articles
 from benchmarks.worlds.world import generate
@@ -74,10 +74,9 @@ def test_supporting_sentences_hold_the_answer(loaded):
         benchmark = loaded[subset]
         for question in benchmark.questions:
             sentences = []
-            for fact in question.supporting_facts:
-                passage, number = fact.split(SENTENCE_MARK)
+            for passage, index in map(sentence_of, question.supporting_facts):
                 assert passage in question.evidence
-                sentences.append(benchmark.corpus.get([passage])[0].sentences[int(number)])
+                sentences.append(benchmark.corpus.get([passage])[0].sentences[index])
             assert len(sentences) == len(question.triples)
             if question.type == "bridge":
                 accepted = question.golds

@@ -89,7 +89,7 @@ def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
     store = Store(Path(folder))
     item, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
     result = diff(store, item, two)
-    assert [number.metric for number in result.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v1"]
+    assert [number.metric for number in result.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v2"]
     columns = queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).values
     for number in result.numbers:
         assert number.difference == difference(columns[two.run, number.metric], columns[item.run, number.metric])
@@ -102,8 +102,8 @@ def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder
     response = json.loads(done.out)
     store = Store(Path(folder))
     runs = [response["first"]["run"], response["second"]["run"]]
-    columns = queries.score_columns(store, response["first"]["dataset_fingerprint"], runs, ["recall@5#v1"])
-    apart = np.abs(columns.values[runs[0], "recall@5#v1"] - columns.values[runs[1], "recall@5#v1"])
+    columns = queries.score_columns(store, response["first"]["dataset_fingerprint"], runs, ["recall@5#v2"])
+    apart = np.abs(columns.values[runs[0], "recall@5#v2"] - columns.values[runs[1], "recall@5#v2"])
     order = sorted(range(len(apart)), key=lambda position: -apart[position])[:4]
     assert [item["question"] for item in response["questions"]] == [columns.questions[position] for position in order]
     assert response["questions_apart"] == int((apart > 0).sum())

@@ -53,7 +53,7 @@ def answered(subset: str) -> tuple[Benchmark, list[Question], list[Prediction | 
         right = draw.random() < 0.3
         answer = "\n".join(question.answers[: None if question.answer_set else 1]) if right else str(draw.choice([*question.golds, *SAID]))
         ranked = [*question.evidence, *draw.permutation(held[:6])] if right else draw.permutation([*held[:6], *question.evidence])
-        sentences = [list(sentence_of(fact)) for fact in question.supporting_facts]
+        [list(sentence_of(fact)) for fact in question.supporting_facts]
         notes = {
             SUPPORT: [
                 *([list(sentence_of(fact)) for fact in question.supporting_facts] or question.evidence),

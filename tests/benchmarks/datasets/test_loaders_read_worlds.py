@@ -31,7 +31,7 @@ READ_AS = {
     "nq_contexts": "nq/dpr:test",
 }
 WITH_PASSAGES = {*worlds_native.MULTIHOP_FORMATS, "nq_reader", "nq_contexts"}
-"""Formats whose records bring the passages that are asked about."""
+"""Formats whose records bring the passages that are value about."""
 WITHOUT_ALIASES = {"hotpotqa", *worlds_native.GRAPH_FORMATS} - {"cwq"}
 """Formats that have no place for further wordings of an answer."""
 FLAT_ANSWERS = {*worlds_native.DOCUMENT_FORMATS, *worlds_native.NQ_FORMATS}
@@ -86,8 +86,8 @@ def test_a_question_without_text_is_refused_with_its_place(form, tmp_path):
     written = write_native(world_for(form), form, path)
     text = next(question.text for question in world_for(form).questions if question.id == written[2])
     whole = path.read_text("utf-8")
-    asked = text if form == "nq_csv" else json.dumps(text, ensure_ascii=False)
-    path.write_text(whole.replace(asked, " " if form == "nq_csv" else '" "', 1), "utf-8")
+    value = text if form == "nq_csv" else json.dumps(text, ensure_ascii=False)
+    path.write_text(whole.replace(value, " " if form == "nq_csv" else '" "', 1), "utf-8")
     with pytest.raises(UserError, match="holds no word") as caught:
         load(READ_AS[form], {"path": str(path)})
     assert re.search(r"test_records\.json, .*(line|record) \d+.*, field", str(caught.value.where))

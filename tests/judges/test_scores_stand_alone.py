@@ -53,12 +53,9 @@ def answered(subset: str) -> tuple[Benchmark, list[Question], list[Prediction | 
         right = draw.random() < 0.3
         answer = "\n".join(question.answers[: None if question.answer_set else 1]) if right else str(draw.choice([*question.golds, *SAID]))
         ranked = [*question.evidence, *draw.permutation(held[:6])] if right else draw.permutation([*held[:6], *question.evidence])
-        [list(sentence_of(fact)) for fact in question.supporting_facts]
+        sentences = [list(sentence_of(fact)) for fact in question.supporting_facts]
         notes = {
-            SUPPORT: [
-                *([list(sentence_of(fact)) for fact in question.supporting_facts] or question.evidence),
-                *(() if right else held[:2]),
-            ],
+            SUPPORT: [*(sentences or question.evidence), *(() if right else held[:2])],
             TRIPLES: [*map(list, question.triples[: None if right else 1]), *([] if right else [["a", "b", "c"]])],
             **({FAILED: "timeout"} if draw.random() < 0.1 else {}),
         }

@@ -31,7 +31,7 @@ READ_AS = {
     "nq_contexts": "nq/dpr:test",
 }
 WITH_PASSAGES = {*worlds_native.MULTIHOP_FORMATS, "nq_reader", "nq_contexts"}
-"""Formats whose records bring the passages that are value about."""
+"""Formats whose records bring the passages that are asked about."""
 WITHOUT_ALIASES = {"hotpotqa", *worlds_native.GRAPH_FORMATS} - {"cwq"}
 """Formats that have no place for further wordings of an answer."""
 FLAT_ANSWERS = {*worlds_native.DOCUMENT_FORMATS, *worlds_native.NQ_FORMATS}

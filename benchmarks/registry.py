@@ -244,6 +244,10 @@ def register(
     return decorate
 
 
+_DEVELOPMENT = frozenset({"dev", "val", "valid", "validation"})
+"""Names of one split, of which every dataset has its own."""
+
+
 def resolve(reference: str | DataReference, *, where: str | None = None) -> tuple[DataReference, DatasetEntry]:
     """Complete a reference with default subset and split, and find its dataset.
 
@@ -259,7 +263,10 @@ def resolve(reference: str | DataReference, *, where: str | None = None) -> tupl
     split = ref.split or (entry.default_split if entry.default_split in splits else next(iter(splits)))
     for part in split.split("+"):
         if part not in splits:
-            raise unknown_name(f"split of {DataReference(ref.name, subset)}", part, splits, where=where)
+            error = unknown_name(f"split of {DataReference(ref.name, subset)}", part, splits, where=where)
+            if part in _DEVELOPMENT and (same := _DEVELOPMENT & splits.keys()):
+                error.try_this = f"did you mean {min(same)!r}?"
+            raise error
     return DataReference(ref.name, subset, split), entry
 
 
@@ -278,7 +285,7 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
     with hub.recording() as fetched:
         parts = [_loaded(entry, replace(ref, split=split), options) for split in (ref.split or "").split("+")]
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
-    _check_unique(benchmark)
+    _check_questions(benchmark)
     return _sourced(benchmark, fetched) if fetched else benchmark
 
 
@@ -362,9 +369,13 @@ def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _check_unique(benchmark: Benchmark) -> None:
+def _check_questions(benchmark: Benchmark) -> None:
     seen: set[str] = set()
     for question in benchmark.questions:
+        if not question.text.strip():
+            raise UserError(
+                f"question {question.id!r} has no text", where=str(benchmark.reference), try_this="correct or remove the record"
+            )
         if question.id in seen:
             raise UserError(
                 f"question id {question.id!r} occurs twice",

@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.plugins import Registry
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Question, Triple
+from benchmarks.schema import Passage, Question, Triple
 from methods.api import Prediction
 
 # -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
@@ -100,7 +100,7 @@ class Batch:
 
     Attributes:
         questions, predictions: One of each a row.
-        corpus_text: From the id of a passage (or triple) to its text, None where texts are not at hand.
+        passage: From the id of a passage (or triple) to it, None where texts are not at hand.
         memo: What `once` keeps.
         graphs: The questions' graphs, None where it is not known whether they have any.
 
@@ -110,7 +110,7 @@ class Batch:
 
     questions: Sequence[Question]
     predictions: Sequence[Prediction]
-    corpus_text: Callable[[str], str] | None = None
+    passage: Callable[[str], Passage] | None = None
     memo: dict[Any, Any] = field(default_factory=dict)
     graphs: QuestionGraphs | None = None
 
@@ -182,6 +182,7 @@ class MetricEntry:
         missing: What a question without prediction scores.
         exact: Whether the value is exact (fit for invariants) or a model's opinion.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
+        zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
     """
 
     id: str
@@ -198,6 +199,7 @@ class MetricEntry:
     missing: Missing = 0.0
     exact: bool = True
     unit: Literal["fraction", "number"] = "fraction"
+    zero_under: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,11 @@ class Metric:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+    @property
+    def zero_elsewhere(self) -> bool:
+        """Whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
+        return self.values.get("rules") in self.entry.zero_under
 
     def compute(self, batch: Batch) -> Scores:
         """Score a batch.
@@ -261,6 +268,7 @@ def register(
     missing: Missing = 0.0,
     exact: bool = True,
     unit: Literal["fraction", "number"] = "fraction",
+    zero_under: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
 
@@ -291,6 +299,7 @@ def register(
             missing,
             exact,
             unit,
+            tuple(zero_under),
         )
         METRICS.add(entry, compute.__module__)
         return compute

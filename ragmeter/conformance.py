@@ -20,9 +20,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import GoldQuery, Query, Question, sentence_of
+from benchmarks.schema import GoldQuery, Passage, Query, Question, sentence_of
 from benchmarks.settings import Setting
-from benchmarks.text import has_answer
+from benchmarks.text import has_answer, is_scorable_gold
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
@@ -307,7 +307,8 @@ def gold_prediction(question: Question) -> Prediction:
     notes = {SUPPORT: sentences or list(question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
     # Graph QA takes each line for an answer; all other metrics of sets take any separator.
-    answer = "\n".join(question.answers) if question.answer_set else next(iter(question.answers), "")
+    one_of = next(filter(is_scorable_gold, question.golds), next(iter(question.golds), ""))
+    answer = "\n".join(question.answers) if question.answer_set else one_of
     return Prediction(question.id, answer, evidence, notes=notes)
 
 
@@ -316,18 +317,18 @@ def _official(benchmark: Benchmark) -> list[Check]:
     metrics = [parse_metric(name) for name in benchmark.card.metrics]
     predictions = [gold_prediction(question) for question in benchmark.questions]
 
-    def text(identifier: str) -> str:
-        return benchmark.corpus.get([identifier])[0].full_text
+    def passage(identifier: str) -> Passage:
+        return benchmark.corpus.get([identifier])[0]
 
     def attainable(question: Question, name: str) -> bool:
         if not name.startswith("has_answer"):
             return True
         # Positives that were annotated by hand need not hold the answer's words.
         held = (identifier for identifier in question.evidence if identifier in benchmark.corpus)
-        return any(has_answer(text(identifier), question.golds) for identifier in held)
+        return any(has_answer(passage(identifier).text, question.golds) for identifier in held)
 
     checks = []
-    for name, values in score(benchmark.questions, predictions, metrics, text).items():
+    for name, values in score(benchmark.questions, predictions, metrics, passage).items():
         queries = zip(benchmark.questions, values, strict=True)
         low = [question.id for question, value in queries if value < 1 - 1e-12 and attainable(question, name)]
         checks.append(Check(f"gold predictions reach the maximum of {name}", not low, f"questions {low[:3]}"))

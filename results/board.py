@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.core.errors import UserError, unknown_name
+from judges.metric import parse
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
 from results.invariants import violations
@@ -268,7 +270,7 @@ def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str,
 
 
 def with_failures(value: float, n: int, unscored: int) -> float:
-    """The mean of n questions and of further ones that a judge gave no value, each of which counts as zero."""
+    """The mean of n questions and of further ones without a value, each of which counts as zero."""
     if not n + unscored:
         return float("nan")
     return value * n / (n + unscored) if n else 0.0
@@ -287,6 +289,7 @@ class Cell:
         scale: What the value is multiplied by where it is shown.
         by_seed: Where the row stands for several training seeds, the value of each.
         apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
+        zero_elsewhere: Whether the script whose rules the metric follows counts unscorable questions as zero.
     """
 
     estimate: Estimate
@@ -296,6 +299,14 @@ class Cell:
     scale: float = 100.0
     by_seed: tuple[float, ...] = ()
     apart: str = ""
+    zero_elsewhere: bool = False
+
+    @property
+    def over_all(self) -> float | None:
+        """The value with unscorable questions as zero, where there are any and the metric's owners count so."""
+        value = self.estimate
+        counted = self.zero_elsewhere and value.n and value.unscorable
+        return with_failures(value.value, value.n, value.unscorable) if counted else None
 
     @property
     def with_failures(self) -> float:
@@ -466,6 +477,7 @@ def board(
                 unscored=missing[1],
                 scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
+                zero_elsewhere=_zero_elsewhere(metric),
             )
     known_training = learned or _learned(store)
     contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
@@ -555,6 +567,12 @@ def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str
     return results
 
 
+def _zero_elsewhere(metric: str) -> bool:
+    with suppress(UserError):  # judges' measures, and metrics of another version, declare nothing here
+        return parse(metric).zero_elsewhere
+    return False
+
+
 def _number(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
 
@@ -571,6 +589,8 @@ def _row_json(row: Row) -> dict[str, Any]:
             "unscorable": value.unscorable,
             "doubt": value.doubt,
         }
+        if cell.over_all is not None:
+            entry["value_over_all"] = _number(cell.over_all)
         if cell.by_seed:
             entry["by_seed"] = [_number(item) for item in cell.by_seed]
         if cell.apart and not row.control:

@@ -604,7 +604,7 @@ def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
     """Stored passages by id, in the order asked for; those that the store does not hold are left out."""
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT id, title, text, sentences FROM passages WHERE list_contains(?, id)", [list(identifiers)]
+            "SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)]
         ).fetchall()
     results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
     return {identifier: results[identifier] for identifier in identifiers if identifier in results}

@@ -525,14 +525,6 @@ class Store:
             for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost in responses
         ]
 
-    def passage_texts(self, identifiers: Iterable[str]) -> dict[str, str]:
-        """Title and text of stored passages by id."""
-        wanted = pa.table({"id": pa.array(list(identifiers), pa.string())})
-        with self.database.reading() as connection:
-            connection.register("wanted", wanted)
-            rows = connection.execute("SELECT id, title, text FROM passages SEMI JOIN wanted USING (id)").fetchall()
-        return {identifier: Passage(identifier, title, text).full_text for identifier, title, text in rows}
-
 
 # -- What an experiment leaves behind when another text takes its name in a store --
 

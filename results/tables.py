@@ -102,18 +102,20 @@ def remarks(row: Row) -> list[str]:
     unscorable = [cell.estimate.unscorable for cell in row.cells.values() if cell.estimate.unscorable]
     if unscorable and not row.control:
         are = "question is" if max(unscorable) == 1 else "questions are"
-        lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them")
+        zero = [f"{head} {cell.over_all * cell.scale:.1f}" for head, cell in _headed(row) if cell.over_all is not None]
+        also = f"; over all questions, as the owners of these rules count: {', '.join(zero)}" if zero else ""
+        lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them{also}")
     return lines
+
+
+def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
+    """The cells of a row with their column heads."""
+    return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
 
 
 def _seeds(row: Row) -> Iterable[str]:
     """How far the seeds of a row lie apart."""
-    heads = labels(list(row.cells))
-    apart = [
-        f"{heads[metric]} {' '.join(f'{item * cell.scale:.1f}' for item in cell.by_seed)}"
-        for metric, cell in row.cells.items()
-        if cell.by_seed
-    ]
+    apart = [f"{head} {' '.join(f'{item * cell.scale:.1f}' for item in cell.by_seed)}" for head, cell in _headed(row) if cell.by_seed]
     return [f"by seed: {', '.join(apart)}"] if apart else []
 
 

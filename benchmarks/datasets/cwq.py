@@ -142,7 +142,7 @@ def tog(record: Record) -> Row:
     }
     question = Question(
         id=record.text("ID"),
-        text=record.text("question"),
+        text=record.worded("question"),
         answers=answers,
         aliases={answer: others for answer, others in aliases.items() if others},
         answer_set=True,

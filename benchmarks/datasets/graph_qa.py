@@ -110,7 +110,7 @@ def rog(record: Record) -> Row:
     metadata = {"a_entity": list(record.texts("a_entity", ()))}
     question = Question(
         id=record.text("id"),
-        text=record.text("question"),
+        text=record.worded("question"),
         answers=answers,
         answer_set=True,
         topic_entities=topics_once(topics, counts),
@@ -295,7 +295,7 @@ def nsm(path: Path) -> Parse:
         once.clear()
         question = Question(
             id=record.text("id"),
-            text=record.text("question"),
+            text=record.worded("question"),
             answers=tuple(names),
             answer_set=True,
             topic_entities=topics_once(topics, counts),

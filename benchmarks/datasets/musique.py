@@ -119,7 +119,7 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
             metadata["paragraphs"] = tuple(passage.id for passage in passages)
         question = Question(
             id=identifier,
-            text=record.text("question"),
+            text=record.worded("question"),
             answers=answers,
             aliases={answers[0]: aliases} if answers and aliases else {},
             evidence=supporting,

@@ -103,7 +103,7 @@ def official(record: Record) -> Row:
     topics = topics_by_id(record, "topic_entity") or topics
     question = Question(
         id=record.text("QuestionId"),
-        text=record.text("RawQuestion"),
+        text=record.worded("RawQuestion"),
         answers=tuple(answers.elements()),
         answer_set=True,
         type=f"{hops}hop" if hops else "",
@@ -143,7 +143,7 @@ def tog(record: Record) -> Row:
     topics = topics_by_id(record, "topic_entity")
     question = Question(
         id=record.text("QuestionId"),
-        text=record.text("RawQuestion"),
+        text=record.worded("RawQuestion"),
         answers=answers,
         answer_set=True,
         topic_entities=topics_once(topics.values(), counts),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage
 from benchmarks.text import normalize
 from judges.metric import Batch, Parameter, Scores, register
 
@@ -212,6 +213,10 @@ def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection
 _K = Parameter("k", int, None, help="how many of the first items count")
 _GAIN = Parameter("gain", str, "linear", ("linear", "exponential"), "grade itself, or 2^grade - 1")
 _TREC = "trec_eval; NIST"
+TEXT, TITLED = "text", "title_text"
+_SEARCHED = Parameter(
+    "searched", str, TEXT, (TEXT, TITLED), "what of a passage may hold the answer: its text alone, or its title too", quiet=True
+)
 
 
 def positions(batch: Batch) -> Positions:
@@ -269,14 +274,17 @@ def ndcg(batch: Batch, k: int, gain: str) -> Scores:
     return positions(batch).ndcg(k, exponential=gain == "exponential")
 
 
-@register("has_answer", version=2, source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"), parameters=(_K,))
-def has_answer_at(batch: Batch, k: int) -> Scores:
+@register(
+    "has_answer", version=2, source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"), parameters=(_K, _SEARCHED)
+)
+def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
     """1 if the text of one of the first k passages holds an accepted answer as consecutive tokens, else 0.
 
-    DPR's rule: NFD, tokens of letters, digits and marks, uncased. Golds without tokens count for nothing. A question
-    with none left, or without an answer by its gold, is unscorable. For a set of answers any one suffices.
+    DPR's rule: NFD, tokens of letters, digits and marks, uncased; titles do not count, unless searched=title_text. Golds
+    without tokens count for nothing. A question with none left, or without an answer by its gold, is unscorable. For a
+    set of answers any one suffices.
     """
-    ranks = _answer_ranks(batch, k)
+    ranks = _answer_ranks(batch, k, searched)
     return np.where(np.isnan(ranks), np.nan, (ranks <= k).astype(np.float64))
 
 
@@ -286,15 +294,15 @@ def has_answer_at(batch: Batch, k: int) -> Scores:
     source="trec_eval recip_rank, over DPR's has_answer",
     group="retrieval",
     needs=("ranking", "texts"),
-    parameters=(_K,),
+    parameters=(_K, _SEARCHED),
 )
-def has_answer_reciprocal_rank(batch: Batch, k: int) -> Scores:
+def has_answer_reciprocal_rank(batch: Batch, k: int, searched: str) -> Scores:
     """1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
 
     Says how high a reranker puts what can be answered from, where no passage is annotated as positive. Unscorable where
     has_answer is.
     """
-    ranks = _answer_ranks(batch, k)
+    ranks = _answer_ranks(batch, k, searched)
     return np.where(np.isnan(ranks), np.nan, np.where(ranks <= k, 1 / ranks, 0.0))
 
 
@@ -302,17 +310,17 @@ _KEPT_TEXTS = 100_000
 """Normalized passages kept for the questions that share them: about 100 MB."""
 
 
-def _answer_ranks(batch: Batch, k: int) -> Scores:
+def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
     """Rank of the first passage with an answer; infinity where none of the first k has one, NaN where unscorable."""
-    depth, ranks = batch.memo.get("answer_ranks", (0, None))
+    depth, ranks = batch.memo.get(("answer_ranks", searched), (0, None))
     if ranks is not None and depth >= k:
         return ranks
-    if batch.corpus_text is None:
+    if batch.passage is None:
         raise UserError(
             "has_answer and has_answer_mrr need the texts of the passages",
             try_this="score with the benchmark's corpus at hand, or leave these metrics out",
         )
-    known: dict[str, str] = batch.memo.setdefault("padded_texts", {})
+    known: dict[str, str] = batch.memo.setdefault(("padded_texts", searched), {})
     result = np.full(len(batch), np.inf)
     for row, (question, ranking) in enumerate(zip(batch.questions, batch.rankings, strict=True)):
         golds = [f" {gold} " for text in question.golds if (gold := normalize(text, "dpr"))]
@@ -322,20 +330,21 @@ def _answer_ranks(batch: Batch, k: int) -> Scores:
         for rank, identifier in enumerate(ranking[:k], start=1):
             padded = known.get(identifier)
             if padded is None:
-                padded = f" {normalize(_text(batch, identifier), 'dpr')} "
+                passage = _passage(batch, identifier)
+                padded = f" {normalize(passage.text if searched == TEXT else passage.full_text, 'dpr')} "
                 if len(known) < _KEPT_TEXTS:
                     known[identifier] = padded
             if any(gold in padded for gold in golds):
                 result[row] = rank
                 break
-    batch.memo["answer_ranks"] = k, result
+    batch.memo["answer_ranks", searched] = k, result
     return result
 
 
-def _text(batch: Batch, identifier: str) -> str:
-    assert batch.corpus_text is not None
+def _passage(batch: Batch, identifier: str) -> Passage:
+    assert batch.passage is not None
     try:
-        return batch.corpus_text(identifier)
+        return batch.passage(identifier)
     except KeyError:
         raise UserError(
             f"the corpus has no passage {identifier!r}",

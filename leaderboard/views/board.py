@@ -375,7 +375,8 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
     cell = row.cells.get(focus)
     notes = []
     if cell is not None and cell.estimate.unscorable:
-        notes.append(f"{cell.estimate.unscorable:,} unscorable")
+        also = "" if cell.over_all is None else f" (as 0: {cell.scale * cell.over_all:.1f})"
+        notes.append(f"{cell.estimate.unscorable:,} unscorable{also}")
     if cell is not None and cell.unscored:
         notes.append(f"{cell.unscored:,} not scored by the judge")
     if row.run.failed:

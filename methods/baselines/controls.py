@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -198,6 +198,9 @@ class HasAnswerOrderConfig(MethodConfig):
     retriever: RetrieverPart = Field(
         Part(id="bm25"), description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates"
     )
+    searched: Literal["text", "title_text"] = Field(
+        "text", description="where an answer counts as held: in the text (as has_answer@k looks), or in the title too"
+    )
 
     def preflight(self) -> None:
         """Check the retriever."""
@@ -207,6 +210,7 @@ class HasAnswerOrderConfig(MethodConfig):
 @register(
     "has_answer_order",
     kind="control",
+    version=2,
     summary="passages that hold a gold answer first, the rest in a retriever's order",
     version=2,
     config=HasAnswerOrderConfig,
@@ -223,6 +227,7 @@ class HasAnswerOrder:
     """
 
     def __init__(self, config: HasAnswerOrderConfig, services: Services) -> None:
+        self._titled = config.searched == "title_text"
         self._component = config.retriever.component
         self._retriever = self._component.build(services)
         self._services = services
@@ -233,14 +238,15 @@ class HasAnswerOrder:
     def index(self, corpus: Corpus, folder: Path | None = None) -> _HasAnswerIndex:
         """The index of the retriever underneath."""
         own = index_folder(self._component, corpus, self._services) or folder
-        return _HasAnswerIndex(corpus, self._retriever.index(corpus, own))
+        return _HasAnswerIndex(corpus, self._retriever.index(corpus, own), self._titled)
 
 
 class _HasAnswerIndex:
     """An index whose rankings are split by whether a passage holds an answer."""
 
-    def __init__(self, corpus: Corpus, index: Index) -> None:
+    def __init__(self, corpus: Corpus, index: Index, titled: bool) -> None:
         self._corpus = corpus
+        self._titled = titled
         self._retrieve = one(index, "retrieve")
         self.in_flight = in_flight([(index, "retrieve")])
 
@@ -250,7 +256,7 @@ class _HasAnswerIndex:
         return self._split(query, await self._retrieve(without_gold, k))
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:
-        texts = [passage.full_text for passage in self._corpus.get(ranking.ids)]
+        texts = [passage.full_text if self._titled else passage.text for passage in self._corpus.get(ranking.ids)]
         holding = has_answer_all(texts, [gold_of(query).golds] * len(texts))
         ids = sorted(ranking.ids, key=dict(zip(ranking.ids, ~holding, strict=True)).__getitem__)
         return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage)

@@ -233,9 +233,9 @@ def score(
     for row in {row.run: row for row in chosen}.values():
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
-        texts = store.passage_texts(list(passages))
+        held = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
-            scores = scoring.score(questions, predictions, wanted, corpus_text=texts.__getitem__)
+            scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)
         store.put_scores(row.run, [question.id for question in questions], scores)
         add_columns(store, row.run, [str(item) for item in wanted])
         rows += [_summary(store, row, str(item)) for item in wanted]

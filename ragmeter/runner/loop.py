@@ -241,7 +241,7 @@ def _answer(
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
-        scores = score(questions, predictions, metrics, corpus_text=lambda name: benchmark.corpus.get([name])[0].full_text, graphs=graphs)
+        scores = score(questions, predictions, metrics, passage=lambda name: benchmark.corpus.get([name])[0], graphs=graphs)
         store.append(run, predictions, scores, _passages(benchmark.corpus, predictions))
 
     with Recorder(write) as recorder:
@@ -308,7 +308,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
         [questions[p.question_id] for p in predictions],
         predictions,
         missing,
-        corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        passage=lambda identifier: corpus.get([identifier])[0],
         graphs=QuestionGraphs.of(task.loaded.benchmark),
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)

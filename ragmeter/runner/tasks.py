@@ -14,8 +14,10 @@ from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
-from judges.metric import Metric
+from judges.llm.ask import has_gold
+from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
+from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
 from methods.registry import require_extra
@@ -155,6 +157,7 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         loaded = load_benchmark(plan, experiment.metrics)
         # An impossible setting shows before anything runs.
         settings.check(plan.setting, loaded.benchmark, where=plan.where)
+        require_scoring(experiment, loaded)
         tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
     first: dict[str, Task] = {}
     for task in tasks:
@@ -166,6 +169,28 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
                 try_this="remove one of the two methods (or of the two equal benchmarks)",
             )
     return tasks
+
+
+def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
+    """Refuse a benchmark on which every metric and every judge of the experiment would have nothing to say.
+
+    Raises:
+        UserError: It is one; the message says what to add.
+    """
+    benchmark, graphs = loaded.benchmark, QuestionGraphs.of(loaded.benchmark)
+    if any(can_score(metric, benchmark.questions, graphs) for metric in loaded.metrics):
+        return
+    gold = any(map(has_gold, benchmark.questions))
+    if any(gold or "gold" not in plan.judge.entry.needs for plan in experiment.judges):
+        return
+    able = [str(metric) for metric in default_metrics(benchmark) if can_score(metric, benchmark.questions, graphs)]
+    free = "judges: [{id: open_pairwise, config: {llm: {model: …}}}] compares answers without gold; rule_style reads how they are written"
+    raise UserError(
+        f"nothing in this experiment can score {benchmark.name}: its questions lack what {', '.join(map(str, loaded.metrics))} "
+        f"{'needs' if len(loaded.metrics) == 1 else 'need'}",
+        where=loaded.plan.where,
+        try_this=f"metrics: [{', '.join(able)}]" if able else free,
+    )
 
 
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from results.statistics.core import Clusters, Estimate, Floats, Method, Support
 
@@ -226,12 +226,12 @@ class Distribution:
     def _tail(self, alpha: float, *, upper: bool) -> Floats:
         """Share of the resamples that lie beyond the one-sided bound at level alpha."""
         if self.method == "bca":
-            z = self.bias + ndtri(1 - alpha if upper else alpha)
+            z = self.bias + scipy.special.ndtri(1 - alpha if upper else alpha)
             z = self.bias + z / (1 - self.acceleration * z)
-            return ndtr(-z if upper else z)
+            return scipy.special.ndtr(-z if upper else z)
         if self.method == "expanded":
             freedom = self.units - 1
-            alpha = float(ndtr(np.sqrt(self.units / freedom) * stdtrit(freedom, alpha)))
+            alpha = float(scipy.special.ndtr(np.sqrt(self.units / freedom) * scipy.special.stdtrit(freedom, alpha)))
         return np.full(len(self.means), alpha)
 
     def _p(self, against: NDArray[np.int64], *, upper: bool) -> Floats:
@@ -242,11 +242,11 @@ class Distribution:
         # A share of 1 would be infinitely far out on the normal scale.
         tail = np.minimum((against + 1) / (resamples + 1), 1 - 0.5 / (resamples + 1))
         if self.method == "bca":
-            w = (-ndtri(tail) if upper else ndtri(tail)) - self.bias
+            w = (-scipy.special.ndtri(tail) if upper else scipy.special.ndtri(tail)) - self.bias
             z = w / (1 + self.acceleration * w) - self.bias
-            return ndtr(-z if upper else z)
+            return scipy.special.ndtr(-z if upper else z)
         if self.method == "expanded":
-            return stdtr(self.units - 1, ndtri(tail) / np.sqrt(self.units / (self.units - 1)))
+            return scipy.special.stdtr(self.units - 1, scipy.special.ndtri(tail) / np.sqrt(self.units / (self.units - 1)))
         return tail
 
 
@@ -272,7 +272,7 @@ def distribution(means: Floats, observed: Floats, skew: Floats, units: int, meth
         at = observed[:, None]
         below = (means < at - _EQUAL).sum(axis=1) + 0.5 * (np.abs(means - at) <= _EQUAL).sum(axis=1)
         edge = 0.5 / (resamples + 1)
-        bias = ndtri((below / resamples).clip(edge, 1 - edge))
+        bias = scipy.special.ndtri((below / resamples).clip(edge, 1 - edge))
         acceleration = skew / 6
     if overwrite:
         means.sort(axis=1)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr
 
 from results.statistics.bootstrap import bootstrap_weights, estimate_of, refuse_bca, support_of, unit_positions
 from results.statistics.closed_form import Band, holm_array
@@ -58,7 +58,7 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
         with np.errstate(divide="ignore", invalid="ignore"):
             # As intervals are expanded: resamples of few units spread too little.
             t = np.abs(gap) / (error * np.sqrt(units / (units - 1)))
-        by_t = np.where(np.abs(gap) > _EQUAL, 2 * stdtr(np.maximum(units - 1, 1), -t), 1.0)
+        by_t = np.where(np.abs(gap) > _EQUAL, 2 * scipy.special.stdtr(np.maximum(units - 1, 1), -t), 1.0)
         by_t = np.fmax(by_t, 2.0 ** (1.0 - speak))
         p[row, rest] = np.where(component[row] == component[rest], np.minimum(by_t, 1.0), np.nan)
     return np.where(np.tri(methods, dtype=np.bool_), p.T, p)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, stdtr, stdtrit
 
 from results.statistics.bootstrap import rows_of, unit_positions
 from results.statistics.core import LEVEL, Clusters, Floats
@@ -199,12 +199,12 @@ def _moments(sums: Floats, level: float) -> Moments:
         spread = np.where(spread > _EQUAL * squares, spread, 0.0)
         error = np.sqrt(spread * units / (units - 1)) / n
         half = np.where(units > 1, _quantile(units - 1, (1 + level) / 2) * error, np.nan)
-        by_t = 2 * stdtr(np.maximum(units - 1, 1), -np.abs(value / error))
+        by_t = 2 * scipy.special.stdtr(np.maximum(units - 1, 1), -np.abs(value / error))
     # |s|² ≤ largest · |s|, and equal for 0 and the largest alone: then all that differ are of one size.
     alike = squares > largest * sizes * (1 - 1e-9)
     leads = np.rint(np.abs(total) / np.where(largest > 0, largest, 1.0))
     fewer = np.maximum(np.floor((changed - leads) / 2), 0.0)
-    tosses = np.minimum(2 * bdtr(fewer, changed.astype(np.int64), 0.5), 1.0)
+    tosses = np.minimum(2 * scipy.special.bdtr(fewer, changed.astype(np.int64), 0.5), 1.0)
     p = np.where(alike, tosses, np.fmax(by_t, 2.0 ** (1.0 - changed)))
     p = np.where(changed > 0, np.minimum(p, 1.0), 1.0)
     n, units, changed = (array.astype(np.int64) for array in (n, units, changed))
@@ -214,7 +214,7 @@ def _moments(sums: Floats, level: float) -> Moments:
 def _quantile(freedom: Floats, level: float) -> Floats:
     """Student's quantile; costly, so once for each number of degrees of freedom."""
     distinct, positions = np.unique(np.maximum(freedom, 1), return_inverse=True)
-    return stdtrit(distinct, level)[positions]
+    return scipy.special.stdtrit(distinct, level)[positions]
 
 
 def _square(of_pairs: Moments, upper: tuple[NDArray[np.int64], NDArray[np.int64]], known: NDArray[np.int64]) -> Moments:

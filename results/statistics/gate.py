@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 from results.statistics.bootstrap import Units, units_of
 from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Difference, Method
@@ -100,7 +100,7 @@ def _reach(power: float, level: float) -> float:
     """Standard errors between 0 and a difference that is called with that probability."""
     if not 0 < power < 1 or not 0 < level < 1:
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
-    return float(ndtri((1 + level) / 2) + ndtri(power))
+    return float(scipy.special.ndtri((1 + level) / 2) + scipy.special.ndtri(power))
 
 
 def _standard_error(units: Units) -> float:
@@ -192,7 +192,7 @@ def non_inferiority(
     p_pass = float(spread.p_above(-margin)[0])
     outcome: Outcome = "regressed" if p <= alpha else "pass" if p_pass <= alpha else "inconclusive"
     error = standard_error(a - b, clusters=clusters)
-    reach = float(ndtri(1 - alpha) + ndtri(power))
+    reach = float(scipy.special.ndtri(1 - alpha) + scipy.special.ndtri(power))
     decision = GateDecision(outcome, result, margin, strict, p, p_pass, p, reach * error, None)
     return replace(decision, questions_needed=_needed(decision, reach, error))
 
@@ -250,8 +250,8 @@ def decide_all(
         changed = replace(decision, p_holm=p)
         if decision.outcome == "regressed" and p > alpha:
             # What it takes to claim the drop beside as many other metrics, each at its share of the level.
-            reach = float(ndtri(1 - alpha / len(alone)) + ndtri(power))
-            error = decision.minimum_detectable / float(ndtri(1 - alpha) + ndtri(power))
+            reach = float(scipy.special.ndtri(1 - alpha / len(alone)) + scipy.special.ndtri(power))
+            error = decision.minimum_detectable / float(scipy.special.ndtri(1 - alpha) + scipy.special.ndtri(power))
             changed = replace(changed, outcome="inconclusive")
             changed = replace(changed, questions_needed=_needed(changed, reach, error))
         decisions[metric] = changed

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal, Unpack
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtrit
 
 from results.statistics.battles import Codes, Verdict, checked_verdicts, order_contradictions, verdict_values
 from results.statistics.bootstrap import estimate_of, resampled_sums, unit_positions, unit_table
@@ -546,7 +546,7 @@ def prediction_powered_mean(
     unscorable = int((~kept).sum())
 
     def interval(middle: float, half: float, freedom: int, why: str) -> Estimate:
-        reach = float(stdtrit(freedom, (1 + level) / 2)) * half
+        reach = float(scipy.special.stdtrit(freedom, (1 + level) / 2)) * half
         return Estimate(middle, middle - reach, middle + reach, n, unscorable, units, why)
 
     return PredictionPowered(
@@ -597,7 +597,7 @@ class _Pulls:
         """Why the labeled items do not look like a random subset; empty where they do."""
         gap = float(judged[known].mean() - judged[~known].mean())
         error = math.sqrt(float(self.judge @ self.judge))
-        p = 2 * float(ndtr(-abs(gap) / error)) if error else float(not gap)
+        p = 2 * float(scipy.special.ndtr(-abs(gap) / error)) if error else float(not gap)
         if p >= _NOT_RANDOM:
             return ""
         return f"labeled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"

@@ -259,7 +259,7 @@ def _scores(
         target.loaded.questions,
         predictions,
         every.values(),
-        corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        passage=lambda identifier: corpus.get([identifier])[0],
         graphs=QuestionGraphs.of(target.loaded),
     )
     for sentence in check_invariants({every[name]: values for name, values in result.items()}):

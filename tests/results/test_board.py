@@ -75,6 +75,7 @@ def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) ->
         cell = row.cells["em#v1"]
         assert cell.estimate.value == pytest.approx(np.nanmean(SCORES[name]))
         assert (cell.estimate.n, cell.estimate.unscorable) == (3, 1)
+        assert cell.over_all == pytest.approx(np.nan_to_num(SCORES[name]).mean())  # as SQuAD's script counts
         assert row.cost is not None
         assert (row.cost.seconds, row.cost.prompt_tokens) == (0.5, 10)
 
@@ -154,6 +155,7 @@ def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: St
     (board,) = boards(store, "toy", metrics=["recall@5"])
     cell = next(row for row in board.rows if row.run.method == "bm25").cells["recall@5#v2"]
     assert (cell.estimate.n, cell.estimate.unscorable) == (1, 1)
+    assert cell.over_all is None  # trec_eval leaves such a query out too
     assert all("recall@5#v2" not in row.cells for row in board.rows if row.run.method != "bm25")
 
 

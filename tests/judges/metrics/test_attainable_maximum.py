@@ -127,7 +127,7 @@ def gold_ranking(question: Question, benchmark: Benchmark, metric: Metric) -> li
 
 
 def answered_in(question: Question, benchmark: Benchmark, item: str) -> bool:
-    return item in benchmark.corpus and has_answer(benchmark.corpus.get([item])[0].full_text, question.golds)
+    return item in benchmark.corpus and has_answer(benchmark.corpus.get([item])[0].text, question.golds)
 
 
 def gold_prediction(question: Question, benchmark: Benchmark, metric: Metric) -> Prediction:
@@ -173,7 +173,7 @@ def assert_every_maximum(benchmark: Benchmark) -> None:
     everything, reached = {}, 0
     for metric in wanted_metrics(benchmark):
         responses = [gold_prediction(question, benchmark, metric) for question in queries]
-        values = score(queries, responses, [metric], lambda item: benchmark.corpus.get([item])[0].full_text)[str(metric)]
+        values = score(queries, responses, [metric], lambda item: benchmark.corpus.get([item])[0])[str(metric)]
         expected = np.array([attainable(question, benchmark, metric) for question in queries])
         np.testing.assert_allclose(values, expected, atol=1e-12, err_msg=f"{metric} on {benchmark.reference}")
         everything[metric] = values

@@ -300,7 +300,7 @@ def test_no_ranking_of_the_same_passages_finds_answers_earlier(ground: Any) -> N
         for question in ground.questions:
             query = question.gold_query() if control else question.query()
             passages = ground.corpus.get([item.id for item in next(iter(method.answer([query]))).evidence])
-            holding = [has_answer(passage.full_text, question.golds) for passage in passages]
+            holding = [has_answer(passage.text, question.golds) for passage in passages]
             ranks.append(holding.index(True) if any(holding) else math.inf)
         return ranks
 

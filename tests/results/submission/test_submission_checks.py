@@ -91,7 +91,7 @@ def test_what_is_right_passes_and_is_scored_by_our_own_code(world: Benchmark) ->
         world.questions,
         [Prediction(q.id, gold_text(q), tuple(Evidence(e, 0.0) for e in q.evidence)) for q in world.questions],
         METRICS,
-        corpus_text=lambda item: world.corpus.get([item])[0].full_text,
+        passage=lambda item: world.corpus.get([item])[0],
     )
     assert list(report.scores) == [str(metric) for metric in METRICS]
     for name, values in ours.items():

@@ -74,10 +74,10 @@ def test_fractions_are_shown_times_100_and_numbers_as_they_are() -> None:
     ("identifier", "name", "details"),
     [
         ("em#v1", "EM", ""),
-        ("recall@5#v2", "recall@5", ""),
+        ("recall@5#v1", "recall@5", ""),
         ("f1(rules=hotpotqa)#v1", "F1", "rules=hotpotqa"),
         ("ndcg@10(gain=linear)#v2", "nDCG@10", "gain=linear, version 2"),
-        ("has_answer@20#v2", "has answer@20", ""),
+        ("has_answer@20#v1", "has answer@20", ""),
         ("accuracy(judge=a,model=b)#v1", "accuracy", "judge=a, model=b"),
     ],
 )

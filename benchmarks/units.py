@@ -63,7 +63,7 @@ def sampled(questions: Sequence[Question], kind: str | None = None, *, where: st
         raise UserError(
             f"unit: {kind}: {lacking} of {counted(len(questions), 'question')} {'has' if lacking == 1 else 'have'} none",
             where=where,
-            try_this=f"one of {', '.join(KINDS)}, or a key that the metadata of every question has: {', '.join(sorted(known)) or 'there is none'}",
+            try_this=f"one of {', '.join(KINDS)}, or a key of the questions' metadata: {', '.join(sorted(known)) or 'there is none'}",
         )
     return Sampled(kind, [str(label) for label in labels])
 

@@ -507,7 +507,7 @@ class Compared:
         ]
         direction = "" if self.higher_is_better else "; less is better"
         notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
-        notes += [f"† {self.paired.doubt}"] if self.paired.doubt else []
+        notes += [f"no verdict: {self.paired.withheld}"] if self.paired.withheld else []
         return to_html(("", self.metric), rows, notes=notes)
 
     def _sentence(self) -> str:

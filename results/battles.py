@@ -153,8 +153,8 @@ def _board(
     first = group[0]
     requests = queries.questions(store, first.dataset_fingerprint)
     position = {row.question: number for number, row in enumerate(requests)}
-    documents = [row.document_id for row in requests]
-    clusters = documents if any(documents) else None
+    with store.database.reading() as connection:
+        clusters = queries.sampled_by_data(connection, {first.dataset_fingerprint: list(names)})[first.dataset_fingerprint].labels
     rows = [
         battle
         for battle in judgments.battles(store, first.dataset_fingerprint, first.setting, judge)
@@ -212,7 +212,7 @@ def _strengths(
     battles: Sequence[Battle],
     names: dict[str, str],
     position: dict[str, int],
-    clusters: list[str | None] | None,
+    clusters: Sequence[str] | None,
     lengths: dict[tuple[str, str], int] | None,
 ) -> tuple[tuple[str, Strength], ...]:
     code = {run: number for number, run in enumerate(names)}

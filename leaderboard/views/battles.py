@@ -149,8 +149,8 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     counts += [f"{item.pending:,} not judged yet"] if item.pending else []
     counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
     counts += [f"{formats.p_value(item.corrected)} after correction"] if not math.isnan(item.corrected) else []
-    counts += [f"† {share.doubt}"] if share.doubt else []
-    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if share.doubt else "")
+    counts += [share.withheld] if share.withheld else []
+    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value)
     return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
 
 
@@ -267,11 +267,7 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
             name,
             [
                 _elo(item),
-                Cell(
-                    formats.PLAIN.value(item.logit.value) + ("†" if item.logit.doubt else ""),
-                    formats.PLAIN.interval(item.logit.low, item.logit.high),
-                    f"† {item.logit.doubt}" if item.logit.doubt else "",
-                ),
+                Cell(formats.PLAIN.value(item.logit.value), formats.PLAIN.interval(item.logit.low, item.logit.high), item.logit.withheld),
                 item.positions,
                 f"{item.battles:,}",
                 f"{item.logit.n:,}",

@@ -333,11 +333,11 @@ def _value_cell(
             el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
             cls="top",
         ),
-        el("span", shown.interval(result.low, result.high), "†" if result.doubt else None, cls="interval"),
+        el("span", shown.interval(result.low, result.high), cls="interval"),
         whisker,
         gap,
         cls=cls,
-        tip=result.doubt if control else " ".join(filter(None, (cell.apart, result.doubt))),
+        tip=result.withheld if control else " ".join(filter(None, (cell.apart, result.withheld))),
     )
 
 

@@ -30,12 +30,11 @@ def scale_of(factor: float) -> Scale:
 
 
 def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: str = "") -> Cell:
-    """A signed value with its interval beneath; † where the interval may not cover as often as it says."""
+    """A signed value with its interval beneath."""
     if math.isnan(item.value):
         return Cell(formats.NOTHING, tip=tip)
-    doubt = "†" if item.doubt else ""
-    tip_text = "; ".join(part for part in (tip, f"† {item.doubt}" if doubt else "") if part)
-    return Cell(f"{better}{scale.difference(item.value)}{doubt}", scale.differences(item.low, item.high), tip_text)
+    tip_text = "; ".join(part for part in (tip, item.withheld) if part)
+    return Cell(f"{better}{scale.difference(item.value)}", scale.differences(item.low, item.high), tip_text)
 
 
 def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
@@ -113,9 +112,9 @@ def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
 def gaps_note(table: GapTable) -> str:
     """What the marks in a table of style gaps mean."""
     every = [gap for row in table.rows for gap in row.gaps]
-    note = "Formal minus style, paired by question. Brackets: 95 % bootstrap interval."
-    if any(gap.result.gap.doubt for gap in every):
-        note += " † may not cover as often as it says; point at the cell for the reason."
+    note = "Formal minus style, paired by question. Brackets: 95 % interval."
+    if any(gap.result.gap.withheld for gap in every):
+        note += " No interval and no mark where too little is there for one; point at the cell for the reason."
     if not all(gap.content_known for gap in every):
         note += " – under content: these questions were stored before ragmeter recorded what a rewriting lost."
     return note
@@ -224,9 +223,7 @@ def curve_table(table: CurveTable, key: str) -> Node:
 def _value(item: Estimate | None, scale: Scale) -> Cell:
     if item is None or math.isnan(item.value):
         return Cell(formats.NOTHING)
-    return Cell(
-        scale.value(item.value) + ("†" if item.doubt else ""), scale.interval(item.low, item.high), f"† {item.doubt}" if item.doubt else ""
-    )
+    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.withheld)
 
 
 def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:

@@ -10,7 +10,6 @@ withheld: no interval and no p-value, and the reason in words.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -372,15 +371,13 @@ class Band:
             share it, and it lies between low and high.
         low, high: One more than the number of methods that are significantly better, and the number of methods less
             those that are significantly worse; holds for all methods at once with the stated level.
-        best: Whether nobody is significantly better. That never means "as good as".
-        known: Whether any test of it against another was possible at all; where not, the band says nothing.
+        best: Whether tests found nobody significantly better, and some test was possible. That never means "as good as".
     """
 
     rank: int
     low: int
     high: int
     best: bool
-    known: bool = True
 
 
 def bands(pairs: Moments, *, positions: Whole | None = None, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
@@ -412,8 +409,7 @@ def bands(pairs: Moments, *, positions: Whole | None = None, higher_is_better: b
             1 + int(behind[row].sum()),
             1 + int(worse_than[row].sum()),
             methods - int(worse_than[:, row].sum()),
-            not worse_than[row].any(),
-            methods == 1 or bool(known[row].any()),
+            not worse_than[row].any() and (methods == 1 or bool(known[row].any())),
         )
         for row in range(methods)
     ]

@@ -33,6 +33,7 @@ from results.statistics.closed_form import POWER, Moments, holm_array, holm_leve
 from results.statistics.core import LEVEL, Clusters, Difference
 from results.statistics.intervals import differences_of
 
+
 def units_needed(pilot: Moments, effect: float, *, power: float = POWER, level: float = LEVEL) -> int:
     """Units it takes to call a true difference of `effect`, were new ones of the same sizes and variances as a pilot's.
 
@@ -225,13 +226,15 @@ def _withheld(moments: Moments, p: float, p_pass: float, margin: float, bar: flo
         return why
     hidden, share = moments.hides(-margin, above=True, level=level)
     if p_pass <= (1 - level) / 2 and hidden[0]:
-        seen = int(moments.worse[0]) or "none"
-        return f"{seen} of {int(moments.units[0])} units got worse, which leaves it possible that up to {100 * share[0]:.1f} % of new ones do"
+        return _rare(int(moments.worse[0]), int(moments.units[0]), "worse", float(share[0]))
     hidden, share = moments.hides(bar, above=False, level=level)
     if p <= (1 - level) / 2 and hidden[0]:
-        seen = int(moments.better[0]) or "none"
-        return f"{seen} of {int(moments.units[0])} units got better, which leaves it possible that up to {100 * share[0]:.1f} % of new ones do"
+        return _rare(int(moments.better[0]), int(moments.units[0]), "better", float(share[0]))
     return ""
+
+
+def _rare(seen: int, units: int, how: str, share: float) -> str:
+    return f"{seen or 'none'} of {units} units got {how}, which leaves it possible that up to {100 * share:.1f} % of new ones do"
 
 
 _MOST = 10_000_000

@@ -119,7 +119,7 @@ def differences(candidates: ArrayLike, references: ArrayLike, *, clusters: Clust
     return differences_of(paired(a, b, clusters=clusters), a - b, level)
 
 
-def tested_together(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Family:
+def differences_together(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Family:
     """`differences` of one family, with intervals and p-values corrected by Holm's procedure."""
     a, b = rows_of(candidates), rows_of(references)
     moments = paired(a, b, clusters=clusters)
@@ -299,7 +299,7 @@ def style_robustness(
     shifted = np.stack([np.asarray(styles[name], np.float64) for name in names])
     alive = np.stack([np.asarray(survived[name], bool) for name in names])
     base = np.broadcast_to(plain, shifted.shape)
-    together = tested_together(base, shifted, clusters=clusters)
+    together = differences_together(base, shifted, clusters=clusters)
     gaps, corrected = together.differences, together.p
     living = differences(np.where(alive, base, np.nan), shifted, clusters=clusters)
     delta = base - shifted

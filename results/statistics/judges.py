@@ -152,11 +152,7 @@ def krippendorff_alpha(
 
 
 def _with_interval(
-    statistic: Callable[[Floats], Floats],
-    table: Floats,
-    kept: NDArray[np.bool_],
-    clusters: Clusters,
-    how: Resampling,
+    statistic: Callable[[Floats], Floats], table: Floats, kept: NDArray[np.bool_], clusters: Clusters, how: Resampling
 ) -> Estimate:
     """A statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
     sums, support = unit_table(table, clusters, kept)

@@ -475,9 +475,11 @@ def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, S
     kinds: dict[str, list[str]] = {}
     every = [run for same in runs_by_data.values() for run in same]
     for data, kind in connection.execute(
-        "SELECT DISTINCT dataset_fingerprint, unit FROM runs WHERE list_contains(?, run) ORDER BY ALL", [every]
+        f"""SELECT DISTINCT dataset_fingerprint, coalesce(r.unit, d.unit, '{QUESTION}') FROM runs r
+            LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint WHERE list_contains(?, run) ORDER BY ALL""",
+        [every],
     ).fetchall():
-        kinds.setdefault(data, []).append(kind or QUESTION)
+        kinds.setdefault(data, []).append(kind)
     labels = {
         (data, kind): units
         for data, kind, units in connection.execute(

@@ -35,7 +35,7 @@ CREATE TABLE runs (
     split VARCHAR,                      -- of the base
     style JSON NOT NULL,                -- the styles of its passages: {"shares": {style: share}, "drawn": by and how}
     same_questions VARCHAR[] NOT NULL,  -- name[/subset]:split of everything that holds these questions
-    unit VARCHAR DEFAULT 'question'     -- what was sampled: a kind in `units`, or question, where each is its own
+    unit VARCHAR                        -- what was sampled, where an experiment states it; NULL: what its dataset says
 );
 
 CREATE TABLE predictions (
@@ -81,7 +81,8 @@ CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
 
 CREATE TABLE datasets (
     fingerprint VARCHAR NOT NULL, reference VARCHAR NOT NULL, card JSON NOT NULL,
-    questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL
+    questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL,
+    unit VARCHAR DEFAULT 'question'     -- what was sampled: a kind in `units`, or question, where each is its own
 );
 CREATE TABLE questions (
     dataset_fingerprint VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, text VARCHAR NOT NULL,

@@ -21,7 +21,7 @@ from benchmarks.core.errors import counted
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
 from benchmarks.styles.mix import STYLED
-from benchmarks.units import QUESTION, Sampled
+from benchmarks.units import Sampled
 from judges.metric import Metric, Scores
 from methods.api import FAILED, KEPT_CALLS, Evidence, Indexed, Prediction, Usage, kept
 from results.database import Database, now
@@ -171,7 +171,7 @@ class Run:
         environment: Packages, hardware and code; shared by the runs made with them.
         origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
         card: A submission's card.
-        unit: What was sampled, a kind that `put_benchmark` was given.
+        unit: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
     """
 
     run: str
@@ -188,7 +188,7 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "run"
     card: Mapping[str, Any] | None = None
-    unit: str = QUESTION
+    unit: str | None = None
 
 
 class Store:
@@ -252,7 +252,7 @@ class Store:
             }
             insert(connection, "experiment_runs", members)
 
-    def put_benchmark(self, benchmark: Benchmark, fingerprint: str, unit: Sampled | None = None) -> None:
+    def put_benchmark(self, benchmark: Benchmark, fingerprint: str, stated: Sampled | None = None) -> None:
         """Keep a benchmark's card, its questions with their gold and their units, and its positive passages.
 
         What is known of this fingerprint is not written again.
@@ -260,15 +260,16 @@ class Store:
         Args:
             benchmark: What is asked.
             fingerprint: Of it.
-            unit: What was sampled; None: what the benchmark says itself.
+            stated: What an experiment says was sampled, beside what the benchmark says itself.
         """
-        unit = unit or benchmark.sampled()
+        own = benchmark.sampled()
         with self.database.writing() as connection:
             known = "SELECT 1 FROM units WHERE dataset_fingerprint = ? AND kind = ?"
-            if unit.labels is not None and not connection.execute(known, [fingerprint, unit.kind]).fetchone():
-                rows = {"question": [q.id for q in benchmark.questions], "unit": unit.labels}
-                same = {"dataset_fingerprint": [fingerprint] * len(unit.labels), "kind": [unit.kind] * len(unit.labels)}
-                insert(connection, "units", same | rows)
+            for unit in filter(None, (own, stated)):
+                if unit.labels is not None and not connection.execute(known, [fingerprint, unit.kind]).fetchone():
+                    rows = {"question": [q.id for q in benchmark.questions], "unit": unit.labels}
+                    same = {"dataset_fingerprint": [fingerprint] * len(unit.labels), "kind": [unit.kind] * len(unit.labels)}
+                    insert(connection, "units", same | rows)
             if connection.execute("SELECT 1 FROM datasets WHERE fingerprint = ?", [fingerprint]).fetchone():
                 complete_gold(connection, fingerprint, benchmark.questions)
                 return
@@ -276,7 +277,7 @@ class Store:
             notes = json.dumps(benchmark.extra.get("notes", {}), ensure_ascii=False)
             size = (len(benchmark.questions), len(benchmark.corpus))
             connection.execute(
-                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", [fingerprint, str(benchmark.reference), card, *size, notes]
+                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?)", [fingerprint, str(benchmark.reference), card, *size, notes, own.kind]
             )
             questions = benchmark.questions
             insert(
@@ -299,10 +300,10 @@ class Store:
             positives = dict.fromkeys(e for q in questions for e in q.evidence if e in benchmark.corpus)
             insert_passages(connection, benchmark.corpus.get(positives))
 
-    def put_unit(self, run: str, unit: str) -> None:
+    def put_unit(self, run: str, unit: str | None) -> None:
         """Say what was sampled, of a run that may have been told otherwise before."""
         with self.database.writing() as connection:
-            connection.execute("UPDATE runs SET unit = ? WHERE run = ? AND unit <> ?", [unit, run, unit])
+            connection.execute("UPDATE runs SET unit = ? WHERE run = ? AND unit IS DISTINCT FROM ?", [unit, run, unit])
 
     def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
         """Keep method cards and metric definitions, the newest of each."""

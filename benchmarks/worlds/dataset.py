@@ -52,7 +52,6 @@ CARD = DatasetCard(
     same_questions={f"style:{split}": (f"worlds/multihop:{split}",) for split in SPLITS},
     metrics=("f1(rules=hotpotqa)", "em", "recall@5", "sp_f1"),
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
-    unit="world",
     subset_settings={
         "long": ("document", "corpus", "gold_only", "closed_book"),
         "graph": ("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),

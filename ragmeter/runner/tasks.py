@@ -45,9 +45,9 @@ class Loaded:
         return self.benchmark.fingerprint
 
     @cached_property
-    def unit(self) -> Sampled:
-        """What was sampled."""
-        return self.benchmark.sampled(self.plan.unit, where=self.plan.unit_at)
+    def unit(self) -> Sampled | None:
+        """What the experiment says was sampled; None: nothing but what the benchmark says."""
+        return self.benchmark.sampled(self.plan.unit, where=self.plan.unit_at) if self.plan.unit else None
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Task:
             len(self.loaded.benchmark.questions),
             provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
             environment(),
-            unit=self.loaded.unit.kind,
+            unit=self.loaded.plan.unit,
         )
 
     @cached_property

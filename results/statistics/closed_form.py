@@ -67,7 +67,7 @@ class Moments:
     paired: bool = True
 
     def __getitem__(self, where: Any) -> Moments:
-        return Moments(*(getattr(self, item.name)[where] for item in fields(self)[:-1]), self.paired)
+        return replace(self, **{item.name: getattr(self, item.name)[where] for item in fields(self)[:-1]})
 
     @property
     def value(self) -> Floats:
@@ -155,12 +155,10 @@ class Moments:
     @property
     def _floor(self) -> Floats:
         """The least p-value that the units which differ allow: sign flips of the most extreme outcome, or the sign test."""
-        # |s|² ≤ largest · |s|, and equal for 0 and the largest alone: then all that differ are of one size.
-        alike = self.squares > self.largest * self.sizes * (1 - 1e-9)
         leads = np.rint(np.abs(self.total) / np.where(self.largest > 0, self.largest, 1.0))
         fewer = np.maximum(np.floor((self.changed - leads) / 2), 0.0)
         tosses = np.minimum(2 * bdtr(fewer, self.changed.astype(np.int64), 0.5), 1.0)
-        return np.where(alike & (self.changed > 0), tosses, 2.0 ** (1.0 - self.changed))
+        return np.where(self._even & (self.changed > 0), tosses, 2.0 ** (1.0 - self.changed))
 
     def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
         """All values that a two-sided test at this level does not refuse; NaN where it is withheld.
@@ -173,7 +171,13 @@ class Moments:
 
         Source: Hall (1992), "On the removal of skewness by transformation"; Clopper & Pearson (1934).
         """
-        out, alpha = self._code(LEVEL) > 0, 1 - np.asarray(level, np.float64)
+        low, high = self.bounds(level)
+        out = self._code(LEVEL) > 0
+        return np.where(out, np.nan, low), np.where(out, np.nan, high)
+
+    def bounds(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
+        """The interval as it is computed, also where it is withheld."""
+        alpha = 1 - np.asarray(level, np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             out_to = _quantile(self._freedom, 1 - alpha / 2)
             low = self.value - self.error * np.maximum(out_to, _bent(out_to, self.skew))
@@ -186,7 +190,7 @@ class Moments:
             with np.errstate(invalid="ignore"):
                 low = np.where(self._shares, np.where(won > 0, betaincinv(won, lost + 1, alpha / 2), 0.0), low)
                 high = np.where(self._shares, np.where(lost > 0, betaincinv(won + 1, lost, 1 - alpha / 2), 1.0), high)
-        return np.where(out, np.nan, low), np.where(out, np.nan, high)
+        return low, high
 
     @property
     def _shares(self) -> NDArray[np.bool_]:
@@ -241,7 +245,8 @@ class Moments:
     @property
     def _even(self) -> NDArray[np.bool_]:
         """Whether the sign test is exact here: all units that differ do so by the same amount."""
-        return np.asarray(self.paired & (self.n > 0) & (self.squares > self.largest * self.sizes * (1 - 1e-9)))
+        # |s|² ≤ largest · |s|, and equal for 0 and the largest alone.
+        return np.asarray(self.paired & (self.n > 0) & (self.squares >= self.largest * self.sizes * (1 - 1e-9)))
 
     def withheld(self, word: str = "units") -> NDArray[np.object_]:
         """Why no verdict is given, in words; empty where one is."""
@@ -347,7 +352,8 @@ def all_differences(columns: ArrayLike, *, clusters: Clusters = None) -> Moments
         for target, result in zip(sums, _sums(delta, common, starts), strict=True):
             target[start:end] = result
         start = end
-    odd, square = {"total", "cubes", "cross11", "cross12"}, {}
+    odd = {"total", "cubes", "cross11", "cross12"}
+    square: dict[str, Any] = {}
     for name, flat in zip(_NAMES, sums, strict=True):
         full = np.zeros((methods, methods))
         full[upper] = flat
@@ -359,7 +365,7 @@ def all_differences(columns: ArrayLike, *, clusters: Clusters = None) -> Moments
     np.fill_diagonal(square["n"], known.sum(axis=1))
     np.fill_diagonal(square["units"], own.sum(axis=1))
     low, high = _range(np.where(known, scores, np.nan))
-    return Moments(*square.values(), _width((low[:, None], high[:, None]), (low, high)))
+    return Moments(**square, width=_width((low[:, None], high[:, None]), (low, high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,9 +477,8 @@ def _width(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> Floats:
 def _moments(rows: Floats, clusters: Clusters, width: Floats | None) -> Moments:
     scores, known, starts = _arranged(rows, clusters)
     sums = _sums(scores, None if known.all() else known, starts)
-    if width is None:
-        return Moments(*sums, _width(_range(rows), _range(rows)), False)
-    return Moments(*sums, width)
+    named: dict[str, Any] = dict(zip(_NAMES, sums, strict=True))
+    return Moments(**named, width=_width(_range(rows), _range(rows)) if width is None else width, paired=width is not None)
 
 
 def _arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bool_], Whole | None]:

@@ -97,17 +97,17 @@ class GateReport:
     decisions: dict[str, GateDecision]
 
 
-def decided(moments: Moments, margin: float, *, strict: bool = False, level: float = LEVEL) -> NDArray[np.object_]:
-    """The outcome of every row of paired differences, shape (rows,), each decided alone.
+def decided(moments: Moments, margin: float, *, strict: bool = False, level: float = LEVEL, upper: float = LEVEL) -> NDArray[np.object_]:
+    """The outcome of every row of paired differences, shape (rows,), read off the interval.
 
     Args:
         moments: Of differences in the direction in which more is better.
         margin, strict: As in `decide_all`.
-        level: As in `decide_all`.
+        level, upper: Of the two-sided interval that the lower, and the upper bound is of.
     """
-    bar, alpha, able = 0.0 if strict else -margin, (1 - level) / 2, moments.decidable == ""
-    lost = able & (moments.p_below(bar) <= alpha) & ~moments.hides(bar, above=False, level=level)[0]
-    kept = able & (moments.p_above(-margin) <= alpha) & ~moments.hides(-margin, above=True, level=level)[0]
+    bar, able = 0.0 if strict else -margin, moments.decidable == ""
+    lost = able & (moments.bounds(upper)[1] < bar) & ~moments.hides(bar, above=False, level=level)[0]
+    kept = able & (moments.bounds(level)[0] > -margin) & ~moments.hides(-margin, above=True, level=level)[0]
     return np.where(lost, "regressed", np.where(kept, "pass", "inconclusive")).astype(object)
 
 
@@ -188,19 +188,20 @@ def decide_all(
     differences = differences_of(moments, ours - theirs, level)
     bars = [0.0 if strict else -by_metric[metric] for metric in candidates]
     p = np.array([float(moments.p_below(bar)[row]) for row, bar in enumerate(bars)])
-    # A claim that is withheld counts as tested and not made.
-    levels = holm_levels(np.where(np.isnan(p), 1.0, p), 1 - (1 - level) / 2)
-    highs = moments.interval(1 - 2 * (1 - levels))[1]
+    # A claim that is withheld counts as tested and not made; levels are of two-sided intervals.
+    levels = 2 * holm_levels(np.where(np.isnan(p), 1.0, p), 1 - (1 - level) / 2) - 1
+    highs = moments.interval(levels)[1]
     corrected = holm_array(np.where(np.isnan(p), 1.0, p))
     decisions = {}
     for row, metric in enumerate(candidates):
         alone, margin = moments[row : row + 1], by_metric[metric]
-        outcome: Outcome = decided(alone, margin, strict=strict, level=level)[0]
-        alpha = 1 - float(levels[row])
-        if outcome == "regressed" and corrected[row] > (1 - level) / 2:
-            outcome = "inconclusive"
+        upper = float(levels[row])
+        # A drop that only the correction leaves unclaimed is no pass either.
+        alone_lost = decided(alone, margin, strict=strict, level=level, upper=level)[0] == "regressed"
+        outcome: Outcome = decided(alone, margin, strict=strict, level=level, upper=upper)[0]
+        outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome
         error = float(moments.error[row])
-        step = reach(power, 1 - 2 * alpha, float(moments.effective[row])) if moments.effective[row] >= 2 else math.nan
+        step = reach(power, upper, float(moments.effective[row])) if moments.effective[row] >= 2 else math.nan
         above = float(moments.p_above(-margin)[row])
         decision = GateDecision(
             outcome,
@@ -214,7 +215,7 @@ def decide_all(
             None,
             _withheld(alone, p[row], above, margin, bars[row], level) if outcome == "inconclusive" else "",
         )
-        decisions[metric] = replace(decision, units_needed=_needed(decision, alone, bars[row], 2 * alpha, power))
+        decisions[metric] = replace(decision, units_needed=_needed(decision, alone, bars[row], 1 - upper, power))
     outcomes = {decision.outcome for decision in decisions.values()}
     whole: Outcome = "regressed" if "regressed" in outcomes else "pass" if outcomes == {"pass"} else "inconclusive"
     return GateReport(whole, decisions)

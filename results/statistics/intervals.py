@@ -143,12 +143,21 @@ def all_pairs(columns: ArrayLike, *, clusters: Clusters = None, level: float = L
 def differences_of(moments: Moments, delta: Iterable[Floats], level: float = LEVEL) -> list[Difference]:
     """Differences from their moments and from the differences of the single questions, row by row."""
     low, high = moments.interval(level)
-    first = (moments.value, low, high, moments.n.astype(int), moments.p)
-    last = (moments.units.astype(int), moments.withheld(), moments.detectable(level=level))
-    before, after = (zip(*(array.tolist() for array in arrays), strict=True) for arrays in (first, last))
+    counts = [(int((row > 0).sum()), int((row == 0).sum()), int((row < 0).sum())) for row in delta]
+    columns = {
+        "value": moments.value,
+        "low": low,
+        "high": high,
+        "n": moments.n.astype(int),
+        "p": moments.p,
+        "units": moments.units.astype(int),
+        "withheld": moments.withheld(),
+        "detectable": moments.detectable(level=level),
+    }
+    rows = zip(*(array.tolist() for array in columns.values()), strict=True)
     return [
-        Difference(*one, int((row > 0).sum()), int((row == 0).sum()), int((row < 0).sum()), *two)
-        for one, row, two in zip(before, delta, after, strict=True)
+        Difference(**dict(zip(columns, row, strict=True)), wins=wins, ties=ties, losses=losses)
+        for row, (wins, ties, losses) in zip(rows, counts, strict=True)
     ]
 
 

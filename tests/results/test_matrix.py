@@ -263,14 +263,18 @@ def test_shared_documents_are_one_unit(store: Store) -> None:
     before = read(store, shown)[shown[0].key]
     with store.database.writing() as connection:
         connection.execute(
-            "UPDATE questions SET document_id = 'd' || position // 6 WHERE dataset_fingerprint = ?", [shown[0].first.dataset_fingerprint]
+            """INSERT INTO units SELECT dataset_fingerprint, 'document', question, 'd' || position // 6 FROM questions
+               WHERE dataset_fingerprint = ?""",
+            [shown[0].first.dataset_fingerprint],
         )
+        connection.execute("UPDATE runs SET unit = 'document'")
     try:
         result = read(store, shown)[shown[0].key]
     finally:
         with store.database.writing() as connection:
-            connection.execute("UPDATE questions SET document_id = NULL")
-    assert (result.clustered, before.clustered) == (True, False)
+            connection.execute("UPDATE runs SET unit = NULL")
+            connection.execute("DELETE FROM units")
+    assert (result.sampled.kind, before.sampled.kind) == ("document", "question")
     assert set(result.means.units) == {5, 10}  # the run in progress has half of them
     assert result.means.value == pytest.approx(before.means.value)
 

@@ -13,6 +13,7 @@ from scipy.stats import binomtest
 
 from results.statistics import bradley_terry
 from results.statistics.bradley_terry import BradleyTerry
+from results.statistics.core import Resampling
 from results.statistics.intervals import holm
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -84,7 +85,7 @@ def test_equal_methods_on_few_questions_or_documents_are_rarely_significantly_di
 
 def test_p_is_what_the_interval_says() -> None:
     rng = np.random.default_rng(2)
-    result = bradley_terry(*all_against_all(rng, np.linspace(0, 0.35, 6), 150), resamples=4000)
+    result = bradley_terry(*all_against_all(rng, np.linspace(0, 0.35, 6), 150), how=Resampling(resamples=4000))
     near = 0
     for i, j in itertools.combinations(range(6), 2):
         beyond = 2 * min((result.draws[i] <= result.draws[j]).mean(), (result.draws[i] >= result.draws[j]).mean())
@@ -195,8 +196,8 @@ def test_whatever_the_battles_ranks_hold_their_place(rows: list[tuple[int, int, 
     first = np.array([row[0] for row in rows])
     second = (first + [row[1] for row in rows]) % 5
     question, score = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
-    result = bradley_terry(first, second, question, score, methods=5, resamples=30)
-    swapped = bradley_terry(second, first, question, 1 - score, methods=5, resamples=30)
+    result = bradley_terry(first, second, question, score, methods=5, how=Resampling(resamples=30))
+    swapped = bradley_terry(second, first, question, 1 - score, methods=5, how=Resampling(resamples=30))
     assert np.allclose(result.p, swapped.p, rtol=1e-4, equal_nan=True)
     component = np.array([strength.component for strength in result.strengths])
     assert np.array_equal(np.isnan(result.p), component[:, None] != component)

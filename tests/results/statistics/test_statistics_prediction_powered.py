@@ -131,23 +131,23 @@ def test_labels_of_the_doubtful_cases_alone_are_noticed() -> None:
     rng = np.random.default_rng(8)
     f, _, truth = judged_and_labeled(rng, 500, 2)
     worst = np.where(f < np.quantile(f, 0.15), truth, np.nan)
-    assert "not a random subset" in prediction_powered_mean(f, worst).corrected.doubt
+    assert "not a random subset" in prediction_powered_mean(f, worst).corrected.withheld
     fair = np.where(rng.random(500) < 0.15, truth, np.nan)
-    assert prediction_powered_mean(f, fair).corrected.reliable
+    assert prediction_powered_mean(f, fair).corrected.withheld == ""
 
 
 def test_few_labels_are_flagged_and_two_are_too_few_to_tune() -> None:
     f, y, _ = judged_and_labeled(np.random.default_rng(9), 100, 2, binary=False)
     result = prediction_powered_mean(f, y)
     assert result.weight == 0
-    assert "2 labeled, fewer than 30" in result.corrected.doubt
+    assert "2 labeled, fewer than 30" in result.corrected.withheld
 
 
 def test_labels_that_are_all_the_same_are_flagged() -> None:
     f, y, _ = judged_and_labeled(np.random.default_rng(11), 200, 60)
     result = prediction_powered_mean(f, np.where(np.isnan(y), np.nan, 1.0))
     assert (result.labeled.low, result.labeled.high, result.weight) == (1.0, 1.0, 0.0)
-    assert "every label is the same" in result.corrected.doubt
+    assert "every label is the same" in result.corrected.withheld
 
 
 @settings(max_examples=50, deadline=None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ POWER = 0.8
 Whole = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moments:
     """What several rows of scores or of paired differences are worth; all arrays are of one shape.
 
@@ -69,30 +70,30 @@ class Moments:
     def __getitem__(self, where: Any) -> Moments:
         return replace(self, **{item.name: getattr(self, item.name)[where] for item in fields(self)[:-1]})
 
-    @property
+    @cached_property
     def value(self) -> Floats:
         """Mean over the questions that count; NaN without any."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.total / self.n)
 
-    @property
+    @cached_property
     def effective(self) -> Floats:
         """Equally large units that would say as much, n² / Σ c² (Kish); 0 without any."""
         return np.asarray(self.n**2 / np.maximum(self.counts2, 1))
 
-    @property
+    @cached_property
     def changed(self) -> Floats:
         """Units whose sum is not zero."""
         return self.better + self.worse
 
-    @property
+    @cached_property
     def _spread(self) -> Floats:
         """Σ (s - mean · c)² without building the residuals; what rounding leaves of zero is zero."""
         v = np.nan_to_num(self.value)
         spread = self.squares - 2 * v * self.cross11 + v**2 * self.counts2
         return np.where(spread > _EQUAL * np.maximum(self.squares, _EQUAL), spread, 0.0)
 
-    @property
+    @cached_property
     def error(self) -> Floats:
         """Standard error of the mean; NaN with fewer than two units.
 
@@ -103,7 +104,7 @@ class Moments:
             lost = 2 * self.counts3 / (self.n * self.counts2) - self.counts2 / self.n**2
             return np.where(self.units > 1, np.sqrt(self._spread / np.maximum(1 - lost, _EQUAL)) / self.n, np.nan)
 
-    @property
+    @cached_property
     def skew(self) -> Floats:
         """Skewness of the units' residuals over the root of their number; 0 where all are equal."""
         v, spread = np.nan_to_num(self.value), self._spread
@@ -123,7 +124,7 @@ class Moments:
             t = side * (self.value - bar) / self.error
             return np.asarray(stdtr(self._freedom, np.maximum(t, side * _straight(side * t, self.skew))))
 
-    @property
+    @cached_property
     def _freedom(self) -> Floats:
         units = np.minimum(self.effective, np.maximum(self.changed, 2)) if self.paired else self.effective
         return np.maximum(units - 1, 1e-3)
@@ -138,27 +139,27 @@ class Moments:
         seen = np.reshape(steps, self.n.shape) * self.error
         return np.where(seen > 0, seen, np.nan)
 
-    @property
+    @cached_property
     def p(self) -> Floats:
         """Two-sided p-values of the hypothesis that the mean is 0, NaN where the verdict is withheld; 1 where nothing differs.
 
-        Where all units that differ do so by the same amount it is at least the sign test's, which is exact; and it is
-        never less than sign flips of the units that differ could ever give.
+        Where all units that differ do so by the same amount it is the sign test's, which is exact; and it is never less
+        than sign flips of the units that differ could ever give.
         """
-        return np.where(self._code(LEVEL) > 0, np.nan, self._p)
+        return np.where(self._code > 0, np.nan, self._p)
 
-    @property
+    @cached_property
     def _p(self) -> Floats:
-        p = np.fmax(2 * np.minimum(self.p_above(0.0), self.p_below(0.0)), self._floor)
+        p = np.fmax(2 * np.minimum(self.p_above(0.0), self.p_below(0.0)), 2.0 ** (1.0 - self.changed))
+        p = np.where(self._even, self._tosses, p)
         return np.where(self.changed > 0, np.minimum(p, 1.0), np.where(self.n > 0, 1.0, np.nan))
 
-    @property
-    def _floor(self) -> Floats:
-        """The least p-value that the units which differ allow: sign flips of the most extreme outcome, or the sign test."""
+    @cached_property
+    def _tosses(self) -> Floats:
+        """The sign test of the units that differ."""
         leads = np.rint(np.abs(self.total) / np.where(self.largest > 0, self.largest, 1.0))
         fewer = np.maximum(np.floor((self.changed - leads) / 2), 0.0)
-        tosses = np.minimum(2 * bdtr(fewer, self.changed.astype(np.int64), 0.5), 1.0)
-        return np.where(self._even & (self.changed > 0), tosses, 2.0 ** (1.0 - self.changed))
+        return np.asarray(np.minimum(2 * bdtr(fewer, self.changed.astype(np.int64), 0.5), 1.0))
 
     def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
         """All values that a two-sided test at this level does not refuse; NaN where it is withheld.
@@ -172,7 +173,7 @@ class Moments:
         Source: Hall (1992), "On the removal of skewness by transformation"; Clopper & Pearson (1934).
         """
         low, high = self.bounds(level)
-        out = self._code(LEVEL) > 0
+        out = self._code > 0
         return np.where(out, np.nan, low), np.where(out, np.nan, high)
 
     def bounds(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
@@ -180,11 +181,19 @@ class Moments:
         alpha = 1 - np.asarray(level, np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             out_to = _quantile(self._freedom, 1 - alpha / 2)
-            low = self.value - self.error * np.maximum(out_to, _bent(out_to, self.skew))
-            high = self.value + self.error * np.maximum(out_to, -_bent(-out_to, self.skew))
+            straight = self.error * out_to
+            low = self.value - np.maximum(straight, self.error * _bent(out_to, self.skew))
+            high = self.value + np.maximum(straight, -self.error * _bent(-out_to, self.skew))
         if self.paired:
             holds = self._p > alpha
             low, high = np.where(holds, np.minimum(low, 0.0), low), np.where(holds, np.maximum(high, 0.0), high)
+            # The sign test refuses zero and all beyond it, however skewed: then its own bound is the nearest.
+            refused = self._even & ~holds & (self.changed > 0)
+            won, lost = np.maximum(self.better, 1e-9), np.maximum(self.worse, 1e-9)
+            scale = self.changed * self.largest / np.maximum(self.n, 1)
+            least, most = (2 * betaincinv(won, lost + 1, alpha / 2) - 1) * scale, (2 * betaincinv(won + 1, lost, 1 - alpha / 2) - 1) * scale
+            low = np.where(refused & (self.total > 0), np.maximum(low, least), low)
+            high = np.where(refused & (self.total < 0), np.minimum(high, most), high)
         else:
             won, lost = self.better, self.units - self.better
             with np.errstate(invalid="ignore"):
@@ -192,7 +201,7 @@ class Moments:
                 high = np.where(self._shares, np.where(lost > 0, betaincinv(won + 1, lost, 1 - alpha / 2), 1.0), high)
         return low, high
 
-    @property
+    @cached_property
     def _shares(self) -> NDArray[np.bool_]:
         """Whether all scores are 0 or 1, of questions that each are a unit."""
         plain = (self.n == self.units) & (self.worse == 0) & (self.largest <= 1)
@@ -224,25 +233,26 @@ class Moments:
         sparse = (self.changed < MANY) & (self.changed < self.units / 2) & ~self._even & (bar != 0)
         return np.asarray((count < MANY) & overturned | sparse), share
 
-    @property
+    @cached_property
     def decidable(self) -> NDArray[np.object_]:
         """Why not even a claim about a bar other than 0 can be made, in words; empty where it can."""
-        return self._words(np.where(np.isin(self._code(LEVEL), (3, 5)), 0, self._code(LEVEL)), "units")
+        return self._words(np.where(np.isin(self._code, (3, 5)), 0, self._code), "units")
 
-    def _code(self, level: float) -> NDArray[np.int64]:
+    @cached_property
+    def _code(self) -> Whole:
         """Why a verdict is withheld, as the position of its reason in `_REASONS`; 0 where it is not."""
         inexact = ~self._even if self.paired else ~self._shares
         nothing = (self.changed == 0) if self.paired else (self._spread == 0) & inexact
         rare = np.zeros(self.n.shape, dtype=np.bool_)
         if self.paired:
-            rare = (self._p <= 1 - level) & self.hides(0.0, above=self.total > 0, level=level)[0]
+            rare = (self._p <= 1 - LEVEL) & self.hides(0.0, above=self.total > 0)[0]
         # Shares of single questions have an exact interval however few there are.
         few = (self.units < FEWEST_UNITS) & (inexact | (self.units < 2) | self.paired)
         dominated = (self.effective < FEWEST_EFFECTIVE) & (inexact | self.paired)
         skewed = (np.abs(self.skew) > MOST_SKEW) & inexact
         return np.select([few, dominated, nothing, skewed, rare], [1, 2, 3, 4, 5], 0).astype(np.int64)
 
-    @property
+    @cached_property
     def _even(self) -> NDArray[np.bool_]:
         """Whether the sign test is exact here: all units that differ do so by the same amount."""
         # |s|² ≤ largest · |s|, and equal for 0 and the largest alone.
@@ -250,7 +260,7 @@ class Moments:
 
     def withheld(self, word: str = "units") -> NDArray[np.object_]:
         """Why no verdict is given, in words; empty where one is."""
-        return self._words(self._code(LEVEL), word)
+        return self._words(self._code, word)
 
     def _words(self, code: Whole, word: str) -> NDArray[np.object_]:
         text = np.full(self.n.shape, "", dtype=object)

@@ -29,7 +29,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.closed_form import POWER, Moments, holm_array, holm_levels, paired, reach
+from results.statistics.closed_form import FEWEST_EFFECTIVE, FEWEST_UNITS, MOST_SKEW, POWER, Moments, holm_array, holm_levels, paired, reach
 from results.statistics.core import LEVEL, Clusters, Difference
 from results.statistics.intervals import differences_of
 
@@ -50,10 +50,12 @@ def units_needed(pilot: Moments, effect: float, *, power: float = POWER, level: 
     error, units, share = float(pilot.error), float(pilot.units), float(pilot.effective / np.maximum(pilot.units, 1))
     if math.isnan(error):
         raise ValueError("the spread of differences takes at least two independent units")
-    needed = 2.0
+    if not error:
+        return 2
+    needed = units * (reach(power, level) * error / effect) ** 2
     for _ in range(20):  # the degrees of freedom depend on the result
-        needed = max(2.0, units * (reach(power, level, max(share * needed, 3.0)) * error / effect) ** 2)
-    return math.ceil(needed - 1e-9)
+        needed = units * (reach(power, level, max(share * needed, 3.0)) * error / effect) ** 2
+    return max(2, math.ceil(needed - 1e-9))
 
 
 Outcome = Literal["pass", "regressed", "inconclusive"]
@@ -254,15 +256,17 @@ def _needed(decision: GateDecision, moments: Moments, bar: float, alpha: float, 
     above = value + decision.margin >= bar - value
     needed = units_needed(moments[0], distance, power=power, level=1 - alpha) if moments.error[0] > 0 else units
 
-    def hidden(factor: float) -> bool:
-        """Whether rare units could still overturn the claim with so many times as many of them."""
-        more = moments.scaled(factor)
-        return bool(more.hides(-decision.margin if above else bar, above=above)[0][0]) or bool(more.decidable[0])
+    fewest = units * max(FEWEST_UNITS / units, FEWEST_EFFECTIVE / float(moments.effective[0]), (float(moments.skew[0]) / MOST_SKEW) ** 2)
+    needed = max(units + 1, needed, math.ceil(fewest - 1e-9) if moments.decidable[0] else 0)
 
-    low, high = units, _MOST
-    if not hidden(1.0):
-        return max(units + 1, needed)
+    def hidden(count: int) -> bool:
+        """Whether rare units could still overturn the claim with so many of them."""
+        return bool(moments.scaled(count / units).hides(-decision.margin if above else bar, above=above)[0][0])
+
+    if not hidden(needed):
+        return needed
+    low, high = needed, _MOST
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if not hidden(middle / units) else (middle, high)
-    return None if high == _MOST else max(high, needed)
+        low, high = (middle, high) if hidden(middle) else (low, middle)
+    return None if high == _MOST else high

@@ -43,7 +43,10 @@ SCORES = {
 
 def build(store: Store, documents: list[str | None]) -> Benchmark:
     passage = Passage(passage_id("T", "text"), "T", "text")
-    questions = [Question(f"q{n}", f"what {n}?", ("a",), document_id=document) for n, document in enumerate(documents)]
+    questions = [
+        Question(f"q{n}", f"what {n}?", ("a",), evidence=() if n else (passage.id,), document_id=document)
+        for n, document in enumerate(documents)
+    ]
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for name, values in SCORES.items():

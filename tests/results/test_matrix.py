@@ -134,6 +134,7 @@ def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Sto
         plain[row, column] = binomtest(wins, wins + losses).pvalue
         assert item.paired.value == pytest.approx(np.nanmean(delta))
         assert item.paired.p == pytest.approx(plain[row, column])
+        assert (item.paired.corrected <= 0.05) == (item.paired.low > 0 or item.paired.high < 0)
         families.setdefault(column if correction == "column" else "", []).append((row, column))
     assert len(families) == (3 if correction == "column" else 1)
     for keys in families.values():

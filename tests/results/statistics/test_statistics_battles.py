@@ -173,31 +173,13 @@ def many(pairs: int, questions: int, seed: int = 0) -> list[np.ndarray]:
     return [*cells, response]
 
 
-def test_resampling_all_pairs_at_once_gives_what_each_alone_gives() -> None:
+def test_all_pairs_at_once_give_what_each_alone_gives() -> None:
     rows = many(4, 250)
-    together = win_rates(*rows)
-    for pair, result in enumerate(together):
+    for pair, result in enumerate(win_rates(*rows)):
         kept = rows[0] == pair
         (alone,) = win_rates(np.zeros(kept.sum(), int), *(column[kept] for column in rows[1:]))
-        for name in ("decided", "decided_failures_zero", "with_ties", "with_ties_failures_zero"):
-            ours, theirs = getattr(result, name), getattr(alone, name)
-            assert (ours.value, ours.n, ours.unscorable, ours.units, ours.withheld) == (
-                theirs.value,
-                theirs.n,
-                theirs.unscorable,
-                theirs.units,
-                theirs.withheld,
-            )
-            assert abs(ours.low - theirs.low) + abs(ours.high - theirs.high) < 0.1 * (ours.high - ours.low)
-
-
-def test_the_interval_of_a_shared_draw_is_that_of_its_own_questions() -> None:
-    rows = many(2, 300, seed=3)
-    result = win_rates(*rows)[1]
-    outcomes = [1.0] * result.wins + [0.0] * result.losses
-    own = estimate(outcomes)
-    assert result.decided.low == pytest.approx(own.low, abs=0.01)
-    assert result.decided.high == pytest.approx(own.high, abs=0.01)
+        assert repr(result) == repr(alone)
+        assert result.decided == estimate([1.0] * result.wins + [0.0] * result.losses + [math.nan] * (250 - result.wins - result.losses))
 
 
 def test_questions_of_one_document_are_resampled_together() -> None:
@@ -211,10 +193,6 @@ def test_questions_of_one_document_are_resampled_together() -> None:
     assert width > 3 * (alone.with_ties.high - alone.with_ties.low)
     with pytest.raises(ValueError, match="cluster labels"):
         win_rates(*rows, clusters=documents[:-1])
-
-
-def test_few_questions_are_flagged() -> None:
-    assert "2 questions, fewer than 200" in judged([WIN, WIN], [LOSS, LOSS]).decided.withheld
 
 
 @pytest.mark.parametrize(
@@ -244,13 +222,11 @@ def test_p_is_the_sign_test_of_questions_won_and_lost() -> None:
     assert result.p == pytest.approx(binomtest(9, 11).pvalue)
     assert judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest, ties="loss").p == result.p
     assert judged(*[[LOSS, LOSS]] * 9, *[[WIN, TIE]] * 2, *rest).p == result.p
-    assert judged([NONE], [TIE]).p == 1
     assert math.isnan(judged([UNSCORED]).p)
 
 
 def test_questions_of_one_document_are_one_witness() -> None:
     won = [[WIN]] * 8
     assert judged(*won, *[[LOSS]] * 4).p == pytest.approx(binomtest(8, 12).pvalue)
-    # Two documents won and one lost, each whole: three coins.
-    assert judged(*won, *[[LOSS]] * 4, clusters=[f"d{question // 4}" for question in range(12)]).p == pytest.approx(1)
-    assert judged(*won, clusters=[f"d{question // 4}" for question in range(8)]).p == pytest.approx(0.5)
+    # Two documents won and one lost, each whole: three coins say nothing.
+    assert math.isnan(judged(*won, *[[LOSS]] * 4, clusters=[f"d{question // 4}" for question in range(12)]).p)

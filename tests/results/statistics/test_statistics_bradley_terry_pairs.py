@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from results.statistics import bradley_terry
-from results.statistics.bradley_terry import BradleyTerry
+from results.statistics.bradley_terry import ROUNDS, BradleyTerry
 from results.statistics.core import Resampling
 from results.statistics.intervals import holm
 
@@ -48,7 +48,7 @@ def test_equal_methods_are_rarely_significantly_different(methods: int, question
     rng = np.random.default_rng(methods)
     reported = overlapping = raw = 0
     for number in range(sets):
-        result = bradley_terry(*all_against_all(rng, np.zeros(methods), questions), seed=number)
+        result = bradley_terry(*all_against_all(rng, np.zeros(methods), questions), how=Resampling(seed=number, resamples=ROUNDS))
         reported += any(strength.positions != f"1–{methods}" for strength in result.strengths)
         overlapping += apart(result)
         raw += int((result.p[np.triu_indices(methods, 1)] <= 0.05).sum())
@@ -69,14 +69,14 @@ def test_equal_methods_on_few_questions_or_documents_are_rarely_significantly_di
     rng = np.random.default_rng(1)
     reported = {"12 questions": 0, "8 documents": 0}
     for number in range(sets):
-        few = bradley_terry(*all_against_all(rng, np.zeros(5), 12, luck=0.0), seed=number)
+        few = bradley_terry(*all_against_all(rng, np.zeros(5), 12, luck=0.0), how=Resampling(seed=number, resamples=ROUNDS))
         # Questions of one document share its luck.
         first, second, question, _ = all_against_all(rng, np.zeros(5), 40)
         skill = np.repeat(rng.normal(size=(8, 5)), 5, axis=0)
         logit = skill[question, first] - skill[question, second]
         score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
         documents = [f"d{n // 5}" for n in range(40)]
-        clustered = bradley_terry(first, second, question, score, clusters=documents, seed=number)
+        clustered = bradley_terry(first, second, question, score, clusters=documents, how=Resampling(seed=number, resamples=ROUNDS))
         for name, result in (("12 questions", few), ("8 documents", clustered)):
             reported[name] += bool((result.corrected <= 0.05).any())
     print({name: f"{count / sets:.1%}" for name, count in reported.items()})

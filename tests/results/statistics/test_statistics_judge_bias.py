@@ -50,7 +50,7 @@ def test_repetition_variance_is_that_of_a_plain_loop(rows: list[tuple[int, float
     for item, value in rows:
         responses[item] += [] if math.isnan(value) else [value]
     many = [values for values in responses.values() if len(values) > 1]
-    result = repetition_variance(*zip(*rows, strict=True), how=Resampling(resamples=20))  # type: ignore[arg-type]
+    result = repetition_variance(*zip(*rows, strict=True))  # type: ignore[arg-type]
     assert result.single == len(responses) - len(many)
     assert result.pairs == sum(len(values) * (len(values) - 1) // 2 for values in many)
     if many:

@@ -19,8 +19,10 @@ from benchmarks.core.errors import UserError
 from benchmarks.units import Sampled
 from results import queries
 from results.queries import AnswerRow, QuestionRow, RunRow
+from results.statistics.closed_form import POWER, paired
 from results.statistics.core import Clusters, Difference, Estimate
-from results.statistics.intervals import all_pairs, differences_together, estimates
+from results.statistics.gate import units_needed
+from results.statistics.intervals import all_pairs, differences_of, differences_together, estimates
 from results.store import Store
 from results.tables import plain
 
@@ -230,6 +232,72 @@ class Number:
             "second": None if self.second is None else asdict(self.second),
             "difference": result,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What it takes to show a difference on one metric, by a pilot's own variances.
+
+    Attributes:
+        metric: The id.
+        effect: The true difference to show.
+        power: With this probability.
+        kind: What is sampled.
+        pilot: The difference of the two pilot runs.
+        units, questions: Units that it takes, and questions in as many units like the pilot's; None where the pilot's
+            spread is not known.
+        scale: What values are multiplied by where they are shown.
+    """
+
+    metric: str
+    effect: float
+    power: float
+    kind: str
+    pilot: Difference
+    units: int | None
+    questions: int | None
+    scale: float = 100.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "units", "questions")} | {
+            "pilot": plain(asdict(self.pilot))
+        }
+
+
+def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER) -> list[Planned]:
+    """How many units it takes to show a difference between two methods, from a pilot run of each.
+
+    Args:
+        store: Where to read.
+        first, second: The pilots, on the same questions.
+        metrics: Ids, or their beginnings; none: what both were scored on.
+        effect: The true difference to show, a fraction.
+        power: With this probability.
+
+    Raises:
+        UserError: The runs are about different data, or not both scored on a metric.
+    """
+    if (reason := why_unpaired(first, second)) is not None:
+        raise UserError(reason, where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
+    runs = [first.run, second.run]
+    shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
+    columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
+    both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
+    if not both:
+        raise UserError("these two were not scored on a common metric", where=", ".join(shown) or None, try_this="ragmeter judge score")
+    known = queries.definitions(store)
+    mine, theirs = (np.stack([columns.values[run, metric] for metric in both]) for run in (second.run, first.run))
+    moments = paired(mine, theirs, clusters=columns.sampled.labels)
+    results = []
+    for row, (metric, pilot) in enumerate(zip(both, differences_of(moments, mine - theirs), strict=True)):
+        # A spread of nothing, or of too little, says nothing of what others would show.
+        able = not pilot.withheld and not math.isnan(pilot.detectable)
+        units = units_needed(moments[row], effect, power=power) if able else None
+        questions = None if units is None else math.ceil(units * pilot.n / pilot.units)
+        scale = queries.scale_of(metric, known)
+        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, units, questions, scale))
+    return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from results.store import FINISHED, Store
 _MARGIN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?\s*(pp)?", re.IGNORECASE)
 
 
-def parse_margin(text: str) -> float:
+def parse_margin(text: str, where: str = "--margin") -> float:
     """`1.0pp` or `0.01` as a fraction.
 
     Raises:
@@ -46,7 +46,7 @@ def parse_margin(text: str) -> float:
         hint = "percent of what? " if "%" in text else ""
         raise UserError(
             f"{text!r} is no margin",
-            where="--margin",
+            where=where,
             try_this=f"{hint}a positive number: 1.0pp (percentage points) or 0.01 (the same as a fraction)",
         )
     return value / 100 if match and match[2] else value

@@ -104,8 +104,8 @@ def test_long_documents_have_many_chunks_and_several_questions(loaded):
     assert len(documents) == 30
     for document in documents:
         queries = [q for q in benchmark.questions if q.document_id == document]
-        assert len(queries) == 25
-        assert len(queries[0].candidates) >= 60
+        assert len(queries) in (6, 7)
+        assert len(queries[0].candidates) >= 35
         assert all(q.candidates == queries[0].candidates for q in queries)
         assert {p.document_id for p in benchmark.corpus.get(queries[0].candidates)} == {document}
         assert len({p.title for p in benchmark.corpus.get(queries[0].candidates)}) == 1

@@ -88,10 +88,14 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
     if not differences:
         return f"Nothing was compared with {board.reference}."
     sure = [name for name in differences if (cell := cells[name]) is not None and mark(cell)]
+    withheld = [
+        name for name in differences if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.withheld
+    ]
     groups = {
         "significantly ahead of": [name for name in sure if differences[name] > 0],
         "significantly behind": [name for name in sure if differences[name] < 0],
-        "not distinguishable from": [name for name in differences if name not in sure],
+        "not distinguishable from": [name for name in differences if name not in (*sure, *withheld)],
+        "not told from": withheld,
     }
     on = labels(board.metrics)[board.metrics[0]]
     phrases, against = [], board.reference

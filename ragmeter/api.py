@@ -448,12 +448,12 @@ class Compared:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the difference; whole documents are resampled where questions share them."""
+        """95 % interval of the difference, over what was sampled; NaN where it is withheld."""
         return self.paired.low, self.paired.high
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the difference by random sign flips; of this one metric, not corrected for others."""
+        """Two-sided p-value of the difference of this one metric, not corrected for others; NaN where it is withheld."""
         return self.paired.p
 
     @property

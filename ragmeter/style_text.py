@@ -21,7 +21,7 @@ _HEADS = (
 
 _NOTES = (
     "values × 100 ± half their 95 % interval; gap: formal minus style, paired by question; paired t, Holm over a method's styles",
-    "beyond: how much larger that gap is than the reference's, question by question; * p < .05, ** p < .01 (sign flips, Holm over the "
+    "beyond: how much larger that gap is than the reference's, question by question; * p < .05, ** p < .01 (paired tests, Holm over the "
     "methods)",
     "answers kept: passages (%) with a gold string that still have one, a mean over questions; content lost: questions (%) whose "
     "evidence has none left or, where no evidence is known, of which a candidate lost it; of which content: the part of the gap on "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MATRIX_NOTE = (
     "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % "
-    "bootstrap interval of the pair alone. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
+    "interval of the pair alone. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
     "the table, Holm-corrected, 5 %)."
 )
 STRENGTHS_NOTE = (
@@ -297,7 +297,7 @@ def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
             "value": value,
             "low": low,
             "high": high,
-            "shown": f"{value:,.0f} [{low:,.0f}, {high:,.0f}]",
+            "shown": f"{value:,.0f}" + ("" if math.isnan(low) else f" [{low:,.0f}, {high:,.0f}]"),
         }
         for number, (name, item) in enumerate(rows)
         for value, low, high in [item.elo]

@@ -172,7 +172,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
                     f"Δ {name}",
                     scale_of(metric, definitions).difference_unit,
                     f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
-                    f"sign-flip test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
+                    f"paired test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
                     order,
                     best[metric],
                     "number",

@@ -87,7 +87,7 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
             "Difference",
             shown.difference_unit,
             cls="number",
-            tip="First minus second on the questions that both have a value on, with its 95 % bootstrap interval",
+            tip="First minus second on the questions that both have a value on, with its 95 % interval",
         ),
         head("p", "Holm-corrected", cls="number", tip="Sign-flip permutation test, corrected over all pairs shown"),
         head("Better", "questions", cls="number", tip="The first scores better"),

@@ -47,7 +47,7 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
         Head(
             "Difference",
             "second minus first",
-            "Paired, on the questions that both have a value on; 95 % bootstrap interval. ▲ better, ▼ worse at 5 %",
+            "Paired, on the questions that both have a value on; 95 % interval. ▲ better, ▼ worse at 5 %",
             True,
         ),
         Head("p", "Holm-corrected", "Sign-flip permutation test, corrected over the metrics shown", True),

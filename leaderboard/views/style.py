@@ -51,11 +51,11 @@ def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
         Head("Style"),
         Head("Formal", f"{scale.unit} [95 %]", "Value over formal candidates", number=True),
         Head("Style gap", f"{scale.difference_unit} [95 %]", f"Formal minus style on the same questions: {loss} is a loss. "
-             "▼ significantly worse, ▲ significantly better (sign flips, Holm-corrected over a method's styles, 5 %)",
+             "▼ significantly worse, ▲ significantly better (paired tests, Holm-corrected over a method's styles, 5 %)",
              number=True),
         *([Head("Beyond", f"{scale.difference_unit} [95 %]", f"How much larger the style gap is than that of "
                 f"{table.reference}, question by question. ▼ significantly larger, ▲ significantly smaller "
-                "(sign flips, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
+                "(paired tests, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
         Head("Relative", "% of formal", number=True),
         Head("Questions", "worse · better", "How many questions score differently in this style, either way; the rest "
              "score the same. A small gap may hide many changes", number=True),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, t
+from scipy.stats import binomtest
 
 from results import invariants, provenance, queries
 from results import systems as column_figures

@@ -50,12 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _ = moments.p
         ours.append(time.process_time() - start)
         start = time.process_time()
-        found = stats.bootstrap(
+        bounds = stats.bootstrap(
             (columns[i] - columns[j],), np.mean, method="BCa", n_resamples=1000 if quick else 9999, batch=16, rng=1
         ).confidence_interval
         theirs.append(time.process_time() - start)
         near = 0.1 * (high[i, j] - low[i, j])
-        equal &= abs(low[i, j] - found.low) < near and abs(high[i, j] - found.high) < near
+        equal &= abs(low[i, j] - bounds.low) < near and abs(high[i, j] - bounds.high) < near
     mine, other = float(np.median(ours)), float(np.mean(theirs)) * pairs
     missed = not quick and other / mine < TARGET
     print(

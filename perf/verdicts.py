@@ -131,12 +131,12 @@ def situations() -> Iterator[Situation]:
 
 @dataclass(frozen=True)
 class Errors:
-    """Shares of the sets of one situation: false stars, false passes, regressions found, and those of the exact test."""
+    """Shares of the sets of one situation: false stars, false passes, regressions that are seen, and those of the exact test."""
 
     star: float
     withheld: float
     passed: float
-    found: float
+    regressed: float
     exact: float
 
 
@@ -161,7 +161,7 @@ def measured(situation: Situation, sets: int, seed: int = 0) -> Errors:
 
 
 def decided_as_often(sets: int) -> Iterator[tuple[str, int, float, float]]:
-    """Regressions found at a loss of twice the margin, ours and the exact test's, with as many units as `units_needed` asks for.
+    """Regressions seen at a loss of twice the margin, ours and the exact test's, with as many units as `units_needed` asks for.
 
     The pilot is one draw of each kind of difference; a power of .8 is wanted at one margin's distance from the margin.
     """
@@ -180,7 +180,7 @@ def decided_as_often(sets: int) -> Iterator[tuple[str, int, float, float]]:
         spread = paired(np.maximum(delta, 0), np.maximum(-delta, 0), clusters=[f"u{unit}" for unit in np.repeat(np.arange(2000), pilot)])
         units = max(100, units_needed(spread[0], margin))
         result = measured(Situation(name, np.full(units, size), draw(np.full(units, size)), margin), sets, number)
-        yield name, units, result.found, result.exact
+        yield name, units, result.regressed, result.exact
 
 
 def sign_flips(sums: Floats, rng: np.random.Generator, flips: int = 999) -> Floats:
@@ -207,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         slack = 3 * np.sqrt(0.05 / sets), 3 * np.sqrt(0.025 / sets)
         bad = result.star > 0.05 + slack[0] or result.passed > 0.025 + slack[1]
         wrong += bad
-        cells = (result.star, result.withheld, result.passed, result.found, result.exact)
+        cells = (result.star, result.withheld, result.passed, result.regressed, result.exact)
         shares = " | ".join(f"{100 * cell:.1f} %" for cell in cells)
         print(f"| {situation.name} | {len(situation.sizes)} | {shares} |{'  MISSED' if bad else ''}", flush=True)
     print("\n| a loss of twice the margin | units | regressed | exact test |\n| --- | --- | --- | --- |")

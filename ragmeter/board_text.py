@@ -95,7 +95,7 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
         "significantly ahead of": [name for name in sure if differences[name] > 0],
         "significantly behind": [name for name in sure if differences[name] < 0],
         "not distinguishable from": [name for name in differences if name not in (*sure, *withheld)],
-        "not told from": withheld,
+        "not tested against": withheld,
     }
     on = labels(board.metrics)[board.metrics[0]]
     phrases, against = [], board.reference

@@ -188,7 +188,9 @@ def _board(
             ties=ties,
             clusters=clusters,
         )
-        corrected = holm([rate.p for rate in rates])
+        # What is withheld counts as tested and not significant.
+        tested = holm([1.0 if math.isnan(rate.p) and rate.n else rate.p for rate in rates])
+        corrected = [math.nan if math.isnan(rate.p) else p for rate, p in zip(rates, tested, strict=True)]
         for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
             both = answered[a] & answered[b]
             pending = sum((question, *pair) not in judged for question in both)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -149,6 +150,10 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
         _multihop(worlds, config, questions, passages)
         if subset == "style":
             questions, passages, extra["styles"] = _styled(questions, passages, config, split)
+    if split == "test":
+        # One question of each world after another, so that a limit asks all of them.
+        turns: Counter[int] = Counter()
+        questions.sort(key=lambda question: turns.update([question.metadata["seed"]]) or turns[question.metadata["seed"]])
     if variant := _variant(config):
         extra["variant"] = variant
     corpus = TripleCorpus.of_triples(triples) if subset == "graph" else Corpus.of(passages.values())

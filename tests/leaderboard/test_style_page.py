@@ -26,7 +26,7 @@ from results.style import GapTable, style_curves, style_gaps
 Start = Callable[[Path], Any]
 METRIC = "em(rules=squad)"
 SHARES = (0.0, 0.5, 1.0)
-N = 30
+N = 60
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 

@@ -474,9 +474,9 @@ def board(
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
-    for metric in shown if base else ():
+    for metric in shown:
         column = [run_id for run_id, name in pairs if name == metric]
-        if not column:
+        if not column or base is None:
             continue
         candidates = np.stack([columns[run_id, metric] for run_id in column])
         together = differences_together(candidates, np.broadcast_to(columns[base, metric], candidates.shape), clusters=clusters)

@@ -240,7 +240,7 @@ def ask(
     theirs = {m: columns.values[baseline.run, m] for m in ids}
     lower = {m for m in ids if not up[m]}
     widths = {m: width for m in ids if (width := _width(*bounds[m])) is not None}
-    how = {"margins": tolerated, "strict": strict, "lower_is_better": lower, "clusters": clusters, "widths": widths}
+    how: dict[str, Any] = {"margins": tolerated, "strict": strict, "lower_is_better": lower, "clusters": clusters, "widths": widths}
     report = decide_all(ours, theirs, **how)
 
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}

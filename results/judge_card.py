@@ -222,8 +222,8 @@ def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]], u
 def _repetitions(rows: Sequence[tuple[Item, str | None]], units: Mapping[str, str]) -> RepetitionVariance:
     items = {item: number for number, item in enumerate(dict.fromkeys(item for item, _ in rows))}
     kinds = {text: number for number, text in enumerate(dict.fromkeys(text for _, text in rows if text is not None))}
-    said = [math.nan if text is None else kinds[text] for _, text in rows]
-    return repetition_variance([items[item] for item, _ in rows], said, clusters=[units.get(item[0], item[0]) for item in items])
+    codes = [math.nan if text is None else kinds[text] for _, text in rows]
+    return repetition_variance([items[item] for item, _ in rows], codes, clusters=[units.get(item[0], item[0]) for item in items])
 
 
 def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Sequence[Label]) -> PredictionPowered | None:
@@ -251,8 +251,8 @@ def _units(store: Store, runs: Sequence[str]) -> dict[str, str]:
         for data, units in sampled.items():
             if units.labels is not None:
                 query = "SELECT question FROM questions WHERE dataset_fingerprint = ? ORDER BY position"
-                asked = connection.execute(query, [data]).fetchall()
-                results |= {question: f"{data} {unit}" for (question,), unit in zip(asked, units.labels, strict=True)}
+                ids = connection.execute(query, [data]).fetchall()
+                results |= {question: f"{data} {unit}" for (question,), unit in zip(ids, units.labels, strict=True)}
     return results
 
 

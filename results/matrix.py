@@ -306,6 +306,7 @@ def _cell(
     position = figures.runs.get(run.run)
     if position is None or not figures.scored[position]:
         return None
+    low, high = figures.means.interval()
     means, scored, unscored = figures.means, int(figures.scored[position]), int(figures.unscored[position])
     n = int(means.n[position])
     contaminated = contaminated_by(run, cards, known)
@@ -318,7 +319,8 @@ def _cell(
     return Cell(
         run,
         float(means.value[position]),
-        *(float(bound[position]) for bound in means.interval()),
+        float(low[position]),
+        float(high[position]),
         n,
         unscorable,
         unscored,

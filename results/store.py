@@ -267,9 +267,9 @@ class Store:
             known = "SELECT 1 FROM units WHERE dataset_fingerprint = ? AND kind = ?"
             for unit in filter(None, (own, stated)):
                 if unit.labels is not None and not connection.execute(known, [fingerprint, unit.kind]).fetchone():
-                    rows = {"question": [q.id for q in benchmark.questions], "unit": unit.labels}
-                    same = {"dataset_fingerprint": [fingerprint] * len(unit.labels), "kind": [unit.kind] * len(unit.labels)}
-                    insert(connection, "units", same | rows)
+                    ids, count = [q.id for q in benchmark.questions], len(unit.labels)
+                    same = {"dataset_fingerprint": [fingerprint] * count, "kind": [unit.kind] * count}
+                    insert(connection, "units", {**same, "question": ids, "unit": list(unit.labels)})
             if connection.execute("SELECT 1 FROM datasets WHERE fingerprint = ?", [fingerprint]).fetchone():
                 complete_gold(connection, fingerprint, benchmark.questions)
                 return
@@ -301,7 +301,7 @@ class Store:
             insert_passages(connection, benchmark.corpus.get(positives))
 
     def put_unit(self, run: str, unit: str | None) -> None:
-        """Say what was sampled, of a run that may have been told otherwise before."""
+        """Say what was sampled, of a run of which something else may have been said before."""
         with self.database.writing() as connection:
             connection.execute("UPDATE runs SET unit = ? WHERE run = ? AND unit IS DISTINCT FROM ?", [unit, run, unit])
 

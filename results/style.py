@@ -464,7 +464,7 @@ class _Scored:
                 if own is not None and theirs is not None and position is not None:
                     held.append((row.method, position))
                     gaps.append(own)
-            if not held:
+            if not held or theirs is None:
                 continue
             together = differences_together(np.stack(gaps), np.stack([theirs] * len(gaps)), clusters=self._clusters)
             for (method, position), item, p in zip(held, together.differences, together.p, strict=True):

@@ -139,7 +139,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
                WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [[column.dataset_fingerprint for column in wanted]],
         ).fetchall()
-        asked = {data: frozenset(ids) for data, ids in requests}
+        ids_of = {data: frozenset(ids) for data, ids in requests}
         stated: dict[str, list[str]] = {}
         for column in wanted:
             stated.setdefault(column.dataset_fingerprint, []).extend(member for run in column.runs for member in column.members(run))
@@ -156,7 +156,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     results = {}
     for position, column in enumerate(wanted):
         part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
-        results[column.key] = _figures(column, units[column.dataset_fingerprint], asked.get(column.dataset_fingerprint, frozenset()), part)
+        results[column.key] = _figures(column, units[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part)
     return results
 
 

@@ -40,7 +40,7 @@ def gate(
 ) -> int:
     """Is a candidate worse than a baseline by more than --margin? Exit code.
 
-    0: it is not, by more than the margin; 100: it is; 101: that cannot be told.
+    0: it is not, by more than the margin; 100: it is; 101: that cannot be known.
     """
     store = common.store
     common_margin, margins = parse_margins(margin)

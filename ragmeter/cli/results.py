@@ -241,8 +241,8 @@ def power(
             if plan.units is not None and plan.kind != "question":
                 need += f" ({counted(plan.questions or 0, 'question')})"
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
-            found = pilot.withheld or f"as many as here would show {scale * pilot.detectable:.1f}"
-            out.print(Text(f"  pilot {seen} on {counted(pilot.units, plan.kind)}; {found}", style="dim"))
+            rest = pilot.withheld or f"as many as here would show {scale * pilot.detectable:.1f}"
+            out.print(Text(f"  pilot {seen} on {counted(pilot.units, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))
 

@@ -87,11 +87,11 @@ def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Sto
     assert result["bm25"].cells["em#v1"].difference is None
     assert result["gold"].cells["em#v1"].difference is None
     assert result["gold"].control
-    found, expected = result["dense"].cells["em#v1"].difference, difference(SCORES["dense"], SCORES["bm25"])
-    assert (found.value, found.wins, found.units) == (expected.value, expected.wins, 3)
+    one, expected = result["dense"].cells["em#v1"].difference, difference(SCORES["dense"], SCORES["bm25"])
+    assert (one.value, one.wins, one.units) == (expected.value, expected.wins, 3)
     # Three questions decide nothing: no interval, no p-value, and the reason.
-    assert found.withheld == expected.withheld == "3 units, fewer than 10"
-    assert all(map(math.isnan, (found.low, found.high, found.p, result["dense"].cells["em#v1"].p_holm)))
+    assert one.withheld == expected.withheld == "3 units, fewer than 10"
+    assert all(map(math.isnan, (one.low, one.high, one.p, result["dense"].cells["em#v1"].p_holm)))
 
 
 @pytest.mark.slow

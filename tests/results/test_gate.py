@@ -269,6 +269,17 @@ def test_questions_of_one_document_count_as_one(store: Store) -> None:
 
 
 @pytest.mark.slow
+def test_runs_that_state_different_units_are_compared_over_both_and_named(store: Store) -> None:
+    benchmark = questions(store, 600, documents=60)
+    runs = [run_of(store, benchmark, name, {F1: coin(seed, 600, 0.6)}) for seed, name in enumerate(("one", "two"))]
+    store.put_unit(runs[1].run, "question")
+    assert ask(store, runs[1], runs[1], metrics=["f1"], margin=0.01).sampled.count(600) == 600
+    both = ask(store, *runs, metrics=["f1"], margin=0.01)
+    assert (both.sampled.kind, both.sampled.count(600)) == ("document or question", 60)
+    assert both.verdicts[0].decision.difference.units == 60
+
+
+@pytest.mark.slow
 def test_what_must_not_be_compared_is_refused_with_the_keys(store: Store) -> None:
     benchmark = questions(store, 20)
     item = run_of(store, benchmark, "one", {F1: np.ones(20)})

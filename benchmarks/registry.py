@@ -24,6 +24,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import united
 from benchmarks.io import hub
 from benchmarks.schema import Question
+from benchmarks.units import Sampled, sampled
 
 
 class DatasetCard(BaseModel):
@@ -50,6 +51,11 @@ class DatasetCard(BaseModel):
         default_factory=dict,
         description="by subset:split (:split where there are no subsets), references of splits whose questions, or a "
         "part of them, it holds too; subset and split in full. Two splits that name one reference share its questions",
+    )
+    unit: str | None = Field(
+        default=None,
+        description="what was sampled, and so is judged as one: question, document, world, conversation, evidence group, or a key "
+        "of the questions' metadata; None: found by what questions share (a document, a gold passage, a world)",
     )
     notes: str = ""
 
@@ -162,6 +168,18 @@ class Benchmark:
         """Content hash + loader version: equal for equal questions, gold and corpus."""
         questions = content_hash(_canonical(question) for question in self.questions)
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint)
+
+    def sampled(self, unit: str | None = None, *, where: str | None = None) -> Sampled:
+        """Which questions were sampled together, by the card or as stated.
+
+        Args:
+            unit: As in `benchmarks.units.sampled`; None: the card's.
+            where: Where it was stated.
+
+        Raises:
+            UserError: A question lacks what the unit names.
+        """
+        return sampled(self.questions, unit or self.card.unit, where=where)
 
     def limited(self, limit: int | None) -> Benchmark:
         """The first `limit` questions over the same corpus."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.units import Sampled
 from judges.metric import parse
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
@@ -23,7 +24,7 @@ from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
 from results.statistics.closed_form import Band, bands
 from results.statistics.core import Difference, Estimate
-from results.statistics.intervals import differences, estimates, holm
+from results.statistics.intervals import differences_together, estimates
 from results.store import Store
 from results.systems import Wanted, contaminated_by, figures, why_not_ranked
 
@@ -241,7 +242,7 @@ def folded_columns(
         The columns of the runs that stand for their series, and under the same keys each seed's mean, in the order of
         the runs, over the questions that all have; only of series of several runs that were all scored.
     """
-    result = Columns(columns.questions, columns.documents, {}, {}, {})
+    result = Columns(columns.questions, columns.sampled, {}, {}, {})
     apart = {}
     for first, members in series_of(runs).items():
         for metric in metrics:
@@ -349,7 +350,7 @@ class Board:
         metrics: Metric ids, the columns.
         rows: In the experiment's order.
         questions: Number of questions.
-        clustered: Whether intervals resample whole documents, because questions share them.
+        sampled: What was sampled, as the runs say: questions of one unit are one witness.
         flags: By metric, what it ranks wrongly among the controls (`results.board`).
     """
 
@@ -361,7 +362,7 @@ class Board:
     metrics: tuple[str, ...]
     rows: tuple[Row, ...]
     questions: int
-    clustered: bool
+    sampled: Sampled
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -372,7 +373,8 @@ class Board:
             "setting": self.setting,
             "seed": self.seed,
             "questions": self.questions,
-            "resampled": "documents" if self.clustered else "questions",
+            "unit": self.sampled.kind,
+            "units": self.sampled.count(self.questions),
             "reference": self.reference,
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
@@ -461,8 +463,7 @@ def board(
         runs = folded_runs(runs)
         ids = [run.run for run in runs]
     reference = next((run.method for run in runs if run.run == base), None)
-    names, documents, columns = scores.questions, scores.documents, scores.values
-    clusters = documents if any(documents) else None
+    names, columns, clusters = scores.questions, scores.values, scores.sampled.labels
     known = queries.definitions(store)
 
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
@@ -485,15 +486,14 @@ def board(
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
-    if pairs and base:
-        candidates = np.stack([columns[key] for key in pairs])
-        against = np.stack([columns[base, metric] for _, metric in pairs])
-        compared = dict(zip(pairs, differences(candidates, against, clusters=clusters), strict=True))
-        for metric in shown:
-            column = {key: paired for key, paired in compared.items() if key[1] == metric}
-            corrected = holm([paired.p if paired.n else float("nan") for paired in column.values()])
-            for ((run_id, _), paired), p in zip(column.items(), corrected, strict=True):
-                cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
+    for metric in shown:
+        column = [run_id for run_id, name in pairs if name == metric]
+        if not column or base is None:
+            continue
+        candidates = np.stack([columns[run_id, metric] for run_id in column])
+        together = differences_together(candidates, np.broadcast_to(columns[base, metric], candidates.shape), clusters=clusters)
+        for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
+            cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     indexing = {} if over_seeds else queries.index_costs(store, ids)
     rows = tuple(
         Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ())), contaminated[run.run], indexing.get(run.run))
@@ -508,7 +508,7 @@ def board(
         tuple(shown),
         rows,
         len(names),
-        clusters is not None,
+        scores.sampled,
         _flags(rows, shown, known),
     )
 
@@ -587,7 +587,7 @@ def _row_json(row: Row) -> dict[str, Any]:
             "high": _number(value.high),
             "n": value.n,
             "unscorable": value.unscorable,
-            "doubt": value.doubt,
+            "withheld": value.withheld,
         }
         if cell.over_all is not None:
             entry["value_over_all"] = _number(cell.over_all)
@@ -608,7 +608,8 @@ def _row_json(row: Row) -> dict[str, Any]:
                 "wins": cell.difference.wins,
                 "ties": cell.difference.ties,
                 "losses": cell.difference.losses,
-                "doubt": cell.difference.doubt,
+                "withheld": cell.difference.withheld,
+                "detectable": _number(cell.difference.detectable),
             }
         cells[metric] = entry
     cost = None if row.cost is None else {name: _number(getattr(row.cost, name)) for name in Cost.__slots__}

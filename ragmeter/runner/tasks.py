@@ -14,6 +14,7 @@ from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
+from benchmarks.units import Sampled
 from judges.llm.ask import has_gold
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
@@ -46,6 +47,11 @@ class Loaded:
         """Of questions and corpus before the setting, which is part of the run on its own."""
         return self.benchmark.fingerprint
 
+    @cached_property
+    def unit(self) -> Sampled | None:
+        """What the experiment says was sampled; None: nothing but what the benchmark says."""
+        return self.benchmark.sampled(self.plan.unit, where=self.plan.unit_at) if self.plan.unit else None
+
 
 @dataclass(frozen=True)
 class Task:
@@ -77,6 +83,7 @@ class Task:
             len(self.loaded.benchmark.questions),
             provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
             environment(),
+            unit=self.loaded.plan.unit,
         )
 
     @cached_property
@@ -130,7 +137,9 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
             where=str(plan.reference),
             try_this=f"another split: `ragmeter list datasets {plan.reference.name}` lists them",
         )
-    return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
+    loaded = Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
+    _ = loaded.unit  # what cannot be sampled is refused before anything runs
+    return loaded
 
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:

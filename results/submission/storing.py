@@ -107,14 +107,13 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
     """
     if not report.scores:
         return {}
-    documents = [question.document_id for question in target.loaded.questions]
-    results = estimates(np.stack(list(report.scores.values())), clusters=documents if any(documents) else None)
+    results = estimates(np.stack(list(report.scores.values())), clusters=target.loaded.sampled().labels)
     return dict(zip(report.scores, results, strict=True))
 
 
 def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
     """A preview as a JSON object; None stands for "no value"."""
-    names = ("value", "low", "high", "n", "unscorable", "doubt")
+    names = ("value", "low", "high", "n", "unscorable", "withheld")
     return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
 

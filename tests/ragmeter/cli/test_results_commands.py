@@ -130,7 +130,7 @@ def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("bm25"))
     assert done.code == 0, done.err
     assert "the two were made alike" in done.err
-    assert "+0.0 ± 0.0" in done.out
+    assert "+0.0" in done.out
 
 
 @pytest.mark.slow

@@ -301,7 +301,7 @@ def reach(power: float = POWER, level: float = LEVEL, units: float = math.inf) -
     """
     if not 0 < power < 1 or not 0 < level < 1:
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
-    quantile = ndtri if math.isinf(units) else lambda share: scipy.special.stdtrit(max(units - 1, 1e-3), share)
+    quantile = scipy.special.ndtri if math.isinf(units) else lambda share: scipy.special.stdtrit(max(units - 1, 1e-3), share)
     return float(quantile((1 + level) / 2) + quantile(power))
 
 

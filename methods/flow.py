@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -256,7 +256,7 @@ _streams: list[set[asyncio.Task[Any]]] = []
 """Programs that are under way, by stream."""
 
 
-def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
+def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Generator[Out, None, None]:
     """Keep programs going, and yield each result the moment it is there.
 
     Args:

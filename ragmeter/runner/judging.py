@@ -7,6 +7,7 @@ of replies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
 from results import judgments, records
 from results.board import groups
+from results.failures import IN_A_ROW, OTHER, Failures, Streak, kind_of
 from results.judgments import Battle, Match
 from results.queries import RunRow
 from results.store import Store
@@ -100,6 +102,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
 
     Raises:
         Broke: A judge's endpoint cannot be used; what was judged is kept.
+        Incomplete: Answer after answer got no reply for one cause; likewise.
     """
     built: dict[Judge, Any] = {}
     for item in work:
@@ -159,10 +162,22 @@ def _judge(
     async def judged(item: Any) -> _Judged:
         return item, await ask(item)
 
-    with Recorder(write) as recorder:
-        for result in stream(judged, pending, in_flight([(judge, "ask")])):
+    streak = Streak()
+    judging = stream(judged, pending, in_flight([(judge, "ask")]))
+    with Recorder(write) as recorder, closing(judging):
+        for result in judging:
             recorder.add(result)
             progress.advance(1)
+            if streak.stops(reason := _no_reply(result[1])):
+                what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
+                command = "the same command with --retry-failed (ragmeter run) or --retry-unscored (ragmeter judge run)"
+                raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, command)
+
+
+def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
+    """Why no call about an item brought a reply; None where one did, whatever it says, and where none was made."""
+    reasons = [call.parsed.unscored for call in calls if call.parsed.unscored and kind_of(call.parsed.unscored) != OTHER]
+    return reasons[0] if reasons and len(reasons) == len(calls) else None
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
+    ENDPOINTS,
     FAILED,
     KEPT_CALLS,
     MARKER,
@@ -51,6 +52,7 @@ PASSAGES = 5
 DEPTH = 100
 """Length of the ranking that is kept as evidence and scored: enough for recall@100."""
 DEFAULT_READER = "extractive"
+_STATED = ("asked", "model", "system_fingerprint", "version")
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
@@ -377,6 +379,10 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})
         if done.scripted:
             prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
+        if done.endpoints:
+            named = (dict(zip(_STATED, said, strict=True)) for said in sorted(done.endpoints))
+            stated = [{name: value for name, value in said.items() if value} for said in named]
+            prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: stated})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])
 
     return stream(answered, queries, in_flight)

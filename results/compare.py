@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
 from results import queries
+from results.drift import drift
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.intervals import all_pairs, differences, estimates, holm
@@ -266,6 +267,7 @@ class Diff:
         by: The metric that `questions` are sorted by; None where nothing is paired.
         questions: Where they differ most, the largest difference first.
         apart: On how many questions they differ, on that metric.
+        drift: Where an endpoint that both asked was not the same.
     """
 
     first: RunRow
@@ -276,6 +278,7 @@ class Diff:
     by: str | None
     questions: tuple[Apart, ...]
     apart: int
+    drift: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
@@ -291,6 +294,7 @@ class Diff:
             "first": self.first.to_json(),
             "second": self.second.to_json(),
             "settings": settings,
+            "drift": list(self.drift),
             "paired": self.unpaired is None,
             "unpaired_because": self.unpaired,
             "metrics": [plain(number.to_json()) for number in self.numbers],
@@ -328,6 +332,7 @@ def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] 
         by,
         tuple(most),
         sum(1 for a, b in deltas.values() if a != b),
+        tuple(drift(store, first, second)),
     )
 
 

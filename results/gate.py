@@ -24,6 +24,7 @@ from benchmarks.core.errors import UserError, counted, unknown_name
 from results import queries
 from results.compare import Setting, settings_of
 from results.database import now
+from results.drift import drift, refuse_drift
 from results.queries import RunRow
 from results.statistics.core import LEVEL
 from results.statistics.gate import GateDecision, Outcome, decide_all
@@ -272,13 +273,16 @@ def ask(
         metrics: Ids, or their beginnings where those mean one metric.
         margin: The loss that is tolerated, a fraction, on every metric not named in `margins`.
         margins: The same by metric, as named in `metrics`.
-        strict: Count any significant loss as a regression, even one within the margin.
+        strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
         allow_partial: Compare unfinished runs over the questions that both have answered.
 
     Raises:
         UserError: The runs must not be compared, were not scored alike, or a margin is missing.
     """
     _check_comparable(baseline, candidate, allow_partial=allow_partial)
+    drifted = drift(store, baseline, candidate)
+    if strict:
+        refuse_drift(drifted)
     if not metrics:
         raise UserError("no metric to decide on", try_this="--metric f1")
     chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
@@ -354,7 +358,7 @@ def ask(
     gate = Gate(
         whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), clusters is not None, changed, ()
     )
-    return replace(gate, remarks=tuple(_remarks(gate)))
+    return replace(gate, remarks=(*_remarks(gate), *drifted))
 
 
 def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:

@@ -31,7 +31,9 @@ def gate(
     metric: Annotated[list[str], option("Decide on this metric; may be repeated.", completes=completion.stored_metrics)],
     margin: Annotated[list[str], option("Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")],
     common: Common,
-    strict: Annotated[bool, option("Count any significant loss as a regression, even within the margin.", "--strict")] = False,
+    strict: Annotated[
+        bool, option("Count any significant loss, even within the margin; refuse runs whose endpoint changed.", "--strict")
+    ] = False,
     allow_partial: Annotated[bool, option("Decide on what two unfinished runs have both answered.", "--allow-partial")] = False,
     junit: Annotated[Path | None, option("Write a JUnit XML report here.")] = None,
     summary: Annotated[

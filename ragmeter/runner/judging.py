@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from benchmarks.core.errors import UserError
 from judges.judge import Judge, JudgeCall, Pair, Parsed
+from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
 from methods.registry import laid_over
@@ -168,16 +169,18 @@ def _judge(
         for result in judging:
             recorder.add(result)
             progress.advance(1)
-            if streak.stops(reason := _no_reply(result[1])):
+            asked = [call for call in result[1] if call.key is not None]
+            if asked and streak.stops(reason := _no_reply(asked)):
                 what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
                 command = "the same command with --retry-failed (ragmeter run) or --retry-unscored (ragmeter judge run)"
                 raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, command)
 
 
 def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
-    """Why no call about an item brought a reply; None where one did, whatever it says, and where none was made."""
-    reasons = [call.parsed.unscored for call in calls if call.parsed.unscored and kind_of(call.parsed.unscored) != OTHER]
-    return reasons[0] if reasons and len(reasons) == len(calls) else None
+    """Why no call about an item brought a reply; None where one did, whatever it says."""
+    unscored = [call.parsed.unscored.removeprefix(f"{NO_REPLY}: ") for call in calls if call.parsed.unscored]
+    reasons = [reason for reason in unscored if kind_of(reason) != OTHER]
+    return reasons[0] if len(reasons) == len(calls) else None
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------

@@ -51,4 +51,4 @@ def refuse_drift(lines: Sequence[str]) -> None:
         UserError: There are such lines, as of `drift`.
     """
     if lines:
-        raise UserError(lines[0], where="--strict", try_this="run the older one again with --fresh, or leave out --strict")
+        raise UserError(lines[0], where="--strict", try_this="run both in a new store, as replies are cached, or leave out --strict")

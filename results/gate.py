@@ -28,7 +28,7 @@ from results.drift import drift, refuse_drift
 from results.queries import RunRow
 from results.statistics.core import LEVEL
 from results.statistics.gate import GateDecision, Outcome, decide_all
-from results.store import FINISHED, Store
+from results.store import FINISHED, INCOMPLETE, Store
 
 # -- Margins: how much of a metric may be lost before it counts. `1.0pp` and `0.01` are the same --
 
@@ -376,10 +376,11 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
         )
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if run.status != FINISHED and not allow_partial:
+            again = " --retry-failed" if run.status == INCOMPLETE else ""
             raise UserError(
-                f"the {role} is {run.status}, {run.done} of {run.questions} questions answered",
+                f"the {role} is {run.status}, {run.done - run.failed} of {run.questions} questions answered",
                 where=run.path,
-                try_this="ragmeter run --resume, or --allow-partial to decide on the questions that both have answered",
+                try_this=f"ragmeter run --resume{again}, or --allow-partial to decide on the questions that both have answered",
             )
 
 

@@ -26,16 +26,16 @@ class MetricSpec(_Part):
     """One metric; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="its id, or the beginning of it")
-    margin: str | float | None = Field(None, description="tolerated loss, 1.0pp or 0.01; default: the file's")
-    may_be_inconclusive: bool = Field(False, description="whether the whole may pass where this cannot be told")
+    margin: str | float | None = Field(default=None, description="tolerated loss, 1.0pp or 0.01; default: the file's")
+    may_be_inconclusive: bool = Field(default=False, description="whether the whole may pass where this cannot be told")
 
 
 class BenchmarkSpec(_Part):
     """One benchmark; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="dataset/setting/seed, as runs are listed; setting and seed may be left out where they are plain")
-    metrics: list[str | MetricSpec] | None = Field(None, min_length=1, description="default: the file's")
-    may_be_inconclusive: bool = Field(False, description="whether the whole may pass where this cannot be told")
+    metrics: list[str | MetricSpec] | None = Field(default=None, min_length=1, description="default: the file's")
+    may_be_inconclusive: bool = Field(default=False, description="whether the whole may pass where this cannot be told")
 
 
 class GateSpec(_Part):
@@ -44,8 +44,8 @@ class GateSpec(_Part):
     baseline: str = Field(description="experiment/method, a tag (its method on each benchmark), or a checkpoint")
     candidate: str = Field(description="likewise")
     benchmarks: list[str | BenchmarkSpec] = Field(min_length=1, description="where the two are compared")
-    metrics: list[str | MetricSpec] | None = Field(None, min_length=1, description="on which; of benchmarks that name none")
-    margin: str | float | None = Field(None, description="tolerated loss, 1.0pp or 0.01, of metrics that name none")
+    metrics: list[str | MetricSpec] | None = Field(default=None, min_length=1, description="on which; of benchmarks that name none")
+    margin: str | float | None = Field(default=None, description="tolerated loss, 1.0pp or 0.01, of metrics that name none")
 
 
 @dataclass(frozen=True)

@@ -380,8 +380,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         if done.scripted:
             prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
         if done.endpoints:
-            named = (dict(zip(_STATED, said, strict=True)) for said in sorted(done.endpoints))
-            stated = [{name: value for name, value in said.items() if value} for said in named]
+            stated = [{name: value for name, value in zip(_STATED, values, strict=True) if value} for values in sorted(done.endpoints)]
             prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: stated})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])
 

@@ -27,7 +27,7 @@ class MetricSpec(_Part):
 
     id: str = Field(description="its id, or the beginning of it")
     margin: str | float | None = Field(default=None, description="tolerated loss, 1.0pp or 0.01; default: the file's")
-    may_be_inconclusive: bool = Field(default=False, description="whether the whole may pass where this cannot be told")
+    may_be_inconclusive: bool = Field(default=False, description="whether the whole may pass where this is inconclusive")
 
 
 class BenchmarkSpec(_Part):
@@ -35,7 +35,7 @@ class BenchmarkSpec(_Part):
 
     id: str = Field(description="dataset/setting/seed, as runs are listed; setting and seed may be left out where they are plain")
     metrics: list[str | MetricSpec] | None = Field(default=None, min_length=1, description="default: the file's")
-    may_be_inconclusive: bool = Field(default=False, description="whether the whole may pass where this cannot be told")
+    may_be_inconclusive: bool = Field(default=False, description="whether the whole may pass where this is inconclusive")
 
 
 class GateSpec(_Part):
@@ -156,13 +156,13 @@ def ask_all(store: Store, plan: GatePlan, *, strict: bool = False, allow_partial
 def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: str) -> RunRow:
     """The run of one side on a cell's benchmark; of a checkpoint the newest finished one."""
     tag, name = checkpoints.tag_named(store, text), text
-    found = checkpoints.matching(store, text)
+    made_with = checkpoints.matching(store, text)
     if tag is not None:
         meant = checkpoints.resolve(store, text)
-        found = [] if isinstance(meant, RunRow) else [meant]
+        made_with = [] if isinstance(meant, RunRow) else [meant]
         name = f"{meant.experiment}/{meant.method}" if isinstance(meant, RunRow) else text
-    if found:
-        rows = [run for run in checkpoints.runs_with(store, found[0]) if run.kind != "control" and run.status == "finished"]
+    if made_with:
+        rows = [run for run in checkpoints.runs_with(store, made_with[0]) if run.kind != "control" and run.status == "finished"]
     else:
         rows = [run for run in every if f"/{run.experiment}/{run.method}".endswith(f"/{name}")]
     if not rows:
@@ -172,7 +172,7 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
     if not here:
         raise unknown_name(f"benchmark of {text}", cell.benchmark, {_benchmark(run) for run in rows}, where=cell.benchmark_at)
     benchmarks = {_benchmark(run) for run in here.values()}
-    if len(here) > 1 and (len(benchmarks) > 1 or not found):
+    if len(here) > 1 and (len(benchmarks) > 1 or not made_with):
         listed = ", ".join(sorted(f"{run.run[:8]} ({run.path})" for run in here.values())[:5])
         raise UserError(
             f"{cell.benchmark!r} means {len(here)} runs of {text}",

@@ -47,7 +47,7 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated) -> None:
         "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
         "method": json.dumps(row.description, ensure_ascii=False),
     }
-    facts |= {f"endpoint of {asked}": " | ".join(said) for asked, said in endpoints.items()}
+    facts |= {f"endpoint of {model}": " | ".join(items) for model, items in endpoints.items()}
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance

@@ -20,15 +20,15 @@ def stated(store: Store, run: str) -> Stated:
         return {}
     with store.database.reading() as connection:
         rows = connection.execute(
-            f"""SELECT DISTINCT said FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS said
-                FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY said""",
+            f"""SELECT DISTINCT item FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS item
+                FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
             [run],
         ).fetchall()
     results: dict[str, list[str]] = {}
     for (text,) in rows:
-        said = json.loads(text)
-        asked = str(said.pop("asked", ""))
-        results.setdefault(asked, []).append(", ".join(f"{name} {value}" for name, value in said.items()))
+        item = json.loads(text)
+        model = str(item.pop("asked", ""))
+        results.setdefault(model, []).append(", ".join(f"{name} {value}" for name, value in item.items()))
     return results
 
 
@@ -38,9 +38,9 @@ def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
         return []
     before, now = stated(store, first.run), stated(store, second.run)
     return [
-        f"the endpoint was not the same for {asked}: {' | '.join(before[asked])} in {first.path}; {' | '.join(now[asked])} in {second.path}"
-        for asked in before
-        if asked in now and list(before[asked]) != list(now[asked])
+        f"the endpoint was not the same for {model}: {' | '.join(before[model])} in {first.path}; {' | '.join(now[model])} in {second.path}"
+        for model in before
+        if model in now and list(before[model]) != list(now[model])
     ]
 
 

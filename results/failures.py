@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.core.errors import Incomplete, counted
-from methods.models.limits import LIMIT
 from results.redaction import without_secrets
 from results.store import Store
 
@@ -27,7 +26,7 @@ _SHOWN = 3
 
 OTHER = "other"
 _KINDS: Mapping[str, tuple[str, str]] = {
-    "limit": (rf"^{LIMIT}", "raise the limit that it names"),
+    "limit": (r"^limit reached", "raise the limit that it names"),
     "refusal": (r"content.?filter|content.?(management.)?policy", "another model, as its filter refuses these prompts"),
     "truncation": (
         r"has room for|longer than the (longest prompt|model's context)|context.?(length|window)|prompt is too long"
@@ -77,15 +76,15 @@ class Failures:
     """How the questions of a run ended.
 
     Attributes:
-        asked: Questions that have a row.
+        rows: Questions that have a row.
         reasons: Why questions failed, by cause, with how many: a reason as it was given stands for its cause.
     """
 
-    asked: int = 0
+    rows: int = 0
     reasons: tuple[tuple[str, int], ...] = field(default=())
 
     @classmethod
-    def of(cls, asked: int, reasons: Iterable[tuple[str, int]]) -> Failures:
+    def of(cls, rows: int, reasons: Iterable[tuple[str, int]]) -> Failures:
         """From reasons as they were given, with how many; the most frequent cause comes first."""
         first: dict[tuple[str, str], str] = {}
         counts: Counter[tuple[str, str]] = Counter()
@@ -93,7 +92,7 @@ class Failures:
             cause = cause_of(reason)
             first.setdefault(cause, reason)
             counts[cause] += count
-        return cls(asked, tuple((first[cause], count) for cause, count in counts.most_common()))
+        return cls(rows, tuple((first[cause], count) for cause, count in counts.most_common()))
 
     @property
     def failed(self) -> int:
@@ -110,8 +109,8 @@ class Failures:
 
     def too_many(self, max_rate: float) -> bool:
         """Whether a run with these failures says little of its method."""
-        nothing = 0 < self.asked == self.failed
-        return nothing or (self.asked >= FROM_QUESTIONS and self.failed > max_rate * self.asked)
+        nothing = 0 < self.rows == self.failed
+        return nothing or (self.rows >= FROM_QUESTIONS and self.failed > max_rate * self.rows)
 
     def in_words(self) -> str:
         """`150 failed (endpoint 148, limit 2)`."""
@@ -138,10 +137,10 @@ def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
         rows = connection.execute(
             "SELECT run, failed, count(*) FROM predictions WHERE list_contains(?, run) GROUP BY ALL ORDER BY ALL", [list(runs)]
         ).fetchall()
-    asked: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     reasons: dict[str, list[tuple[str, int]]] = {}
     for run, reason, count in rows:
-        asked[run] += count
+        counts[run] += count
         if reason is not None:
             reasons.setdefault(run, []).append((reason, count))
-    return {run: Failures.of(count, reasons.get(run, ())) for run, count in asked.items()}
+    return {run: Failures.of(count, reasons.get(run, ())) for run, count in counts.items()}

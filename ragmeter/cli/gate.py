@@ -47,13 +47,13 @@ def gate(
     0: it is not, by more than the margin; 100: it is; 101: too few questions to tell.
     """
     store = common.store
-    given = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
+    typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
     if file is not None:
-        if typed := next((name for name, value in given.items() if value), None):
-            raise UserError("a gate file says this itself", where=typed, try_this="leave it out, or leave out --file")
+        if one := next((name for name, value in typed.items() if value), None):
+            raise UserError("a gate file says this itself", where=one, try_this="leave it out, or leave out --file")
         return _gate_file(file, common, strict, allow_partial, junit, summary)
     if baseline is None or candidate is None or not metric or not margin:
-        lacking = next(name for name, value in given.items() if not value)
+        lacking = next(name for name, value in typed.items() if not value)
         raise UserError(f"missing option '{lacking}'", where="ragmeter gate", try_this="ragmeter gate --help, or --file FILE for many")
     common_margin, margins = parse_margins(margin)
     first, second = checkpoints.resolve(store, baseline), checkpoints.resolve(store, candidate)
@@ -84,14 +84,14 @@ def _gate_file(file: Path, common: Common, strict: bool, allow_partial: bool, ju
     plan = load(file)
     with offering_score():
         decided = ask_all(common.store, plan, strict=strict, allow_partial=allow_partial)
-    asked = {"asked": {"baseline": plan.baseline, "candidate": plan.candidate, "file": plan.name}}
+    query = {"asked": {"baseline": plan.baseline, "candidate": plan.candidate, "file": plan.name}}
     for cell in decided.cells:
-        record(common.store, cell.gate, **asked)
+        record(common.store, cell.gate, **query)
     if junit is not None:
         _write(junit, junit_of(*(cell.gate for cell in decided.cells)), "--junit", append=False)
     if summary is not None:
         _write(summary, summary_of_many(decided, plan.baseline, plan.candidate), "--summary", append=True)
-    common.emit(decided.to_json() | asked, lambda: _show_many(decided, plan.baseline, plan.candidate, common.quiet))
+    common.emit(decided.to_json() | query, lambda: _show_many(decided, plan.baseline, plan.candidate, common.quiet))
     return decided.exit_code
 
 

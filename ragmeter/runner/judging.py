@@ -169,8 +169,8 @@ def _judge(
         for result in judging:
             recorder.add(result)
             progress.advance(1)
-            asked = [call for call in result[1] if call.key is not None]
-            if asked and streak.stops(reason := _no_reply(asked)):
+            calls = [call for call in result[1] if call.key is not None]
+            if calls and streak.stops(reason := _no_reply(calls)):
                 what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
                 command = "the same command with --retry-failed (ragmeter run) or --retry-unscored (ragmeter judge run)"
                 raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, command)

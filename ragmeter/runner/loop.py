@@ -197,7 +197,7 @@ def going_on(experiment: str, store: Store) -> str:
 def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
     """What is said of a task, by the failures that are stored of it."""
     failed = failures(store, [task.run.run]).get(task.run.run, Failures())
-    counts = f"{failed.in_words()} of {counted(failed.asked, 'question')} asked"
+    counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
     return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store))
 
 

@@ -160,8 +160,8 @@ def test_a_reranker_s_cost_and_notes_reach_the_prediction_and_what_it_hands_on_i
     assert prediction.notes["asking"] == 4
 
 
-@pytest.mark.parametrize("asked", [1, 20])
-def test_a_question_for_which_a_role_raises_fails_alone(asked: int) -> None:
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_question_for_which_a_role_raises_fails_alone(count: int) -> None:
     class Picky(Echo):
         bad = frozenset(("q0", "q17"))
 
@@ -170,8 +170,8 @@ def test_a_question_for_which_a_role_raises_fails_alone(asked: int) -> None:
                 raise ValueError("not this one")
             return super().read(queries, contexts)
 
-    whole = answers(Pipeline(InOrder(), Echo()), queries(asked))
-    picky = answers(Pipeline(InOrder(), Picky()), queries(asked))
+    whole = answers(Pipeline(InOrder(), Echo()), queries(count))
+    picky = answers(Pipeline(InOrder(), Picky()), queries(count))
     failed = {p.question_id: p.notes["failed"] for p in picky if "failed" in p.notes}
     assert set(failed) == {p.question_id for p in whole} & Picky.bad
     assert all(reason.startswith("ValueError: not this one (read, test_pipeline.py line ") for reason in failed.values())

@@ -212,13 +212,13 @@ def test_a_gate_file_that_is_wrong_is_answered_with_its_line(
     file = tmp_path / "gate.yaml"
     file.write_text(GATE.replace(*change))
     done = ragmeter("gate", "--file", str(file), "-q")
-    said = " ".join(done.err.split())
+    message = " ".join(done.err.split())
     if not response:  # a method's name alone is enough
-        assert done.code == 0, said
+        assert done.code == 0, message
         return
     assert done.code == 2
-    assert f"gate.yaml:{line} " in said
-    assert response in said
+    assert f"gate.yaml:{line} " in message
+    assert response in message
 
 
 def test_every_decision_is_kept(store: str, gate: Command) -> None:

@@ -109,7 +109,7 @@ def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Call
 
 
 class Changing(OpenAIServer):
-    """An endpoint that says of itself what it is told to."""
+    """An endpoint that says of itself what it is set to."""
 
     model_served, system = "m-1", "fp_1"
 
@@ -127,7 +127,7 @@ class Changing(OpenAIServer):
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_changed_is_told_and_strictly_refused(tmp_path: Path, call: Callable[..., Any]) -> None:
+def test_an_endpoint_that_changed_is_named_and_strictly_refused(tmp_path: Path, call: Callable[..., Any]) -> None:
     file, server = tmp_path / "x.yaml", Changing()
 
     def ragmeter(*words: str) -> Any:

@@ -15,6 +15,7 @@ from benchmarks.core.errors import Incomplete
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Prediction, Services
+from methods.models.limits import LIMIT
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.api import run as run_experiment
 from results import judgments, queries
@@ -73,7 +74,7 @@ def asking(url: str) -> str:
     )
 
 
-def rows(store: Store) -> list[Any]:
+def everything(store: Store) -> list[Any]:
     """Everything but times and what was tried in vain."""
     columns = {"predictions": "run, question, answer, failed", "scores": "*", "evidence": "*", "usage": "run, question, prompt_tokens"}
     with store.database.reading() as connection:
@@ -90,9 +91,9 @@ def test_an_endpoint_that_dies_ends_in_3_and_what_goes_on_ends_as_if_it_had_live
         endpoint.left = answered
         done = call("run", str(file), "--store", str(torn))
         assert done.code == 3
-        said = " ".join(done.err.split())
-        assert f"{IN_A_ROW} × endpoint: Error code: 500" in said
-        assert f"ragmeter run --resume mortal --retry-failed --store {torn}" in said
+        message = " ".join(done.err.split())
+        assert f"{IN_A_ROW} × endpoint: Error code: 500" in message
+        assert f"ragmeter run --resume mortal --retry-failed --store {torn}" in message
         run = next(row for row in queries.runs(Store(torn)) if row.method == "asks")
         assert (run.status, run.failed) == (INCOMPLETE, IN_A_ROW)
         assert run.done == answered + IN_A_ROW
@@ -109,7 +110,7 @@ def test_an_endpoint_that_dies_ends_in_3_and_what_goes_on_ends_as_if_it_had_live
         again = call("run", "--resume", "mortal", "--retry-failed", "--store", str(torn))
         assert (again.code, again.err.count("incomplete")) == (0, 0)
         assert call("run", str(file), "--store", str(whole)).code == 0
-    assert rows(Store(torn)) == rows(Store(whole))
+    assert everything(Store(torn)) == everything(Store(whole))
 
 
 def raising(share: float) -> None:
@@ -198,12 +199,12 @@ def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_pa
         ("the question alone is longer than the model's context", "truncation"),
         ("the endpoint's filter withheld the reply (finish reason: content_filter)", "refusal"),
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB (read, m.py line 3)", "memory"),
-        ("limit reached: run_tokens 100", "limit"),
+        (f"{LIMIT}: run_tokens 100", "limit"),
         ("KeyError: 'x' (read, mine.py line 3)", "raised"),
         ("nobody knows", "other"),
     ],
 )
-def test_reasons_are_told_apart(reason: str, kind: str) -> None:
+def test_reasons_have_kinds(reason: str, kind: str) -> None:
     assert kind_of(reason) == kind
 
 
@@ -223,9 +224,9 @@ def test_a_run_stops_where_one_cause_was_met_twenty_times_since_the_last_answer(
         assert stopped == next((n for n in range(200) if max(map(since[n].count, since[n]), default=0) == IN_A_ROW), None)
 
 
-@pytest.mark.parametrize(("asked", "failed", "many"), [(20, 1, False), (20, 2, True), (19, 18, False), (19, 19, True), (0, 0, False)])
-def test_too_many_is_a_share_of_twenty_questions_and_more_or_all(asked: int, failed: int, many: bool) -> None:
-    found = Failures.of(asked, [(f"KeyError: {number}", 1) for number in range(failed)])
-    assert found.failed == failed
-    assert len(found.reasons) == bool(failed)
-    assert found.too_many(0.05) is many
+@pytest.mark.parametrize(("rows", "failed", "many"), [(20, 1, False), (20, 2, True), (19, 18, False), (19, 19, True), (0, 0, False)])
+def test_too_many_is_a_share_of_twenty_questions_and_more_or_all(rows: int, failed: int, many: bool) -> None:
+    result = Failures.of(rows, [(f"KeyError: {number}", 1) for number in range(failed)])
+    assert result.failed == failed
+    assert len(result.reasons) == bool(failed)
+    assert result.too_many(0.05) is many

@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -100,12 +100,14 @@ class Trace:
         waited_s: Seconds in which it did nothing but wait for a slot: in a rate limiter, or for its batch to begin.
         company_s: Seconds that its batches took for others: of a batch of n, of which m are its own, 1 − m/n.
         scripted: The name of the script that played a model, "" where none did.
+        endpoints: What endpoints said of themselves: (model asked for, model, system fingerprint, version).
     """
 
     calls: list[Call] = field(default_factory=list)
     waited_s: float = 0.0
     company_s: float = 0.0
     scripted: str = ""
+    endpoints: set[tuple[str, str, str, str]] = field(default_factory=set)
     _waiting: int = 0
     _serving: int = 0
     _since: float = 0.0
@@ -262,7 +264,7 @@ _streams: list[set[asyncio.Task[Any]]] = []
 """Programs that are under way, by stream."""
 
 
-def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
+def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Generator[Out, None, None]:
     """Keep programs going, and yield each result the moment it is there.
 
     Args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
+    ENDPOINTS,
     FAILED,
     KEPT_CALLS,
     MARKER,
@@ -49,9 +51,8 @@ PASSAGES = 5
 """Passages handed to the reader unless an experiment says otherwise."""
 DEPTH = 100
 """Length of the ranking that is kept as evidence and scored: enough for recall@100."""
-HOPELESS = 8
-"""Questions that may fail one after another, for which a role raised, before the first one is answered."""
 DEFAULT_READER = "extractive"
+_STATED = ("asked", "model", "system_fingerprint", "version")
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
@@ -282,7 +283,6 @@ class Pipeline:
         Raises:
             RuntimeError: `index` was not called, or a role breaks its contract.
             UserError: No further question could be answered.
-            Exception: What a role raised, where it does so for all questions.
         """
         if self._corpus is None:
             raise RuntimeError("call index(corpus) before answer(queries)")
@@ -363,43 +363,35 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
     Raises:
         UserError: No further question could be answered.
         ContractError: A role does not keep its contract.
-        Exception: What a program raised, where so far they all do.
     """
 
-    async def answered(query: Query) -> tuple[Prediction, Exception | None]:
-        error: Exception | None = None
+    async def answered(query: Query) -> Prediction:
         clock = _Clock()
         try:
             with clock("answer"):
                 prediction = await program(query)
         except (UserError, ContractError):
             raise
-        except Exception as raised:
-            error = raised
-            prediction = Prediction(query.id, "", notes={FAILED: f"{type(error).__name__}: {error}"})
+        except Exception as error:
+            prediction = Prediction(query.id, "", notes={FAILED: f"{type(error).__name__}: {error} ({_place(error)})"})
         done = trace()
         # Where a program does not tell its stages apart, it is one.
         usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})
         if done.scripted:
             prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
-        return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS]), error
+        if done.endpoints:
+            stated = [{name: value for name, value in zip(_STATED, values, strict=True) if value} for values in sorted(done.endpoints)]
+            prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: stated})
+        return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])
 
-    failed: list[tuple[Prediction, Exception]] = []
-    one_answered = False
-    for prediction, error in stream(answered, queries, in_flight):
-        if error is None:
-            one_answered = True
-            yield prediction
-        else:
-            failed.append((prediction, error))
-        # As long as nothing could be answered, the fault may lie in all questions.
-        if one_answered:
-            yield from (prediction for prediction, _ in failed)
-            failed = []
-        elif len(failed) == HOPELESS:
-            break
-    if failed:
-        raise failed[0][1]
+    return stream(answered, queries, in_flight)
+
+
+def _place(error: Exception) -> str:
+    """Where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
+    return f"{frame.name}, {Path(frame.filename).name} line {frame.lineno}"
 
 
 class Whole:

@@ -35,7 +35,7 @@ from results.board import Board, boards
 from results.compare import Number, Setting, diff
 from results.queries import RunRow
 from results.statistics.core import Difference, Estimate
-from results.store import FAILED_RUN, Store
+from results.store import FAILED_RUN, INCOMPLETE, Store
 from results.tables import CSV_COLUMNS, board_html, plus_minus, tidy, to_html
 
 if TYPE_CHECKING:
@@ -236,8 +236,8 @@ class Results:
 
     @property
     def failed(self) -> tuple[RunRow, ...]:
-        """Runs that broke; `error` of each says why."""
-        return tuple(run for run in self.runs if run.status == FAILED_RUN)
+        """Runs that broke, or of whose questions too many failed; `error` of each says why."""
+        return tuple(run for run in self.runs if run.status in (FAILED_RUN, INCOMPLETE))
 
     def table(self) -> DataFrame:
         """One row for each run and metric: value, 95 % interval, n, paired difference to the reference, p, cost.
@@ -333,8 +333,9 @@ def run(
     opened = Store(home)
     outcomes = run_experiment(read, opened, how, talk=talk)
     for outcome in outcomes:
-        if outcome.status == FAILED_RUN:
-            warnings.warn(f"{outcome.task.method.name} on {outcome.task.run.dataset} failed: {outcome.error}", stacklevel=3)
+        if outcome.status in (FAILED_RUN, INCOMPLETE):
+            ended = "failed" if outcome.status == FAILED_RUN else "is incomplete"
+            warnings.warn(f"{outcome.task.method.name} on {outcome.task.run.dataset} {ended}: {outcome.error}", stacklevel=3)
     return _results(opened, read.name)
 
 

@@ -33,6 +33,7 @@ from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
 from results.board import base_name, seeded_name
+from results.failures import MAX_RATE
 
 # -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
 # It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
@@ -154,6 +155,9 @@ class ExperimentSpec(_Part):
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter list judges` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
+    max_failure_rate: float = Field(
+        MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
+    )
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
     )
@@ -226,6 +230,7 @@ class Experiment:
     source: Source
     path: str | None
     profile: str | None
+    max_failure_rate: float = MAX_RATE
 
 
 def load(argument: str, *, profile: str | None = None, store: Path | None = None) -> Experiment:
@@ -350,6 +355,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         source,
         path,
         profile,
+        spec.max_failure_rate,
     )
 
 

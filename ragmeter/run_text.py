@@ -14,8 +14,9 @@ from methods.api import Call
 from ragmeter.board_text import show_board
 from ragmeter.console import listing, out
 from results import queries
-from results.board import Board
+from results.board import Board, Row
 from results.compare import Apart, Diff, Number
+from results.drift import Stated
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.core import Estimate
 from results.store import Store
@@ -30,18 +31,23 @@ def _short(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
-def show_run(row: RunRow, scores: Board) -> None:
-    """Print what a run was, and what it scored."""
+def _failed(row: Row) -> str:
+    return f", {row.run.failed} failed ({', '.join(f'{kind} {count}' for kind, count in row.failures.items())})" if row.run.failed else ""
+
+
+def show_run(row: RunRow, scores: Board, endpoints: Stated) -> None:
+    """Print what a run was, what the endpoints that it asked said of themselves, and what it scored."""
     facts = {
         "run": row.run,
         "path": row.path,
         "status": row.status + (f": {row.error}" if row.error else ""),
-        "answered": f"{row.done} of {row.questions}" + (f", {row.failed} failed" if row.failed else ""),
+        "answered": f"{row.done - row.failed} of {row.questions}" + _failed(scores.rows[0]),
         "dataset": f"{row.dataset}  (fingerprint {row.dataset_fingerprint})",
         "setting": f"{row.setting}, seed {row.seed}",
         "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
         "method": json.dumps(row.description, ensure_ascii=False),
     }
+    facts |= {f"endpoint of {model}": " | ".join(items) for model, items in endpoints.items()}
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
@@ -111,8 +117,8 @@ def show_compared(result: Diff, quiet: bool) -> None:
     ]
     listing(("setting", "first", "second"), rows, empty="the two were made alike")
     out.print()
-    if result.unpaired:
-        out.print(Text(f"numbers are not paired: {result.unpaired}", style="yellow"))
+    for line in [*result.drift, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
+        out.print(Text(line, style="yellow"))
     heads = labels([number.metric for number in result.numbers])
     listing(
         ("metric", "first", "second", "difference", "p", "+/=/−"),

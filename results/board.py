@@ -20,6 +20,7 @@ from benchmarks.units import Sampled
 from judges.metric import parse
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
+from results.failures import failures
 from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
 from results.statistics.closed_form import Band, bands
@@ -326,6 +327,7 @@ class Row:
         violations: What does not hold between its scores and must.
         contaminated: Which of its training data cover what is asked, one sentence each.
         indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
+        failures: How many questions failed, by kind.
     """
 
     run: RunRow
@@ -334,6 +336,7 @@ class Row:
     violations: tuple[str, ...] = ()
     contaminated: tuple[str, ...] = ()
     indexing: IndexCost | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def control(self) -> bool:
@@ -495,8 +498,17 @@ def board(
         for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
             cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     indexing = {} if over_seeds else queries.index_costs(store, ids)
+    failed = failures(store, [run.run for run in runs if run.failed])
     rows = tuple(
-        Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ())), contaminated[run.run], indexing.get(run.run))
+        Row(
+            run,
+            cells[run.run],
+            costs.get(run.run),
+            tuple(broken.get(run.run, ())),
+            contaminated[run.run],
+            indexing.get(run.run),
+            failed[run.run].kinds if run.run in failed else {},
+        )
         for run in runs
     )
     return Board(
@@ -621,6 +633,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "status": row.run.status,
         "done": row.run.done,
         "failed": row.run.failed,
+        "failures": dict(row.failures),
         "cost": cost,
         "indexing": None if row.indexing is None else asdict(row.indexing),
         "violations": list(row.violations),

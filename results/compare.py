@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.core.errors import UserError
 from benchmarks.units import Sampled
 from results import queries
+from results.drift import drift
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.closed_form import POWER, paired
 from results.statistics.core import Clusters, Difference, Estimate
@@ -336,6 +337,7 @@ class Diff:
         by: The metric that `questions` are sorted by; None where nothing is paired.
         questions: Where they differ most, the largest difference first.
         apart: On how many questions they differ, on that metric.
+        drift: Where an endpoint that both asked was not the same.
     """
 
     first: RunRow
@@ -346,6 +348,7 @@ class Diff:
     by: str | None
     questions: tuple[Apart, ...]
     apart: int
+    drift: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
@@ -361,6 +364,7 @@ class Diff:
             "first": self.first.to_json(),
             "second": self.second.to_json(),
             "settings": settings,
+            "drift": list(self.drift),
             "paired": self.unpaired is None,
             "unpaired_because": self.unpaired,
             "metrics": [plain(number.to_json()) for number in self.numbers],
@@ -398,6 +402,7 @@ def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] 
         by,
         tuple(most),
         sum(1 for a, b in deltas.values() if a != b),
+        tuple(drift(store, first, second)),
     )
 
 

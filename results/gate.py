@@ -24,9 +24,10 @@ from benchmarks.units import Sampled
 from results import queries
 from results.compare import Setting, settings_of
 from results.database import now
+from results.drift import drift, refuse_drift
 from results.queries import RunRow
 from results.statistics.gate import GateDecision, Outcome, decide_all
-from results.store import FINISHED, Store
+from results.store import FINISHED, INCOMPLETE, Store
 
 # -- Margins: how much of a metric may be lost before it counts. `1.0pp` and `0.01` are the same --
 
@@ -213,13 +214,16 @@ def ask(
         metrics: Ids, or their beginnings where those mean one metric.
         margin: The loss that is tolerated, a fraction, on every metric not named in `margins`.
         margins: The same by metric, as named in `metrics`.
-        strict: Count any significant loss as a regression, even one within the margin.
+        strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
         allow_partial: Compare unfinished runs over the questions that both have answered.
 
     Raises:
         UserError: The runs must not be compared, were not scored alike, or a margin is missing.
     """
     _check_comparable(baseline, candidate, allow_partial=allow_partial)
+    drifted = drift(store, baseline, candidate)
+    if strict:
+        refuse_drift(drifted)
     if not metrics:
         raise UserError("no metric to decide on", try_this="--metric f1")
     chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
@@ -277,7 +281,7 @@ def ask(
         whole = "pass"
     changed = tuple(item for item in settings_of(baseline, candidate) if item.key.startswith("description"))
     gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, ())
-    return replace(gate, remarks=tuple(_remarks(gate)))
+    return replace(gate, remarks=(*_remarks(gate), *drifted))
 
 
 def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
@@ -295,10 +299,11 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
         )
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if run.status != FINISHED and not allow_partial:
+            again = " --retry-failed" if run.status == INCOMPLETE else ""
             raise UserError(
-                f"the {role} is {run.status}, {run.done} of {run.questions} questions answered",
+                f"the {role} is {run.status}, {run.done - run.failed} of {run.questions} questions answered",
                 where=run.path,
-                try_this="ragmeter run --resume, or --allow-partial to decide on the questions that both have answered",
+                try_this=f"ragmeter run --resume{again}, or --allow-partial to decide on the questions that both have answered",
             )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from benchmarks.core.errors import counted
 from results.gate import Gate, Verdict
+from results.gate_many import ManyGates
 from results.tables import markdown_text, to_markdown
 
 _SIGNS = {"pass": "✅ pass", "regressed": "❌ regressed", "inconclusive": "❔ inconclusive"}
@@ -55,29 +56,33 @@ def reach(verdict: Verdict, kind: str) -> str:
     return ", ".join(parts)
 
 
-def junit_of(decided: Gate) -> str:
-    """JUnit XML, one test case a metric: regressed is a failure, inconclusive an error."""
+def junit_of(*gates: Gate) -> str:
+    """JUnit XML, one suite a gate and in it one test case a metric: regressed is a failure, inconclusive an error."""
 
     def xml(text: str) -> str:
         return _NOT_XML.sub("\ufffd", text)
 
-    outcomes = [verdict.outcome for verdict in decided.verdicts]
-    numbers = (len(outcomes), outcomes.count("regressed"), outcomes.count("inconclusive"), 0, 0)
-    counts = dict(zip(("tests", "failures", "errors", "skipped", "time"), map(str, numbers), strict=True))
-    root = ET.Element("testsuites", {"name": "ragmeter gate", **counts})
-    suite = ET.SubElement(root, "testsuite", {"name": xml(f"{decided.baseline.dataset} in {decided.baseline.setting}"), **counts})
-    properties = ET.SubElement(suite, "properties")
-    facts = {side: f"{run.run} {run.path}" for side, run in (("baseline", decided.baseline), ("candidate", decided.candidate))}
-    for name, value in (facts | {"outcome": decided.outcome, "strict": str(decided.strict).lower()}).items():
-        ET.SubElement(properties, "property", {"name": name, "value": xml(value)})
-    for verdict in decided.verdicts:
-        case = ET.SubElement(suite, "testcase", {"classname": xml(decided.candidate.path), "name": xml(verdict.metric), "time": "0"})
-        sentence = xml(_sentence(decided, verdict))
-        if verdict.outcome == "pass":
-            ET.SubElement(case, "system-out").text = sentence
-        else:
-            kind = "failure" if verdict.outcome == "regressed" else "error"
-            ET.SubElement(case, kind, {"type": verdict.outcome, "message": sentence}).text = xml("\n".join(decided.remarks))
+    def counts(verdicts: Sequence[Verdict]) -> dict[str, str]:
+        outcomes = [verdict.outcome for verdict in verdicts]
+        numbers = (len(outcomes), outcomes.count("regressed"), outcomes.count("inconclusive"), 0, 0)
+        return dict(zip(("tests", "failures", "errors", "skipped", "time"), map(str, numbers), strict=True))
+
+    root = ET.Element("testsuites", {"name": "ragmeter gate", **counts([verdict for decided in gates for verdict in decided.verdicts])})
+    for decided in gates:
+        name = f"{decided.baseline.dataset} in {decided.baseline.setting}"
+        suite = ET.SubElement(root, "testsuite", {"name": xml(name), **counts(decided.verdicts)})
+        properties = ET.SubElement(suite, "properties")
+        facts = {side: f"{run.run} {run.path}" for side, run in (("baseline", decided.baseline), ("candidate", decided.candidate))}
+        for name, value in (facts | {"outcome": decided.outcome, "strict": str(decided.strict).lower()}).items():
+            ET.SubElement(properties, "property", {"name": name, "value": xml(value)})
+        for verdict in decided.verdicts:
+            case = ET.SubElement(suite, "testcase", {"classname": xml(decided.candidate.path), "name": xml(verdict.metric), "time": "0"})
+            sentence = xml(_sentence(decided, verdict))
+            if verdict.outcome == "pass":
+                ET.SubElement(case, "system-out").text = sentence
+            else:
+                kind = "failure" if verdict.outcome == "regressed" else "error"
+                ET.SubElement(case, kind, {"type": verdict.outcome, "message": sentence}).text = xml("\n".join(decided.remarks))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -115,3 +120,39 @@ def summary_of(decided: Gate, baseline: str, candidate: str) -> str:
     if changed := ", ".join(item.key.removeprefix("description.") for item in decided.changed[:12]):
         lines.append(f"Changed: {markdown_text(changed)}\n")
     return "\n".join([*lines, *(f"- {markdown_text(line)}" for line in decided.remarks)]) + "\n"
+
+
+def place(decided: Gate) -> str:
+    """The benchmark, as a gate file names it."""
+    return f"{decided.baseline.dataset}/{decided.baseline.setting}/{decided.baseline.seed}"
+
+
+def cell_remarks(decided: ManyGates) -> list[str]:
+    """What a reader must know beside the outcomes, with the benchmark that it is about."""
+    return [f"{place(cell.gate)}: {line}" for cell in decided.cells for line in cell.gate.remarks]
+
+
+def summary_of_many(decided: ManyGates, baseline: str, candidate: str) -> str:
+    """Markdown, for a job's summary."""
+    heads = ("benchmark", "metric", "outcome", "must hold", "baseline", "candidate", "difference", "margin", "pairs", "p (Holm)")
+    rows = []
+    for cell in decided.cells:
+        verdict = cell.verdict
+        values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin))
+        rows.append(
+            (
+                place(cell.gate),
+                verdict.metric,
+                _SIGNS[verdict.outcome],
+                "yes" if cell.must_hold else "no",
+                *values,
+                str(verdict.decision.difference.n),
+                f"{cell.p_family:.3f}",
+            )
+        )
+    lines = [
+        f"### ragmeter gate: {_SIGNS[decided.outcome]}\n",
+        f"{markdown_text(candidate)} against {markdown_text(baseline)}, {decided.family}.\n",
+        to_markdown(heads, [[markdown_text(text) for text in row] for row in rows], left=4),
+    ]
+    return "\n".join([*lines, *(f"- {markdown_text(line)}" for line in cell_remarks(decided))]) + "\n"

@@ -26,7 +26,7 @@ CREATE TABLE runs (
     method_id VARCHAR NOT NULL, kind VARCHAR NOT NULL, description JSON NOT NULL,
     dataset VARCHAR NOT NULL, dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, seed BIGINT NOT NULL,
     questions INTEGER NOT NULL,
-    status VARCHAR NOT NULL,            -- running, finished, interrupted, failed
+    status VARCHAR NOT NULL,            -- running, finished, interrupted, failed, incomplete (too many questions failed)
     error VARCHAR, started_at TIMESTAMP NOT NULL, updated_at TIMESTAMP NOT NULL, provenance JSON NOT NULL,
     origin VARCHAR DEFAULT 'run',       -- run, submitted, verified
     card JSON,                          -- of a submission

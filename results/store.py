@@ -158,7 +158,7 @@ BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries",
 """Tables whose rows belong to one run."""
 BETWEEN_RUNS = ("battle_calls", "battles")
 """Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.judgments`)."""
-RUNNING, FINISHED, INTERRUPTED, FAILED_RUN = "running", "finished", "interrupted", "failed"
+RUNNING, FINISHED, INTERRUPTED, FAILED_RUN, INCOMPLETE = "running", "finished", "interrupted", "failed", "incomplete"
 
 
 @dataclass(frozen=True)
@@ -362,10 +362,14 @@ class Store:
             connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
 
     def end(self, run: str, status: str, error: str | None = None) -> None:
-        """Record how a run ended (`FINISHED`, `INTERRUPTED` or `FAILED_RUN`)."""
+        """Record how a run ended (`FINISHED`, `INTERRUPTED`, `FAILED_RUN` or `INCOMPLETE`).
+
+        One that is finished is so whatever happens to another execution of it; it may turn out to be incomplete.
+        """
         with self.database.writing() as connection:
             connection.execute(
-                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND status <> ?", [status, error, now(), run, FINISHED]
+                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND (status <> ? OR ? = ?)",
+                [status, error, now(), run, FINISHED, status, INCOMPLETE],
             )
 
     def append(self, run: str, predictions: Sequence[Prediction], scores: Mapping[str, Scores], passages: Iterable[Passage] = ()) -> None:

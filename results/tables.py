@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from results.board import Board, Cell, Row
+from results.store import INCOMPLETE
 from results.systems import CONTAMINATED
 
 FORMATS = ("csv", "markdown", "latex")
@@ -83,14 +84,15 @@ def remarks(row: Row) -> list[str]:
     lines = []
     run = row.run
     if run.status != "finished":
-        lines.append(f"{run.status}, {run.done} of {run.questions} questions answered")
+        alone = ", and values are over these alone" if 0 < run.done < run.questions else ""
+        lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
+    elif run.failed:
+        lines.append(f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}; `ragmeter run --resume --retry-failed`")
     if run.error:
         lines.append(run.error)
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
-    if run.failed:
-        lines.append(f"{run.failed} questions failed and count as wrong; `ragmeter run --resume --retry-failed`")
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
         if number < run.done:
@@ -110,6 +112,14 @@ def remarks(row: Row) -> list[str]:
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
     """The cells of a row with their column heads."""
     return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
+
+
+def _failed(row: Row) -> str:
+    """How many questions failed, by kind, and what they count as."""
+    if not row.run.failed:
+        return ""
+    kinds = ", ".join(f"{kind} {count}" for kind, count in row.failures.items())
+    return f", {row.run.failed} failed ({kinds}) and count{'s' if row.run.failed == 1 else ''} as wrong"
 
 
 def _seeds(row: Row) -> Iterable[str]:
@@ -168,12 +178,12 @@ def _counted(number: int, noun: str) -> str:
 
 
 def badge(board: Board, row: Row) -> str:
-    """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)` or nothing."""
+    """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)`, ` (incomplete)` or nothing."""
     if row.control:
         return " (control)"
-    if row.run.method == board.reference:
-        return " (reference)"
-    return "" if row.run.origin == "run" else f" ({row.run.origin})"
+    marks = ["reference"] * (row.run.method == board.reference) or [row.run.origin] * (row.run.origin != "run")
+    marks += [INCOMPLETE] * (row.run.status == INCOMPLETE)
+    return f" ({', '.join(marks)})" if marks else ""
 
 
 def footnotes(board: Board) -> list[str]:

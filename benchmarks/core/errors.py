@@ -58,6 +58,12 @@ class Broke(UserError):
     exit_code = 1
 
 
+class Incomplete(UserError):
+    """It was carried out, and so many questions failed that what was measured says little of what was to be measured."""
+
+    exit_code = 3
+
+
 class MissingPackage(UserError):
     """An optional package that this piece of work needs is not installed."""
 

@@ -287,7 +287,7 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
         marks.append(
             badge(
                 text,
-                run.status if run.status in ("running", "interrupted", "failed") else "",
+                run.status if run.status in ("running", "interrupted", "failed", "incomplete") else "",
                 run.error or "Values are over the questions answered so far; not ranked yet",
             )
         )
@@ -380,7 +380,7 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
     if cell is not None and cell.unscored:
         notes.append(f"{cell.unscored:,} not scored by the judge")
     if row.run.failed:
-        notes.append(f"{row.run.failed:,} failed")
+        notes.append(f"{row.run.failed:,} failed: {', '.join(row.failures)}")
     count = cell.estimate.n if cell is not None else 0
     return el(
         "td", el("span", f"{count:,} of {questions:,}", cls="top"), *(el("span", note, cls="interval") for note in notes), cls="number"

@@ -37,7 +37,9 @@ def values(result: Comparison, shown: Scale) -> Node:
         state = (
             None
             if run.status == "finished"
-            else badge(f"{run.status} {run.done:,}/{run.questions:,}", run.status if run.status in ("running", "failed") else "")
+            else badge(
+                f"{run.status} {run.done:,}/{run.questions:,}", run.status if run.status in ("running", "failed", "incomplete") else ""
+            )
         )
         notes = [f"{item.unscorable:,} unscorable"] if item.unscorable else []
         lines.append(

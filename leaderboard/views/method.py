@@ -224,7 +224,7 @@ def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
     if contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(contaminated)))
     if run.status != "finished":
-        marks.append(badge(run.status, run.status if run.status in ("running", "failed") else ""))
+        marks.append(badge(run.status, run.status if run.status in ("running", "failed", "incomplete") else ""))
     return el("span", run.method, *marks, el("span", run.experiment, cls="aside"))
 
 

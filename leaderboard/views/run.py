@@ -190,7 +190,7 @@ def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
 
 QUIET_S = 60.0
 """After so long without an answer a page asks whether the run's process is still there."""
-_KINDS = {"running": "running", "failed": "failed"}
+_KINDS = {"running": "running", "failed": "failed", "incomplete": "failed"}
 
 
 def status(run: RunRow) -> Node | None:

@@ -176,6 +176,7 @@ class Reply:
         seconds: Wall time, pauses between tries included; waiting for a slot is not.
         cost_usd: By the configured prices; also for a reply from the cache, which cost that when it was made.
         model: The model as the endpoint names it.
+        system_fingerprint, version: What served it, as the endpoint says; "" where it does not.
         key: Of the call, in the cache and in its exports.
         cached: Whether it came from the cache, or from an equal call in flight.
     """
@@ -190,6 +191,8 @@ class Reply:
     model: str = ""
     key: str = ""
     cached: bool = False
+    system_fingerprint: str = ""
+    version: str = ""
 
     @property
     def usage(self) -> Usage:
@@ -321,6 +324,8 @@ class ChatModel:
         done = trace()
         if reply.scripted:
             done.scripted = reply.model
+        if isinstance(self._backend, Endpoint) and reply.model:
+            done.endpoints.add((self.config.model, reply.model, reply.system_fingerprint, reply.version))
         done.calls.append(
             KeptCall(
                 self.role,
@@ -522,6 +527,8 @@ class ChatModel:
             self.config.usd(prompt, wrote),
             completion.model,
             call.key,
+            system_fingerprint=completion.system_fingerprint,
+            version=completion.version,
         )
 
     async def _preflight(self) -> Reply:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -149,6 +149,10 @@ _AS_IT_IS = {"headers": {"X-Stainless-Raw-Response": "true"}}
 
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
 """Fields of a reply that are cached, with their types."""
+STATED = ("system_fingerprint", "version")
+"""Further fields, texts, that are cached where the endpoint says something: what served the reply."""
+_VERSIONS = ("openai-version", "api-version", "x-api-version", "x-model-version", "x-version")
+"""Headers in which endpoints tell their version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,7 @@ class Completion:
         finish_reason: `stop`, `length`, `content_filter` …
         prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
         model: The model as the endpoint names it.
+        system_fingerprint, version: What served the reply, as the endpoint says; "" where it does not.
         seconds: That it took, where the wall clock does not tell; not cached.
     """
 
@@ -169,10 +174,13 @@ class Completion:
     completion_tokens: int
     model: str
     seconds: float | None = None
+    system_fingerprint: str = ""
+    version: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field that is cached."""
-        return {name: getattr(self, name) for name in CACHED}
+        stated = {name: value for name in STATED if (value := getattr(self, name))}
+        return {name: getattr(self, name) for name in CACHED} | stated
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Completion:
@@ -181,9 +189,9 @@ class Completion:
         Raises:
             ValueError: A field is missing, unknown or of the wrong type.
         """
-        for name in CACHED.keys() ^ row.keys():
+        for name in CACHED.keys() ^ (row.keys() - set(STATED)):
             raise ValueError(f"a reply's fields are {', '.join(CACHED)}; {name!r} is missing or unknown")
-        for name, kind in CACHED.items():
+        for name, kind in {**CACHED, **{name: str for name in STATED if name in row}}.items():
             if type(row[name]) is not kind:
                 raise ValueError(f"a reply's {name} must be {kind.__name__}, not {row[name]!r}")
         return cls(**row)
@@ -338,6 +346,8 @@ class Endpoint:
             raise fault from None
         self.reached = True
         completion = self._read(raw.headers.get("content-type", ""), raw.content)
+        if version := "; ".join(f"{name}: {raw.headers[name]}" for name in _VERSIONS if name in raw.headers):
+            completion = replace(completion, version=self.clean(version))
         self.answered = True
         return completion
 
@@ -368,6 +378,7 @@ class Endpoint:
                 int(usage.get("prompt_tokens") or 0),
                 int(usage.get("completion_tokens") or 0),
                 str(value.get("model") or ""),
+                system_fingerprint=str(value.get("system_fingerprint") or "")[:300],
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             excerpt = self.clean(body[:120].decode("utf-8", "replace"))

@@ -175,6 +175,17 @@ def reach_llm(config: LLMConfig, cache: Path | None) -> None:
         reach_model(config, cache)
 
 
+def endpoints(options: Any) -> frozenset[str]:
+    """The models at endpoints, `URL MODEL`, that options name at any depth."""
+    if isinstance(options, ChatConfig):
+        return frozenset({f"{options.url} {options.model}"})
+    if isinstance(options, BaseModel):
+        inner: list[Any] = [getattr(options, name) for name in type(options).model_fields]
+    else:
+        inner = list(options.values()) if isinstance(options, dict) else list(options) if isinstance(options, list | tuple) else []
+    return frozenset().union(*map(endpoints, inner))
+
+
 def llm_name(config: LLMConfig) -> str:
     """By which a model goes in tables."""
     return config.local if isinstance(config, LocalConfig) else config.model

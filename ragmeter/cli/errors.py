@@ -18,7 +18,7 @@ import typer
 from benchmarks.core.errors import Broke, UserError, nearest, refused
 
 FINE, BROKE, WRONG, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
-"""Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
+"""Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
 
 _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
 """What typer's parser raises; newer typers bring it along, older ones take it from click."""

@@ -7,14 +7,15 @@ from typing import Annotated
 
 from rich.text import Text
 
-from benchmarks.core.errors import unwritable
+from benchmarks.core.errors import UserError, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err, offering_score, out
 from results import checkpoints
 from results.checkpoints import Checkpoint
 from results.gate import Gate, ask, parse_margins, record
-from results.gate_report import interval, junit_of, points, reach, summary_of
+from results.gate_many import ManyGates
+from results.gate_report import cell_remarks, interval, junit_of, place, points, reach, summary_of, summary_of_many
 from results.queries import RunRow
 
 app = App(help="Is a candidate worse than a baseline by more than --margin? Exit code.")
@@ -24,14 +25,17 @@ _COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
 
 @app.command(no_args_is_help=True)
 def gate(
-    baseline: Annotated[str, option("RUN to compare with: a tag, prefix or path.", completes=completion.runs)],
-    candidate: Annotated[
-        str, option("RUN, or CHECKPOINT: its newest run on the baseline's benchmark.", completes=completion.runs_or_checkpoints)
-    ],
-    metric: Annotated[list[str], option("Decide on this metric; may be repeated.", completes=completion.stored_metrics)],
-    margin: Annotated[list[str], option("Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")],
     common: Common,
-    strict: Annotated[bool, option("Count any significant loss as a regression, even within the margin.", "--strict")] = False,
+    baseline: Annotated[str | None, option("RUN to compare with: a tag, prefix or path.", completes=completion.runs)] = None,
+    candidate: Annotated[
+        str | None, option("RUN, or CHECKPOINT: its newest run on the baseline's benchmark.", completes=completion.runs_or_checkpoints)
+    ] = None,
+    metric: Annotated[list[str] | None, option("Decide on this metric; may be repeated.", completes=completion.stored_metrics)] = None,
+    margin: Annotated[list[str] | None, option("Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")] = None,
+    file: Annotated[Path | None, option("Gate file (YAML): one verdict over many benchmarks and metrics.", metavar="FILE")] = None,
+    strict: Annotated[
+        bool, option("Count any significant loss, even within the margin; refuse runs whose endpoint changed.", "--strict")
+    ] = False,
     allow_partial: Annotated[bool, option("Decide on what two unfinished runs have both answered.", "--allow-partial")] = False,
     junit: Annotated[Path | None, option("Write a JUnit XML report here.")] = None,
     summary: Annotated[
@@ -43,6 +47,14 @@ def gate(
     0: it is not, by more than the margin; 100: it is; 101: that cannot be known.
     """
     store = common.store
+    typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
+    if file is not None:
+        if one := next((name for name, value in typed.items() if value), None):
+            raise UserError("a gate file says this itself", where=one, try_this="leave it out, or leave out --file")
+        return _gate_file(file, common, strict, allow_partial, junit, summary)
+    if baseline is None or candidate is None or not metric or not margin:
+        lacking = next(name for name, value in typed.items() if not value)
+        raise UserError(f"missing option '{lacking}'", where="ragmeter gate", try_this="ragmeter gate --help, or --file FILE for many")
     common_margin, margins = parse_margins(margin)
     first, second = checkpoints.resolve(store, baseline), checkpoints.resolve(store, candidate)
     if isinstance(first, Checkpoint) and isinstance(second, RunRow):
@@ -63,6 +75,43 @@ def gate(
         _write(summary, summary_of(decided, baseline, candidate), "--summary", append=True)
     common.emit(decided.to_json() | queries, lambda: _show(decided, baseline, candidate, common.quiet))
     return decided.exit_code
+
+
+def _gate_file(file: Path, common: Common, strict: bool, allow_partial: bool, junit: Path | None, summary: Path | None) -> int:
+    """One verdict over the cells of a gate file."""
+    from ragmeter.gate_file import ask_all, load
+
+    plan = load(file)
+    with offering_score():
+        decided = ask_all(common.store, plan, strict=strict, allow_partial=allow_partial)
+    query = {"asked": {"baseline": plan.baseline, "candidate": plan.candidate, "file": plan.name}}
+    for cell in decided.cells:
+        record(common.store, cell.gate, **query)
+    if junit is not None:
+        _write(junit, junit_of(*(cell.gate for cell in decided.cells)), "--junit", append=False)
+    if summary is not None:
+        _write(summary, summary_of_many(decided, plan.baseline, plan.candidate), "--summary", append=True)
+    common.emit(decided.to_json() | query, lambda: _show_many(decided, plan.baseline, plan.candidate, common.quiet))
+    return decided.exit_code
+
+
+def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
+    if not quiet:
+        out.print(Text(f"{candidate} against {baseline}\n"))
+    before = ""
+    for cell in decided.cells:
+        verdict, benchmark = cell.verdict, place(cell.gate)
+        if benchmark != before:
+            out.print(Text(benchmark))
+        before = benchmark
+        out.print(Text(f"  {verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
+        margin, must = points(verdict.decision.margin), "must hold" if cell.must_hold else "may be inconclusive"
+        out.print(Text(f"    {interval(verdict)}, margin {margin}pp, {verdict.decision.difference.n} pairs, {must}"))
+    if not quiet:
+        out.print(Text(f"\n× 100, with 95 % intervals of each cell alone; {decided.family}", style="dim"))
+    for line in cell_remarks(decided):
+        err.print(Text(line, style="yellow"))
+    out.print(Text(decided.outcome, style=_COLORS[decided.outcome]))
 
 
 def _write(path: Path, text: str, option: str, *, append: bool) -> None:

@@ -23,6 +23,7 @@ from ragmeter.console import WHOLE, err, listing, offering_score, out
 from ragmeter.run_text import show_compared, show_question, show_run
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
+from results.drift import refuse_drift, stated
 from results.gate import parse_margin
 from results.published import Compared, Figure
 from results.queries import RunRow
@@ -188,7 +189,9 @@ def show(
     if question is None:
         scores = board(store, [row])
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
-        common.emit(row.to_json() | documents | {"board": scores.to_json()}, lambda: show_run(row, scores))
+        endpoints = stated(store, row.run)
+        value = row.to_json() | documents | {"endpoints": endpoints, "board": scores.to_json()}
+        common.emit(value, lambda: show_run(row, scores, endpoints))
         return
     known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
     if question not in known:
@@ -208,12 +211,15 @@ def compare_runs(
     common: Common,
     metric: options.MetricOption = None,
     count: Annotated[int, option("How many of the questions on which they differ most.", min=0)] = 5,
+    strict: Annotated[bool, option("Refuse runs whose endpoint changed in between.", "--strict")] = False,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
     store = common.store
     item, two = (checkpoints.find_run(store, text) for text in (first, second))
     with offering_score():
         result = compare.diff(store, item, two, metrics=metric, questions=count)
+    if strict:
+        refuse_drift(result.drift)
     common.emit(result.to_json(), lambda: show_compared(result, common.quiet))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import Broke, Incomplete, UserError
 from ragmeter.cli.errors import WRONG
 from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, option
 from ragmeter.console import err, listing, out
@@ -133,15 +133,21 @@ def show_where(common: Common) -> None:
 
 
 def _conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
-    """Say what failed; returns the exit code."""
-    broken = [outcome for outcome in outcomes if outcome.error is not None]
+    """Say what failed, and which tasks are incomplete; returns the exit code."""
+    from results.store import INCOMPLETE
+
+    broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]
+    incomplete = [outcome for outcome in outcomes if outcome.status == INCOMPLETE]
     if broken:
         err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
-    for outcome in broken:
+    if incomplete:
+        what = "incomplete, as too many of their questions failed; what was answered is kept"
+        err.print(Text(f"{len(incomplete)} of {planned} tasks {'is' if len(incomplete) == 1 else 'are'} {what}", style="bold red"))
+    for outcome in [*broken, *incomplete]:
         error = outcome.error
         lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {error}"]
         err.print(Text(f"{outcome.task.method.name} on {outcome.task.run.dataset}: " + "\n".join(lines)))
         if verbose and not isinstance(error, UserError):
             err.print(Text("".join(traceback.format_exception(error))))
     # Also where a user's mistake broke it: it had begun, and 2 says that nothing was spent.
-    return Broke.exit_code if broken else 0
+    return Broke.exit_code if broken else Incomplete.exit_code if incomplete else 0

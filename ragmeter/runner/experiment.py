@@ -85,7 +85,15 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     services = Services(seed=experiment.seed, artifacts=store.artifacts, device=how.device, cache=store.cache)
     with RunProgress(len(results), quiet=not talk) as progress:
         keeping = Store(store.folder, calls=how.calls)
-        outcomes = execute(results, keeping, services, progress, retry_failed=how.retry_failed, fail_fast=how.fail_fast)
+        outcomes = execute(
+            results,
+            keeping,
+            services,
+            progress,
+            retry_failed=how.retry_failed,
+            fail_fast=how.fail_fast,
+            max_failure_rate=experiment.max_failure_rate,
+        )
     _judge(experiment, store, services, how.retry_failed, quiet=not talk)
     if any(outcome.answered for outcome in outcomes):
         _warn_of_labels(store, tasks)

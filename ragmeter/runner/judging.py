@@ -7,11 +7,13 @@ of replies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from benchmarks.core.errors import UserError
 from judges.judge import Judge, JudgeCall, Pair, Parsed
+from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
 from methods.registry import laid_over
@@ -20,6 +22,7 @@ from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
 from results import judgments, records
 from results.board import groups
+from results.failures import IN_A_ROW, OTHER, Failures, Streak, kind_of
 from results.judgments import Battle, Match
 from results.queries import RunRow
 from results.store import Store
@@ -100,6 +103,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
 
     Raises:
         Broke: A judge's endpoint cannot be used; what was judged is kept.
+        Incomplete: Answer after answer got no reply for one cause; likewise.
     """
     built: dict[Judge, Any] = {}
     for item in work:
@@ -159,10 +163,24 @@ def _judge(
     async def judged(item: Any) -> _Judged:
         return item, await ask(item)
 
-    with Recorder(write) as recorder:
-        for result in stream(judged, pending, in_flight([(judge, "ask")])):
+    streak = Streak()
+    judging = stream(judged, pending, in_flight([(judge, "ask")]))
+    with Recorder(write) as recorder, closing(judging):
+        for result in judging:
             recorder.add(result)
             progress.advance(1)
+            calls = [call for call in result[1] if call.key is not None]
+            if calls and streak.stops(reason := _no_reply(calls)):
+                what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
+                command = "the same command with --retry-failed (ragmeter run) or --retry-unscored (ragmeter judge run)"
+                raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, command)
+
+
+def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
+    """Why no call about an item brought a reply; None where one did, whatever it says."""
+    unscored = [call.parsed.unscored.removeprefix(f"{NO_REPLY}: ") for call in calls if call.parsed.unscored]
+    reasons = [reason for reason in unscored if kind_of(reason) != OTHER]
+    return reasons[0] if len(reasons) == len(calls) else None
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ its query alone, the numbers end up the same.
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from asyncio import CancelledError
@@ -14,22 +15,24 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import Broke, Incomplete, UserError, counted
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import Control, Indexed, Prediction, Services
+from methods.api import FAILED, Control, Indexed, Prediction, Services
 from methods.flow import interrupt
 from ragmeter.experiment import in_setting
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.tasks import Task, TaskState
+from results import store_folder
 from results.board import added_columns
 from results.database import DiskFull
+from results.failures import IN_A_ROW, MAX_RATE, Failures, Streak, failures, kind_of
 from results.invariants import check_run
-from results.store import FAILED_RUN, FINISHED, INTERRUPTED, Store
+from results.store import FAILED_RUN, FINISHED, INCOMPLETE, INTERRUPTED, Store
 
 
 class Interrupted(Exception):
@@ -61,7 +64,7 @@ class Outcome:
 
     Attributes:
         task: Which.
-        status: `finished`, `failed` or `interrupted`.
+        status: `finished`, `failed`, `interrupted` or `incomplete`.
         error: What went wrong.
         answered: Questions answered now (not those of earlier executions).
         seconds: Wall time now.
@@ -84,28 +87,36 @@ def execute(
     *,
     retry_failed: bool = False,
     fail_fast: bool = False,
+    max_failure_rate: float = MAX_RATE,
 ) -> list[Outcome]:
     """Do what is pending of each task, in order; while the last replies of one are outstanding, the next has begun.
 
-    A task that breaks is recorded as failed and the next one starts, unless `fail_fast`.
+    A task that breaks is recorded as failed and the next one starts, unless `fail_fast`. One of whose questions too many
+    failed, a larger share than `max_failure_rate`, or twenty by one cause without an answer in between, is incomplete;
+    after the latter no further task that asks the same endpoints is started.
 
     Raises:
         Interrupted: The user stopped it, after everything finished has been written.
     """
     running: list[_Running] = []
+    not_started: list[Outcome] = []
     applied = _Settings(store, services)
 
     def stops(entry: _Running) -> bool:
         outcome = entry.outcome
-        return outcome is not None and outcome.status == FAILED_RUN and (fail_fast or isinstance(outcome.error, DiskFull))
+        return outcome is not None and outcome.error is not None and (fail_fast or isinstance(outcome.error, DiskFull))
 
     try:
         for state in states:
-            running.append(_Running(_execute(state, store, services, progress, applied, retry_failed)))
+            dead = next((dead for entry in running if (dead := _dead(entry)) and dead <= state.task.endpoints), None)
+            if dead is not None and state.pending:
+                not_started.append(_not_started(state.task, store, dead, progress))
+                continue
+            running.append(_Running(_execute(state, store, services, progress, applied, retry_failed, max_failure_rate)))
             running[-1].advance()
             if any(map(stops, running)):
                 break
-        return [entry.result() for entry in running]
+        return [*(entry.result() for entry in running), *not_started]
     except (KeyboardInterrupt, Interrupted):
         interrupt()
         for entry in running:
@@ -159,8 +170,47 @@ class _Running:
         return self.outcome
 
 
+class Stopped(Incomplete):
+    """Question after question of a task failed by one cause, so that no more were asked.
+
+    Attributes:
+        endpoints: That do not answer any more, as of `Task.endpoints`; empty where something else was at fault.
+    """
+
+    def __init__(self, error: Incomplete, endpoints: frozenset[str]) -> None:
+        super().__init__(error.what, where=error.where, try_this=error.try_this)
+        self.endpoints = endpoints
+
+
+def _dead(entry: _Running) -> frozenset[str]:
+    """Endpoints that stopped answering a task which has ended."""
+    error = entry.outcome.error if entry.outcome is not None else None
+    return error.endpoints if isinstance(error, Stopped) else frozenset()
+
+
+def going_on(experiment: str, store: Store) -> str:
+    """The command that asks failed and pending questions of an experiment again."""
+    place = [] if store.folder.absolute() == store_folder(None) else ["--store", str(store.folder)]
+    return shlex.join(["ragmeter", "run", "--resume", experiment, "--retry-failed", *place])
+
+
+def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
+    """What is said of a task, by the failures that are stored of it."""
+    failed = failures(store, [task.run.run]).get(task.run.run, Failures())
+    counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
+    return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store))
+
+
+def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
+    error = Incomplete(
+        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", try_this=f"`{going_on(task.experiment, store)}`"
+    )
+    progress.end(task, INCOMPLETE, error.what)
+    return Outcome(task, INCOMPLETE, error, 0, 0.0, 0.0)
+
+
 def _execute(
-    state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, retry_failed: bool
+    state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, retry_failed: bool, max_failure_rate: float
 ) -> Generator[None, None, Outcome]:
     task, run = state.task, state.task.run
     started = time.perf_counter()
@@ -176,12 +226,19 @@ def _execute(
             answered, overhead = yield from _answer(task, benchmark, store, services, progress, retry_failed)
         _score_missing(task, store, progress)
         check_run(store, run.run)
+        if failures(store, [run.run]).get(run.run, Failures()).too_many(max_failure_rate):
+            raise _incomplete(task, store, "")
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
     except (KeyboardInterrupt, CancelledError):
         _close(store, run.run, INTERRUPTED, "interrupted")
         progress.end(task, INTERRUPTED, None)
         raise Interrupted from None
+    except Incomplete as error:
+        message = f"{error.what} ({error.where})"
+        _close(store, run.run, INCOMPLETE, message)
+        progress.end(task, INCOMPLETE, message)
+        return Outcome(task, INCOMPLETE, error, answered, time.perf_counter() - started, overhead)
     except Exception as error:
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = str(error) or type(error).__name__
@@ -205,6 +262,9 @@ def _answer(
     """Answer what is pending; returns the number of questions and the harness's own seconds.
 
     Yields once all questions are on their way, where the method then only waits for an endpoint (`waits`).
+
+    Raises:
+        Stopped: Question after question failed by one cause.
     """
     run = task.run.run
     finished = store.finished_questions(run, retry_failed=retry_failed)
@@ -238,6 +298,7 @@ def _answer(
 
     started = time.perf_counter()
     waited = 0.0
+    streak, failed = Streak(), None
     graphs = QuestionGraphs.of(benchmark)
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
@@ -261,6 +322,13 @@ def _answer(
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
             recorder.add((question, _native(prediction, question)))
             progress.advance(task, 1)
+            if streak.stops(failed := prediction.notes.get(FAILED)):
+                # What is under way is cancelled, and nothing more is sent.
+                getattr(predictions, "close", lambda: None)()
+                break
+    if prediction is not None:
+        dead = task.endpoints if kind_of(str(failed)) == "endpoint" else frozenset[str]()
+        raise Stopped(_incomplete(task, store, f"stopped after {IN_A_ROW} failures of one cause without an answer in between"), dead)
     if by_query:
         raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s

@@ -21,6 +21,7 @@ from judges.metric import parse as parse_metric
 from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
+from methods.models.llm import endpoints
 from methods.registry import require_extra
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
 from ragmeter.runner.provenance import environment, provenance
@@ -101,6 +102,11 @@ class Task:
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
             )
         return Reading(**reading) if reading else None
+
+    @cached_property
+    def endpoints(self) -> frozenset[str]:
+        """The models at endpoints that its method asks."""
+        return frozenset().union(*(endpoints(part.config) for part in self.method.components))
 
     def build(self, services: Services) -> Method:
         """Make the method."""

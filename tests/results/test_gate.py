@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from judges.metric import parse
 from methods.api import Prediction
 from results import queries
 from results.gate import Gate, ask, history, parse_margin, parse_margins, record
+from results.gate_many import decide_cells
 from results.statistics.closed_form import paired
 from results.statistics.gate import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
@@ -88,6 +90,23 @@ def gate(store: Store, baseline: Any, candidate: Any, count: int = 600, **how: A
 def test_a_clearly_worse_candidate_regresses(store: Store) -> None:
     result = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
     assert (result.outcome, result.exit_code) == ("regressed", 100)
+
+
+@pytest.mark.slow
+def test_over_many_cells_a_regression_is_claimed_where_holm_s_procedure_rejects(store: Store) -> None:
+    one = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
+    (verdict,) = one.verdicts
+    draw = np.random.default_rng(5)
+    for _ in range(300):
+        p_values = np.where(draw.random(draw.integers(1, 9)) < 0.1, math.nan, 0)
+        p_values += 0.025 * draw.random(len(p_values)) ** 2
+        gates = [replace(one, verdicts=(replace(verdict, decision=replace(verdict.decision, p=p)),)) for p in p_values.tolist()]
+        left, rejected = list(np.argsort(p_values)), set()
+        while left and p_values[left[0]] <= 0.025 / len(left):
+            rejected.add(left.pop(0))
+        many = decide_cells(gates, [True] * len(gates))
+        assert {n for n, cell in enumerate(many.cells) if cell.gate.outcome == "regressed"} == rejected
+        assert many.outcome == ("regressed" if rejected else "inconclusive")
 
 
 @pytest.mark.slow

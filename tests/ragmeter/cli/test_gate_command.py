@@ -164,6 +164,63 @@ def test_a_tagged_baseline_is_a_name_that_moves(ragmeter: Command, gate: Command
     assert gate("main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").code == 2
 
 
+GATE = """\
+baseline: small/bm25
+candidate: small/random
+margin: 1.0pp
+metrics:
+  - {id: f1, may_be_inconclusive: true}
+  - recall@20
+benchmarks: [worlds/multihop:test]
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "code"),
+    [(("", ""), "pass", 0), ((", may_be_inconclusive: true", ""), "inconclusive", 101), (("recall@20", "recall@5"), "regressed", 100)],
+)
+def test_a_gate_file_is_one_verdict(ragmeter: Command, tmp_path: Path, change: tuple[str, str], outcome: str, code: int) -> None:
+    file, report = tmp_path / "gate.yaml", tmp_path / "gate.xml"
+    file.write_text(GATE.replace(*change))
+    done = ragmeter("gate", "--file", str(file), "--json", "--junit", str(report))
+    response = json.loads(done.out)
+    assert (done.code, response["exit_code"], response["outcome"]) == (code, code, outcome), done.err
+    cases = list(ET.parse(report).getroot().iter("testcase"))
+    assert [case.get("name") for case in cases] == [cell["metrics"][0]["metric"] for cell in response["cells"]]
+    kinds = {"pass": "system-out", "regressed": "failure", "inconclusive": "error"}
+    assert [case[0].tag for case in cases] == [kinds[cell["outcome"]] for cell in response["cells"]]
+    assert all(cell["p_family"] >= cell["metrics"][0]["p"] for cell in response["cells"])
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "response"),
+    [
+        (("margin:", "margn:"), 3, "did you mean 'margin'?"),
+        (("{id: f1,", "{id: f1, margni: 1pp,"), 5, "did you mean 'margin'?"),
+        (("recall@20", "recal@20"), 6, "did you mean 'recall@20#v1'?"),
+        (("multihop:test", "multihop:tset"), 7, "worlds/multihop:test/distractor/0"),
+        (("small/random", "small/randm"), 2, "did you mean 'small/random'?"),
+        (("1.0pp", "1%"), 3, "is no margin"),
+        (("- recall@20", "- {id: recall@20, may_be_inconclusive: true}"), 7, "nothing has to hold"),
+        (("- recall@20", "- f1"), 6, "is named twice"),
+        (("baseline: small/bm25", "baseline: bm25"), 1, ""),
+    ],
+)
+def test_a_gate_file_that_is_wrong_is_answered_with_its_line(
+    ragmeter: Command, tmp_path: Path, change: tuple[str, str], line: int, response: str
+) -> None:
+    file = tmp_path / "gate.yaml"
+    file.write_text(GATE.replace(*change))
+    done = ragmeter("gate", "--file", str(file), "-q")
+    message = " ".join(done.err.split())
+    if not response:  # a method's name alone is enough
+        assert done.code == 0, message
+        return
+    assert done.code == 2
+    assert f"gate.yaml:{line} " in message
+    assert response in message
+
+
 def test_every_decision_is_kept(store: str, gate: Command) -> None:
     before = len(history(Store(Path(store))))
     gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "1pp")

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from benchmarks.core.errors import Broke, UserError
+from methods.models.endpoint import Completion
 from ragmeter import experiment
 from ragmeter.runner.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
 from results import queries
 from results.store import Store
 from tests.support.scripted import WorldTruth
+from tests.support.server import Handler, OpenAIServer, Written
 
 pytest.importorskip("openai")
 
@@ -104,3 +106,60 @@ def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Call
     assert made["c"]["answer"]["answer"] == made["a"]["answer"]["answer"]
     assert "nothing was named" in call("store", "replies", "prune", "--store", str(tmp_path / "a")).err
     assert ragmeter("a", "store", "replies", "prune", "--all")["deleted"] == 5
+
+
+class Changing(OpenAIServer):
+    """An endpoint that says of itself what it is set to."""
+
+    model_served, system = "m-1", "fp_1"
+
+    def __init__(self) -> None:
+        super().__init__("m", lambda request: Written("Ann", 3, 1))
+
+        class Saying(Handler):
+            def completion(handler, written: Written) -> dict[str, Any]:
+                return super().completion(written) | {"model": self.model_served, "system_fingerprint": self.system}
+
+            def send(handler, status: int, value: Any, headers: Any = None) -> None:
+                super().send(status, value, {"openai-version": "2020-10-01", "x-request-id": str(self.calls)})
+
+        self.RequestHandlerClass = Saying
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_changed_is_named_and_strictly_refused(tmp_path: Path, call: Callable[..., Any]) -> None:
+    file, server = tmp_path / "x.yaml", Changing()
+
+    def ragmeter(*words: str) -> Any:
+        return call(*words, "--store", str(tmp_path / "s"))
+
+    compared = ("results", "compare", "one/asks", "two/asks")
+    gated = ("gate", "--baseline", "one/asks", "--candidate", "two/asks", "--metric", "em", "--margin", "90pp")
+    with server.running() as url:
+        for name, k, system in (("one", 2, "fp_1"), ("two", 3, "fp_2"), ("three", 1, "fp_2")):
+            server.system = system
+            # No prompt is answered from what was cached of another run.
+            text = file_for(url, f", max_tokens: {10 + k}").replace("name: asked", f"name: {name}").replace("k: 2", f"k: {k}, name: asks")
+            file.write_text(text.replace("  - {id: bm25}\n", ""))
+            assert ragmeter("run", str(file), "-q").code == 0
+    shown = json.loads(ragmeter("results", "show", "one/asks", "--json").out)
+    assert shown["endpoints"] == {"m": ["model m-1, system_fingerprint fp_1, version openai-version: 2020-10-01"]}
+    for words in (compared, gated):
+        done = ragmeter(*words)
+        assert done.code in (0, 101)
+        assert all(system in done.out + done.err for system in ("fp_1", "fp_2"))
+        refused = ragmeter(*words, "--strict")
+        assert refused.code == 2
+        assert "the endpoint was not the same for m" in refused.err
+        same = [word.replace("one/asks", "three/asks") for word in words]
+        assert ragmeter(*same, "--strict").code in (0, 101)
+
+
+def test_a_reply_that_was_cached_before_endpoints_were_kept_is_read() -> None:
+    old = {"text": "a", "finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 1, "model": "m"}
+    assert Completion.from_json(old).to_json() == old
+    new = old | {"system_fingerprint": "fp", "version": "openai-version: 1"}
+    assert Completion.from_json(new).to_json() == new
+    for wrong in (old | {"system": "fp"}, old | {"version": 1}, {name: value for name, value in new.items() if name != "model"}):
+        with pytest.raises(ValueError, match="a reply's"):
+            Completion.from_json(wrong)

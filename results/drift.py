@@ -1,0 +1,54 @@
+"""Endpoints that are not what they were: what they said of themselves while one run was made, against another's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from benchmarks.core.errors import UserError
+from methods.api import ENDPOINTS
+from results.queries import RunRow
+from results.store import Store
+
+Stated = Mapping[str, Sequence[str]]
+"""By the model that was asked for: what served it, in words, each once."""
+
+
+def stated(store: Store, run: str) -> Stated:
+    """What endpoints said of themselves in the answers that are stored of a run; nothing where none was asked."""
+    if not store.database.exists:
+        return {}
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT DISTINCT item FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS item
+                FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
+            [run],
+        ).fetchall()
+    results: dict[str, list[str]] = {}
+    for (text,) in rows:
+        item = json.loads(text)
+        model = str(item.pop("asked", ""))
+        results.setdefault(model, []).append(", ".join(f"{name} {value}" for name, value in item.items()))
+    return results
+
+
+def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
+    """Where an endpoint that both runs asked for the same model did not say the same of itself, one sentence each."""
+    if first.run == second.run:
+        return []
+    before, now = stated(store, first.run), stated(store, second.run)
+    return [
+        f"the endpoint was not the same for {model}: {' | '.join(before[model])} in {first.path}; {' | '.join(now[model])} in {second.path}"
+        for model in before
+        if model in now and list(before[model]) != list(now[model])
+    ]
+
+
+def refuse_drift(lines: Sequence[str]) -> None:
+    """Refuse what was made by endpoints that are not the same.
+
+    Raises:
+        UserError: There are such lines, as of `drift`.
+    """
+    if lines:
+        raise UserError(lines[0], where="--strict", try_this="run both in a new store, as replies are cached, or leave out --strict")

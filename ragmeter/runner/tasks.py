@@ -14,7 +14,7 @@ from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
-from judges.metric import Metric
+from judges.metric import Metric, require_language
 from judges.metric import parse as parse_metric
 from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
@@ -127,12 +127,14 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
             where=str(plan.reference),
             try_this=f"another split: `ragmeter list datasets {plan.reference.name}` lists them",
         )
+    for metric in metrics or ():
+        require_language(metric, benchmark.card.languages_of(benchmark.reference.subset), where=plan.where)
     return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
 
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
     """The dataset's official metrics, and ranking metrics where questions have positives."""
-    names = list(benchmark.card.metrics)
+    names = list(benchmark.card.metrics_of(benchmark.reference.subset))
     if any(question.evidence for question in benchmark.questions):
         names += RANKING_METRICS
     return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())
@@ -152,7 +154,9 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         loaded = load_benchmark(plan, experiment.metrics)
         # An impossible setting shows before anything runs.
         settings.check(plan.setting, loaded.benchmark, where=plan.where)
-        tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
+        for method in experiment.methods:
+            _require_whole(loaded, method)
+            tasks.append(Task(experiment.name, loaded, method, experiment.seed))
     first: dict[str, Task] = {}
     for task in tasks:
         other = first.setdefault(task.run.run, task)
@@ -163,6 +167,23 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
                 try_this="remove one of the two methods (or of the two equal benchmarks)",
             )
     return tasks
+
+
+def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
+    """Stop where a part would leave something out of texts that are read as a whole.
+
+    Raises:
+        UserError: It would.
+    """
+    made_of = method.composition
+    leaves_out = [part.id for part in (made_of.method, *made_of.rerankers, made_of.compressor) if part and not part.entry.reads_all]
+    if "settings" not in loaded.benchmark.extra or made_of.method.entry.kind != "retriever" or not leaves_out:
+        return
+    raise UserError(
+        f"{loaded.plan.reference} is read as a whole, and {leaves_out[0]} chooses from it",
+        where=f"method {method.name}",
+        try_this="full_context alone, with `reading: benchmark` for its reader: what is too long loses its middle",
+    )
 
 
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:

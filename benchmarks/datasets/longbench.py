@@ -74,7 +74,9 @@ _PASSAGES = (
     "Answer the question by the passages. {rule}\n\nPassages:\n$passages\n\n"
     "Answer the question by the passages above. {rule}\n\nQuestion: $question\n\nAnswer:"
 ).format(rule="Give the answer alone and no other words.")
-_TEXT_ZH = "请阅读下面的文字，并用中文简短作答。\n\n$passages\n\n请根据以上文字回答问题，只写答案，不写其他内容。\n\n问题：$question\n回答："
+_TEXT_ZH = (
+    "请阅读下面的文字，并用中文简短作答。\n\n$passages\n\n请根据以上文字回答问题，只写答案，不写其他内容。\n\n问题：$question\n回答："
+)
 _ARTICLES_ZH = "请根据下面的文章回答问题。\n\n文章：$passages\n\n请根据以上文章回答问题。\n\n问题：$question\n回答："
 _MEETING = (
     "The transcript of a meeting follows, and then a query: a question or an instruction. Answer it in one or more sentences."
@@ -152,7 +154,9 @@ SETS: Mapping[str, Set] = {
         whole=True,
         chat=False,
     ),
-    "lsht": Set("请判断最后一条新闻的类别，前面是一些例子。\n\n$passages\n$question", 64, CLASS, 22_337, language="zh", whole=True, chat=False),
+    "lsht": Set(
+        "请判断最后一条新闻的类别，前面是一些例子。\n\n$passages\n$question", 64, CLASS, 22_337, language="zh", whole=True, chat=False
+    ),
     "passage_count": Set(
         _COUNT, 32, NUMBER, 11_141, even=300, whole=True, task="How many different paragraphs are there once repetitions are taken out?"
     ),

@@ -186,7 +186,12 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
 F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "clara")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
 LINES = Parameter(
-    "lines", str, "all", ("all", "first"), "first: up to the first line break behind leading ones, as LongBench cuts few-shot tasks", quiet=True
+    "lines",
+    str,
+    "all",
+    ("all", "first"),
+    "first: up to the first line break behind leading ones, as LongBench cuts few-shot tasks",
+    quiet=True,
 )
 _EM_RULES = Parameter("rules", str, "squad", ("squad", "squad_v2", "strict", "clara"), "what counts as equal")
 _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as contained")
@@ -229,10 +234,10 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
 def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
 
-    squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted. hotpotqa (and 2Wiki), clara: 0 where prediction or gold is yes, no or
-    noanswer and the two differ. squad_v2: unanswerable questions want an abstention. A set of answers is compared as
-    one bag of tokens, each answer in its best wording, without the yes/no rule. Without a gold that normalizes to
-    something: unscorable.
+    squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted. hotpotqa (and
+    2Wiki), clara: 0 where prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
+    want an abstention. A set of answers is compared as one bag of tokens, each answer in its best wording, without the
+    yes/no rule. Without a gold that normalizes to something: unscorable. lines=first reads the answer's first line alone.
     """
     return _overlap(shortened(batch, lines), rules, golds, 2)
 
@@ -263,9 +268,7 @@ def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
     return _overlap(batch, rules, golds, 1)
 
 
-@register(
-    "cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS), language=english
-)
+@register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS), language=english)
 def cover_em(batch: Batch, match: str, golds: str) -> Scores:
     """1 if the normalized prediction contains any normalized gold, else 0.
 

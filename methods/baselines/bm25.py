@@ -26,7 +26,6 @@ from methods.registry import Component, MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, index
 
-
 _UNSPACED = "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Chinese characters and kana, which no space divides into words."""
 _ONE, _LETTER = f"[{_UNSPACED}]", rf"[^\W{_UNSPACED}]"

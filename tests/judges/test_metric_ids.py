@@ -215,7 +215,11 @@ def test_once_makes_once_even_what_is_nothing():
 
 
 def test_a_missing_answer_scores_what_its_metric_declares():
-    questions = [Question("q1", "?", ("Rome",)), Question("q2", "?", ("Rome", "Milan"), answer_set=True)]
+    classes = {"all_classes": ["Rome", "Milan"]}
+    questions = [
+        Question("q1", "?", ("Rome",), metadata=classes),
+        Question("q2", "?", ("Rome", "Milan"), answer_set=True, metadata=classes),
+    ]
     for entry in METRICS:
         if "answer" not in entry.needs or "model" in entry.needs or "support" in entry.needs:
             continue

@@ -32,7 +32,10 @@ def native(identifier="1", **changes):
 def of_set(subset, identifier="1"):
     """A record of any set."""
     classes = ["Zoll", "Venn"] if set_of(subset).metric == CLASS else None
-    question, answers = "" if set_of(subset).task else "Where was Ada born?", ["Paragraph 7"] if set_of(subset).metric == NUMBER else ["Zoll"]
+    question, answers = (
+        "" if set_of(subset).task else "Where was Ada born?",
+        ["Paragraph 7"] if set_of(subset).metric == NUMBER else ["Zoll"],
+    )
     return native(identifier, dataset=subset, all_classes=classes, input=question, answers=answers)
 
 
@@ -199,11 +202,7 @@ def test_variants_may_carry_the_plain_name_but_not_the_other_way_round(tmp_path)
 
 @pytest.mark.parametrize(
     ("changes", "looks"),
-    [
-        ({"dataset": "musique"}, "of musique"),
-        ({"label": "longbench"}, "of ultradomain"),
-        ({"context_id": "c"}, "looks like ultradomain"),
-    ],
+    [({"dataset": "musique"}, "of musique"), ({"label": "longbench"}, "of ultradomain"), ({"context_id": "c"}, "looks like ultradomain")],
 )
 def test_a_record_of_another_set_is_refused_even_with_skip_bad(tmp_path, changes, looks):
     with pytest.raises(UserError, match=looks):

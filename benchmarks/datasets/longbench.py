@@ -239,10 +239,10 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
         known = {name: record.fields.get(name) for name in ("length", "all_classes")}
         if a_set.metric == CLASS:
             known["all_classes"] = record.texts("all_classes")
-        asked = record.text("input", a_set.task or None)
+        text = record.text("input", a_set.task or None)
         question = Question(
             id=record.text("_id"),
-            text=a_set.task if a_set.task and not asked.strip() else worded(record, "input"),
+            text=a_set.task if a_set.task and not text.strip() else worded(record, "input"),
             answers=answers,
             type=answer_type(answers) if a_set.metric == ENGLISH else "",
             metadata={name: value for name, value in known.items() if value is not None},
@@ -259,13 +259,13 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
     Raises:
         UserError: An option says something that is not known for the set.
     """
-    a_set, given = set_of(subset), config.model_fields_set & {"chunk_words", "chunk_overlap"}
+    a_set, chosen = set_of(subset), config.model_fields_set & {"chunk_words", "chunk_overlap"}
     if a_set.whole:
-        if given:
+        if chosen:
             raise UserError(
                 f"a context of longbench/{subset} is read as a whole and is not cut",
-                where=f"option {min(given)} of longbench",
-                try_this=f"leave {' and '.join(sorted(given))} out of longbench/{subset}",
+                where=f"option {min(chosen)} of longbench",
+                try_this=f"leave {' and '.join(sorted(chosen))} out of longbench/{subset}",
             )
         return lambda text: [text]
     if a_set.language != "zh":

@@ -212,6 +212,8 @@ class Instructions:
 
     def answer(self, reply: str) -> str:
         """The answer in a reply."""
+        if not self.chat:
+            return reply  # what goes on after examples or code: its indentation counts
         return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
 
 

@@ -9,11 +9,13 @@ import random
 import re
 import string
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from rouge import Rouge
 
+from benchmarks.core.errors import UserError
 from benchmarks.datasets.longbench import SETS, SIZES
 from benchmarks.registry import load
 from benchmarks.schema import Question
@@ -22,7 +24,8 @@ from judges.metric import parse
 from judges.metrics.longbench import rouge_l
 from judges.score import score
 from methods.api import Prediction
-from ragmeter.runner.tasks import default_metrics
+from ragmeter import experiment
+from ragmeter.runner.tasks import default_metrics, tasks_of
 
 QA = {"narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "triviaqa"}
 SUMMARIES = {"gov_report", "qmsum", "multi_news", "samsum"}
@@ -191,6 +194,23 @@ def test_made_files_of_every_set_get_the_official_number(name, tmp_path):
 def test_real_samples_get_the_official_number(name, data_folder):
     path = data_folder / "longbench" / f"{name}.jsonl"
     assert_official(name, path, [json.loads(line) for line in path.read_text("utf-8").split("\n") if line])
+
+
+@pytest.mark.parametrize(
+    ("method", "refused"),
+    [
+        ("{id: full_context, reader: {id: chat, config: {reading: benchmark, llm: {model: m}}}}", ""),
+        ("{id: bm25}", "bm25 chooses from it"),
+        ("{id: full_context, rerankers: [{id: bm25_reranker}]}", "bm25_reranker chooses from it"),
+    ],
+)
+def test_what_is_read_as_a_whole_is_read_by_full_context_alone(method, refused, tmp_path):
+    path = tmp_path / "trec.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in native("trec", 2)))
+    text = f"name: x\nbenchmarks: [{{id: longbench/trec, config: {{path: {path}}}}}]\nmethods: [{method}]\n"
+    with pytest.raises(UserError, match=refused) if refused else nullcontext():
+        (task,) = tasks_of(experiment.parse(text, "x.yaml"))
+        assert (str(task.loaded.plan.setting), task.reading.chat) == ("document", False)
 
 
 def test_all_21_sets_and_13_variants_are_there():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.long_document import Cut, LongDocumentConfig, Row, answer_type, assemble, character_chunks, gold, worded
+from benchmarks.datasets.long_document import Cut, LongDocumentConfig, Row, answer_type, assemble, character_chunks, gold
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -242,12 +242,12 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
         text = record.text("input", a_set.task or None)
         question = Question(
             id=record.text("_id"),
-            text=a_set.task if a_set.task and not text.strip() else worded(record, "input"),
+            text=a_set.task if a_set.task and not text.strip() else record.worded("input"),
             answers=answers,
             type=answer_type(answers) if a_set.metric == ENGLISH else "",
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return Row(question, worded(record, "context"), record, counts)
+        return Row(question, record.worded("context"), record, counts)
 
     extra = {"reading": reading(subset)} | ({"settings": WHOLE} if a_set.whole else {})
     return assemble(reference, VERSION, CARD, config, paths, parse, extra=extra, cut=cut)

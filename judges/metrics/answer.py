@@ -131,7 +131,7 @@ def references(question: Question, golds: str) -> tuple[str, ...]:
     if not question.answerable:
         return ()
     if question.answer_set and golds == "all":
-        return ("\n".join(question.answers),)
+        return ("\n".join(question.wanted),)
     return accepted(question, golds)
 
 
@@ -183,6 +183,9 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     return batch.once(("pairs", golds, usable), make)
 
 
+_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "longbench_zh", "clara", "strict")
+"""Whose scripts divide by all questions; MuSiQue's leaves out those that cannot be answered."""
+
 F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "clara")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
 LINES = Parameter(
@@ -209,6 +212,7 @@ def rules_language(values: Mapping[str, Any]) -> str | None:
     needs=("answer",),
     parameters=(_EM_RULES, GOLDS),
     language=rules_language,
+    zero_under=_COUNTING,
 )
 def em(batch: Batch, rules: str, golds: str) -> Scores:
     """Exact match: 1 if the prediction equals any gold after normalization, else 0.
@@ -230,6 +234,7 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
     needs=("answer",),
     parameters=(_F1_RULES, GOLDS, LINES),
     language=rules_language,
+    zero_under=_COUNTING,
 )
 def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
@@ -249,6 +254,7 @@ def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     needs=("answer",),
     parameters=(_F1_RULES, GOLDS),
     language=rules_language,
+    zero_under=_COUNTING,
 )
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the prediction's tokens that the gold has, as multisets, the maximum over the golds; rules as in f1."""
@@ -262,6 +268,7 @@ def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     needs=("answer",),
     parameters=(_F1_RULES, GOLDS),
     language=rules_language,
+    zero_under=_COUNTING,
 )
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the gold's tokens that the prediction has, as multisets, the maximum over the golds; rules as in f1."""

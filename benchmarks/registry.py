@@ -44,6 +44,8 @@ class DatasetCard(BaseModel):
     metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
     settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
     subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as settings, where a subset differs")
+    subset_metrics: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as metrics, where a subset differs")
+    subset_languages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as languages, where a subset differs")
     subset_splits: Mapping[str, Mapping[str, int | None]] = Field(
         default_factory=dict, description="as splits, where a subset has its own numbers or lacks some of the splits"
     )
@@ -63,9 +65,22 @@ class DatasetCard(BaseModel):
         """The settings of a subset, default first."""
         return self.subset_settings.get(subset or "", self.settings)
 
+    def metrics_of(self, subset: str | None) -> tuple[str, ...]:
+        """The official metrics of a subset, main one first."""
+        return self.subset_metrics.get(subset or "", self.metrics)
+
+    def languages_of(self, subset: str | None) -> tuple[str, ...]:
+        """The languages of a subset."""
+        return self.subset_languages.get(subset or "", self.languages)
+
     def splits_of(self, subset: str | None) -> Mapping[str, int | None]:
         """The splits of a subset with their expected numbers of questions."""
         return self.subset_splits.get(subset or "", self.splits)
+
+
+def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Each value that subsets have, with the subsets that have it."""
+    return [(value, [name for name, own in by_subset.items() if own == value]) for value in dict.fromkeys(by_subset.values())]
 
 
 class DatasetConfig(BaseModel):
@@ -145,6 +160,7 @@ class Benchmark:
         extra: What else a loader knows, by documented key. `counts`: what was met in the data that a reader of
             scores should know, name to number. `notes`: the same in sentences. `graphs`: the questions' graphs.
             `expected`: the questions that a split has in the layout of its file, where that differs from the card.
+            `settings`: the only settings in which it can be asked, where its data would allow more.
             `source`: the hub's repository, commit and files with their hashes, where they came from there.
             `variant`: what tells it, for people, from others of the same reference.
     """
@@ -189,7 +205,7 @@ class Benchmark:
 
 
 def _canonical(question: Question) -> str:
-    # Metadata is for analyses and changes nothing that is asked or scored.
+    # Metadata is for analyses and changes nothing that is asked or scored, but for the classes to choose from.
     return fingerprint(
         question.id,
         question.text,
@@ -204,6 +220,7 @@ def _canonical(question: Question) -> str:
         question.document_id,
         None if question.candidates is None else list(question.candidates),
         question.topic_entities,
+        *filter(None, (question.metadata.get("all_classes"),)),
         *((question.group,) if question.group is not None else ()),
     )
 
@@ -225,9 +242,10 @@ class DatasetEntry:
     default_split: str
 
     def of_subset(self, subset: str) -> DatasetEntry:
-        """The same as if it had this subset alone, whose splits and settings the card then gives."""
-        alone = {"splits": self.card.splits_of(subset), "settings": self.card.settings_of(subset)}
-        card = self.card.model_copy(update={**alone, "subset_splits": {}, "subset_settings": {}})
+        """The same as if it had this subset alone, whose splits, settings, metrics and languages the card then gives."""
+        names = ("splits", "settings", "metrics", "languages")
+        alone = {name: getattr(self.card, f"{name}_of")(subset) for name in names}
+        card = self.card.model_copy(update={**alone, **{f"subset_{name}": {} for name in names}})
         return replace(self, card=card, subsets=(subset,))
 
 

@@ -198,7 +198,8 @@ def possible_settings(benchmark: Benchmark) -> tuple[str, ...]:
         "graph": bool(benchmark.extra.get("graphs")),
         "closed_book": True,
     }
-    return tuple(name for name, possible in allowed.items() if possible)
+    only = benchmark.extra.get("settings", allowed)
+    return tuple(name for name, possible in allowed.items() if possible and name in only)
 
 
 def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -> None:
@@ -210,7 +211,7 @@ def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -
     possible = possible_settings(benchmark)
     for needed in (setting, setting.base):
         if needed is not None and needed.name not in possible:
-            reason = _LACKS.get(needed.name, "")
+            reason = ": its texts are read as a whole" if "settings" in benchmark.extra else _LACKS.get(needed.name, "")
             raise UserError(
                 f"{benchmark.reference} cannot be asked in the setting {setting}{reason}",
                 where=where,

@@ -8,6 +8,7 @@ many pairs at once and is tested to agree. Rules are named by their owners:
   (RoG also drops `<pad>`, which no longer exists once punctuation is gone); they differ in what they count.
 - **clara**: squad, after mapping the exact strings "True" and "False" to yes and no.
 - **dpr**: NFD; runs of letters, digits and marks are tokens, any other visible character is one; lower-case.
+- **longbench_zh**: LongBench's for Chinese: words by jieba, then lower case, ASCII and Chinese punctuation deleted from each.
 - **strict**: the string as it is.
 
 Punctuation is deleted, not replaced: "well-known" becomes "wellknown" under all of them but dpr and strict.
@@ -15,16 +16,20 @@ Punctuation is deleted, not replaced: "well-known" becomes "wellknown" under all
 
 from __future__ import annotations
 
+import logging
 import re
 import string
 import sys
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from benchmarks.core.errors import unknown_name
+from benchmarks.core.errors import MissingPackage, unknown_name
 
 _LONGEST_CACHED = 256
 """Longest text, in characters, whose normal form is kept: answers recur, passages are large."""
@@ -60,6 +65,43 @@ def _dpr(text: str) -> str:
     return " ".join(dpr_word().findall(unicodedata.normalize("NFD", text))).lower()
 
 
+CHINESE_PUNCTUATION = (
+    "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
+)
+"""What LongBench's `normalize_zh_answer` deletes beside ASCII punctuation; `《` is not among it."""
+_CHINESE_MARKS = str.maketrans("", "", string.punctuation + CHINESE_PUNCTUATION)
+
+
+def _longbench_zh(text: str) -> str:
+    words = ("".join(word.lower().translate(_CHINESE_MARKS).split()) for word in chinese_words(text))
+    return " ".join(filter(None, words))
+
+
+def chinese_words(text: str) -> list[str]:
+    """The words of a Chinese text by jieba, in order; punctuation, white space and words of other scripts among them.
+
+    Raises:
+        MissingPackage: jieba is not installed.
+    """
+    return _segmenter().lcut(text)
+
+
+@lru_cache(maxsize=1)
+def _segmenter() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its source holds escapes that newer Pythons warn of
+            import jieba
+    except ImportError as error:
+        raise MissingPackage("jieba", "metrics", "cutting Chinese into words") from error
+    jieba.setLogLevel(logging.WARNING)
+    segmenter = jieba.Tokenizer()
+    # Its default is to read a cache that anybody may have put into the machine's folder of temporary files.
+    with TemporaryDirectory() as segmenter.tmp_dir:
+        segmenter.initialize()
+    return segmenter
+
+
 def _strict(text: str) -> str:
     return text
 
@@ -86,11 +128,13 @@ class Rules:
         normalize: From a text to its normal form, tokens separated by single spaces.
         verdict_words: Words that must match whole: where either side is one of them and the sides differ, F1 is 0.
         both_empty: F1 of an empty prediction against a gold that normalizes to nothing.
+        language: Whose words they know; None where they know none.
     """
 
     normalize: Callable[[str], str]
     verdict_words: frozenset[str] = frozenset()
     both_empty: float = 0.0
+    language: str | None = "en"
 
 
 _YES_NO = frozenset(("yes", "no", "noanswer"))
@@ -101,10 +145,11 @@ RULES: dict[str, Rules] = {
     "hotpotqa": Rules(_squad, verdict_words=_YES_NO),
     "musique": Rules(_squad, both_empty=1.0),
     "longbench": Rules(_squad),
+    "longbench_zh": Rules(_longbench_zh, language="zh"),
     "rog": Rules(_squad),
     "clara": Rules(_clara, verdict_words=_YES_NO),
     "dpr": Rules(_dpr),
-    "strict": Rules(_strict, both_empty=1.0),
+    "strict": Rules(_strict, both_empty=1.0, language=None),
 }
 """Rules by owner; 2Wiki's are HotpotQA's."""
 

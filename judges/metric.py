@@ -8,7 +8,7 @@ for a bad answer: a missing or failed answer scores what `missing` declares, 0 u
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -164,6 +164,20 @@ class Parameter:
     check: Callable[[Any], str | None] | None = None
 
 
+Language = Callable[[Mapping[str, Any]], str | None]
+"""From a metric's parameters to a language."""
+
+
+def no_language(values: Mapping[str, Any]) -> str | None:
+    """Of metrics that look at no words."""
+    return None
+
+
+def english(values: Mapping[str, Any]) -> str | None:
+    """Of metrics that look for words between white space."""
+    return "en"
+
+
 @dataclass(frozen=True)
 class MetricEntry:
     """A registered metric: its definition for people and its function for batches.
@@ -182,6 +196,7 @@ class MetricEntry:
         missing: What a question without prediction scores.
         exact: Whether the value is exact (fit for invariants) or a model's opinion.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
+        language: From the parameters to the language whose words it cuts a text into; None where it knows none.
         zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
     """
 
@@ -199,6 +214,7 @@ class MetricEntry:
     missing: Missing = 0.0
     exact: bool = True
     unit: Literal["fraction", "number"] = "fraction"
+    language: Language = no_language
     zero_under: tuple[str, ...] = ()
 
 
@@ -239,6 +255,29 @@ class Metric:
         return scores
 
 
+UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my"))
+"""Languages that put no space between words."""
+
+
+def require_language(metric: Metric, languages: Collection[str], *, where: str | None = None) -> None:
+    """Stop where a metric cuts words in another language's way, which would make one word of a clause.
+
+    Args:
+        metric: The metric.
+        languages: Those of the texts; none where it is not known.
+        where: What asks for it.
+
+    Raises:
+        UserError: It does.
+    """
+    needed = metric.entry.language(metric.values)
+    known = set(languages)
+    if needed is None or not known or needed in known or not (known <= UNSPACED or needed in UNSPACED):
+        return
+    hint = "f1(rules=longbench_zh), longbench_rouge(words=jieba)" if "zh" in known else "leave metrics out: each dataset then has its own"
+    raise UserError(f"{metric} knows words of {needed}, and the answers are in {', '.join(sorted(known))}", where=where, try_this=hint)
+
+
 def written(value: Any) -> str:
     """A parameter's value as ids write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -268,6 +307,7 @@ def register(
     missing: Missing = 0.0,
     exact: bool = True,
     unit: Literal["fraction", "number"] = "fraction",
+    language: Language = no_language,
     zero_under: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
@@ -299,6 +339,7 @@ def register(
             missing,
             exact,
             unit,
+            language,
             tuple(zero_under),
         )
         METRICS.add(entry, compute.__module__)

@@ -215,6 +215,8 @@ def _never_above(item: Metric, other: Metric) -> bool:
     if names in _NEVER_ABOVE:
         return _agree(item, other)
     if names[0] == "em" and names[1] in _OVERLAPS:
+        if other.values.get("lines", "all") != "all":
+            return False  # em reads all lines
         return _agree(item, other, "rules") and other.values["rules"] in _SAME_GOLD.get(item.values["rules"], ())
     if names == ("em", "cover_em"):
         return _agree(item, other, "rules") and item.values["rules"] == "squad"

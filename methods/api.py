@@ -15,7 +15,7 @@ gold never reaches it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -383,11 +383,17 @@ class Reading:
         prompt: A template as readers take them, with `$passages` and `$question`.
         max_new_tokens: Longest answer.
         truncation: What a prompt that is too long loses: its `middle`, or its last `passages`.
+        chat: Whether the prompt is put into a model's chat format; examples to go on from are not.
     """
 
     prompt: str
     max_new_tokens: int
     truncation: Literal["middle", "passages"] = "passages"
+    chat: bool = True
+
+    def describe(self) -> dict[str, Any]:
+        """What a fingerprint covers of it; `chat` came later and is left out where it is true, so that runs keep theirs."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("chat", True)}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,7 @@ class Composition:
             reading: The benchmark's instructions; described where a part follows them.
         """
         reader = self.answering
-        followed = {"reading": asdict(reading)} if reading is not None and self.follows_benchmark else {}
+        followed = {"reading": reading.describe()} if reading is not None and self.follows_benchmark else {}
         return {
             "method": self.method.describe(),
             "rerankers": [part.describe() for part in self.rerankers],

@@ -1,7 +1,8 @@
 """What question sets over long documents share: documents cut into passages, gold answers, and the benchmark of both.
 
 A document is known by its text, so that questions over the same text share it, whatever the file calls it. It is cut
-every so many words, and its passages in their order are the setting `document`.
+every so many words (Chinese, which puts no space between them: behind the last sentence within so many characters), and
+its passages in their order are the setting `document`.
 """
 
 from __future__ import annotations
@@ -43,13 +44,17 @@ NOTES = {
 class LongDocumentConfig(DatasetConfig):
     """Options of the loaders of long documents."""
 
-    chunk_words: int = Field(CHUNK_WORDS, ge=1, description="words of a passage of the document")
+    chunk_words: int = Field(CHUNK_WORDS, ge=1, description="words of a passage of the document; of a Chinese one, characters at most")
     chunk_overlap: int = Field(
         0,
         ge=0,
         description=f"words that a passage repeats of the one before it (ARK: {PAPER_OVERLAP}); with 0 the passages "
         "put together are the document, character by character",
     )
+
+    def cut(self, text: str) -> list[str]:
+        """A document cut by words."""
+        return chunks(text, self.chunk_words, self.chunk_overlap)
 
     @field_validator("chunk_overlap")
     @classmethod
@@ -104,6 +109,36 @@ def chunks(text: str, words: int = CHUNK_WORDS, overlap: int = 0) -> list[str]:
     return windows
 
 
+_SENTENCE_END = re.compile(r"(?:[。！？；…]+[”’」』）]*|\n)\s*")
+
+
+def character_chunks(text: str, characters: int = CHUNK_WORDS) -> list[str]:
+    """Cut a text without spaces between words into windows, each behind the last sentence that fits.
+
+    Args:
+        text: The text.
+        characters: Most characters of a window, white space not counted; a longer sentence is cut after so many.
+
+    Returns:
+        The windows, which join to the text; none for a text of white space.
+    """
+    window = re.compile(rf"\s*+(?:\S\s*+){{1,{characters}}}")
+    windows: list[str] = []
+    start = 0
+    while match := window.match(text, start):
+        end = match.end()
+        if end < len(text):
+            first = match.start() + len(match[0]) - len(match[0].lstrip())
+            end = max((stop.end() for stop in _SENTENCE_END.finditer(text, first, end)), default=end)
+        windows.append(text[start:end])
+        start = end
+    return windows
+
+
+Cut = Callable[[str], list[str]]
+"""From the text of a document to its passages."""
+
+
 def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
     """The text of a document from its passages in their order.
 
@@ -143,11 +178,11 @@ class Shelf:
     """Documents cut into the passages of a corpus, each text once.
 
     Args:
-        config: How to cut.
+        cut: From a document to its passages.
     """
 
-    def __init__(self, config: LongDocumentConfig) -> None:
-        self._config = config
+    def __init__(self, cut: Cut) -> None:
+        self._cut = cut
         self._known: set[str] = set()
         self._builder = CorpusBuilder()
 
@@ -161,7 +196,7 @@ class Shelf:
 
     def _passages(self, text: str, document: str) -> Iterator[Passage]:
         repeats: Counter[str] = Counter()
-        for part in chunks(text, self._config.chunk_words, self._config.chunk_overlap):
+        for part in self._cut(text):
             # A corpus holds an id once, and a document that repeats itself must not lose its second half.
             scope = f"{document}~{repeats[part]}" if repeats[part] else document
             repeats[part] += 1
@@ -172,15 +207,20 @@ class Shelf:
         return self._builder.build()
 
 
-def gold(record: Record, name: str = "answers") -> tuple[tuple[str, ...], Counter[str]]:
+def gold(record: Record, name: str = "answers", *, words: bool = True) -> tuple[tuple[str, ...], Counter[str]]:
     """The answers of a record without blank ones, and what was met.
+
+    Args:
+        record: The record.
+        name: The field.
+        words: Whether they are scored by their words, so that those which normalize to nothing count.
 
     Raises:
         BadRecord: The field is missing or is no answer.
     """
     options = record.answers(name)
     answers = tuple(answer for answer in options if answer.strip())
-    empty = bool(answers) and not any(normalize(answer, "longbench") for answer in answers)
+    empty = words and bool(answers) and not any(normalize(answer, "longbench") for answer in answers)
     return answers, Counter(
         questions_without_gold=int(not answers),
         blank_answers=len(options) - len(answers) if answers else 0,
@@ -206,6 +246,7 @@ def assemble(
     *,
     first: int | None = None,
     extra: Mapping[str, Any] | None = None,
+    cut: Cut | None = None,
 ) -> Benchmark:
     """Read files and bring their questions and documents together.
 
@@ -218,11 +259,12 @@ def assemble(
         parse: From a record to what it yields.
         first: Read no more than so many good records; None reads all.
         extra: Put into the benchmark's `extra`, beside counts and notes.
+        cut: How documents are cut; None: by words, as the options say.
 
     Raises:
         UserError: A file cannot be read, or two records have the same question id.
     """
-    shelf, counts, skipped = Shelf(config), Counter[str](), list[SkippedRecord]()
+    shelf, counts, skipped = Shelf(cut or config.cut), Counter[str](), list[SkippedRecord]()
     questions: list[Question] = []
     ids = QuestionIds(paths)
     records = read_records(paths, parse, skip_bad=config.skip_bad, skipped=skipped)

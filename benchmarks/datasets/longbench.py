@@ -1,4 +1,8 @@
-"""LongBench v1: the six English question sets over long documents, and their `_e` variants of even lengths.
+"""LongBench v1: all 21 sets, and the `_e` variants of even lengths of thirteen of them.
+
+Nine sets ask about a document, which is cut into passages: single documents, several joined ones, a meeting (qmsum).
+The other twelve are read as a whole: summaries, examples followed by a new case, counting and finding paragraphs, code.
+Their context is one passage, too long ones lose their middle as upstream's do, and nothing is retrieved.
 
 Source: Bai et al., 2024, https://github.com/THUDM/LongBench; file formats as released by the authors.
 """
@@ -10,25 +14,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.long_document import LongDocumentConfig, Row, answer_type, assemble, gold
+from benchmarks.datasets.long_document import Cut, LongDocumentConfig, Row, answer_type, assemble, character_chunks, gold
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
 
 VERSION = 1
 
+ENGLISH, CHINESE = "f1(rules=longbench)", "f1(rules=longbench_zh)"
+SUMMARY, CHINESE_SUMMARY = "longbench_rouge(words=spaces)", "longbench_rouge(words=jieba)"
+CLASS, NUMBER, CODE = "longbench_class", "longbench_number", "longbench_code"
+
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a set's authors have it read.
+class Set:
+    """One of the sets, and how its authors have it read.
 
     Attributes:
         prompt: Our wording of their prompt, of the same shape; a template as readers take them ($passages, $question).
         max_new_tokens: Longest answer.
+        metric: Their metric.
+        words: Mean length of a context by their count: words, in Chinese characters.
+        size: Questions of its only split.
+        even: Questions of its `_e` variant, 0 where there is none.
+        language: Of texts and answers.
+        whole: Whether a context is read as a whole; else it is cut into passages.
+        task: What is asked where records bring no question.
+        chat: Whether chat models are asked in their chat format.
     """
 
     prompt: str
     max_new_tokens: int
+    metric: str
+    words: int
+    size: int = 200
+    even: int = 0
+    language: str = "en"
+    whole: bool = False
+    task: str = ""
+    chat: bool = True
 
 
 _STORY = (
@@ -50,38 +74,122 @@ _PASSAGES = (
     "Answer the question by the passages. {rule}\n\nPassages:\n$passages\n\n"
     "Answer the question by the passages above. {rule}\n\nQuestion: $question\n\nAnswer:"
 ).format(rule="Give the answer alone and no other words.")
+_TEXT_ZH = (
+    "请阅读下面的文字，并用中文简短作答。\n\n$passages\n\n请根据以上文字回答问题，只写答案，不写其他内容。\n\n问题：$question\n回答："
+)
+_ARTICLES_ZH = "请根据下面的文章回答问题。\n\n文章：$passages\n\n请根据以上文章回答问题。\n\n问题：$question\n回答："
+_MEETING = (
+    "The transcript of a meeting follows, and then a query: a question or an instruction. Answer it in one or more sentences."
+    "\n\nTranscript:\n$passages\n\nAnswer the query by the transcript above in one or more sentences.\n\nQuery: $question\nAnswer:"
+)
+_SUMMARIZE = "{what} follows. $question\n\n{head}:\n$passages\n\n$question\n\nSummary:"
+_MEETING_ZH = "下面是一份会议记录。$question\n会议记录：\n$passages\n\n会议总结："
+_EXAMPLES = "{task} Some examples come first.\n\n$passages\n{gap}$question"
+_COUNT = (
+    "Paragraphs from Wikipedia follow, some of them more than once. Read them carefully. $question\n\n$passages\n\n"
+    "Write the number of different paragraphs alone, such as 1, 2, 3 and so on.\n\nThe final answer is:"
+)
+_FIND = (
+    "Here are 30 paragraphs from Wikipedia and an abstract. Say which paragraph the abstract is of.\n\n$passages\n\n"
+    "The abstract:\n\n$question\n\n"
+    'Write the number of the paragraph that the abstract is of, in the form "Paragraph 1", "Paragraph 2" and so on.\n\nThe answer is:'
+)
+_FIND_ZH = (
+    "下面是若干段落，以及其中一段的摘要。请判断摘要出自哪一段。\n\n$passages\n\n摘要如下：\n\n$question\n\n"
+    '请写出摘要所属段落的编号，格式为"段落1"、"段落2"等。\n\n答案是：'
+)
+_COMPLETE = "$question\n$passages\nNext line of code:"
+_COMPLETE_FILE = "Complete the code below.\n$passages\n$question\nNext line of code:"
 
-READING: Mapping[str, Reading] = {
-    "narrativeqa": Reading(_STORY, 128),
-    "qasper": Reading(_ARTICLE, 128),
-    "multifieldqa_en": Reading(_TEXT, 64),
-    "hotpotqa": Reading(_PASSAGES, 32),
-    "2wikimqa": Reading(_PASSAGES, 32),
-    "musique": Reading(_PASSAGES, 32),
+
+def _examples(task: str, gap: str = "") -> str:
+    return _EXAMPLES.format(task=task, gap=gap)
+
+
+SETS: Mapping[str, Set] = {
+    "narrativeqa": Set(_STORY, 128, ENGLISH, 18_409),
+    "qasper": Set(_ARTICLE, 128, ENGLISH, 3_619, even=224),
+    "multifieldqa_en": Set(_TEXT, 64, ENGLISH, 4_559, 150, 150),
+    "hotpotqa": Set(_PASSAGES, 32, ENGLISH, 9_151, even=300),
+    "2wikimqa": Set(_PASSAGES, 32, ENGLISH, 4_887, even=300),
+    "musique": Set(_PASSAGES, 32, ENGLISH, 11_214),
+    "multifieldqa_zh": Set(_TEXT_ZH, 64, CHINESE, 6_701, language="zh"),
+    "dureader": Set(_ARTICLES_ZH, 128, CHINESE_SUMMARY, 15_768, language="zh"),
+    "qmsum": Set(_MEETING, 512, SUMMARY, 10_614),
+    "gov_report": Set(
+        _SUMMARIZE.format(what="A report by a government agency", head="Report"),
+        512,
+        SUMMARY,
+        8_734,
+        even=300,
+        whole=True,
+        task="Write a summary of the report, one page long.",
+    ),
+    "multi_news": Set(
+        _SUMMARIZE.format(what="Several pieces of news", head="News"),
+        512,
+        SUMMARY,
+        2_113,
+        even=294,
+        whole=True,
+        task="Write a summary of all the news, one page long.",
+    ),
+    "vcsum": Set(_MEETING_ZH, 512, CHINESE_SUMMARY, 15_380, language="zh", whole=True, task="请阅读后写一段话，总结会议的内容。"),
+    "trec": Set(_examples("Say of what type the last question is."), 64, CLASS, 5_177, even=300, whole=True, chat=False),
+    "triviaqa": Set(
+        _examples("Answer the question by its passage, with the answer alone and no other words.", "\n"),
+        32,
+        "f1(rules=longbench,lines=first)",
+        8_209,
+        even=300,
+        whole=True,
+        chat=False,
+    ),
+    "samsum": Set(
+        _examples("Sum up the dialogue in a few short sentences.", "\n"),
+        128,
+        "longbench_rouge(words=spaces,lines=first)",
+        6_258,
+        even=300,
+        whole=True,
+        chat=False,
+    ),
+    "lsht": Set(
+        "请判断最后一条新闻的类别，前面是一些例子。\n\n$passages\n$question", 64, CLASS, 22_337, language="zh", whole=True, chat=False
+    ),
+    "passage_count": Set(
+        _COUNT, 32, NUMBER, 11_141, even=300, whole=True, task="How many different paragraphs are there once repetitions are taken out?"
+    ),
+    "passage_retrieval_en": Set(_FIND, 32, NUMBER, 9_289, even=300, whole=True),
+    "passage_retrieval_zh": Set(_FIND_ZH, 32, NUMBER, 6_745, language="zh", whole=True),
+    "lcc": Set(_COMPLETE, 64, CODE, 1_235, 500, 300, "code", whole=True, task="Complete the code below.", chat=False),
+    "repobench-p": Set(_COMPLETE_FILE, 64, CODE, 4_206, 500, 300, "code", whole=True, chat=False),
 }
-"""By set; an `_e` variant is read as its set."""
+"""By name; an `_e` variant is read as its set. Sizes and lengths by the authors' `task.md`."""
 
 _EVEN = "_e"
-SIZES: Mapping[str, int] = {
-    "narrativeqa": 200,
-    "qasper": 200,
-    "multifieldqa_en": 150,
-    "hotpotqa": 200,
-    "2wikimqa": 200,
-    "musique": 200,
-    "qasper_e": 224,
-    "multifieldqa_en_e": 150,
-    "hotpotqa_e": 300,
-    "2wikimqa_e": 300,
+SIZES: Mapping[str, int] = {name: a_set.size for name, a_set in SETS.items()} | {
+    f"{name}{_EVEN}": a_set.even for name, a_set in SETS.items() if a_set.even
 }
-"""Questions of each subset's only split, as the authors state them."""
+"""Questions of each subset's only split."""
+
+
+def set_of(subset: str) -> Set:
+    """The set that a subset is, or is a variant of."""
+    return SETS[subset.removesuffix(_EVEN)]
+
+
+WHOLE = ("document",)
+"""The one setting of sets that are read as a whole."""
 
 CARD = DatasetCard(
     title="LongBench",
     task="long-document QA",
     description="Questions over long documents: books and film scripts (narrativeqa), papers (qasper), articles of "
-    "many kinds (multifieldqa_en), and multi-hop questions over joined Wikipedia passages (hotpotqa, 2wikimqa, "
-    "musique); the _e variants spread their questions evenly over lengths.",
+    "many kinds (multifieldqa_en, multifieldqa_zh), meetings (qmsum), and questions over joined passages (hotpotqa, 2wikimqa, "
+    "musique, dureader). Tasks over a whole context: summaries (gov_report, multi_news, vcsum), a case after examples (trec, "
+    "triviaqa, samsum, lsht), paragraphs to count or find (passage_count, passage_retrieval_en, passage_retrieval_zh), code to go "
+    "on with (lcc, repobench-p). The _e variants spread their questions evenly over lengths.",
     hub_id="THUDM/LongBench",
     revision="5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
     license="MIT; the component sets keep their own licenses",
@@ -90,16 +198,20 @@ CARD = DatasetCard(
     "Zhidian and Du, Zhengxiao and Liu, Xiao and Zeng, Aohan and Hou, Lei and Dong, Yuxiao and Tang, Jie and Li, "
     "Juanzi}, booktitle={ACL}, year={2024}}",
     languages=("en",),
+    subset_languages={name: (set_of(name).language,) for name in SIZES if set_of(name).language != "en"},
     splits={"test": None},
     subset_splits={name: {"test": size} for name, size in SIZES.items()},
-    metrics=("f1(rules=longbench)",),
+    metrics=(ENGLISH,),
+    subset_metrics={name: (set_of(name).metric,) for name in SIZES if set_of(name).metric != ENGLISH},
     settings=("document", "corpus", "closed_book"),
+    subset_settings={name: WHOLE for name in SIZES if set_of(name).whole},
     notes="The hub's set is a script: its data.zip is read, which holds data/SET.jsonl (the repository is also found "
     "as zai-org/LongBench). A context is plain text, the headings 'Passage n:' of the multi-document sets included; it "
-    "is cut into passages of 512 words (ARK overlaps them by 12: chunk_overlap). extra['reading'] holds the set's "
-    "prompt shape in our words and its longest answer; prompts that are too long lose their middle "
-    "(long_document.truncate_middle). 'unanswerable' in qasper is a gold answer like any other. Other LongBench sets "
-    "(Chinese, summaries, few-shot, code) are not covered.",
+    "is cut into passages of 512 words (ARK overlaps them by 12: chunk_overlap), a Chinese one behind the last sentence within "
+    "512 characters. Tasks over a whole context are one passage and have one setting: full_context, and a reader that follows the "
+    "benchmark. extra['reading'] holds the set's prompt shape in our words, in Chinese for Chinese sets, and its longest answer; "
+    "prompts that are too long lose their middle (long_document.truncate_middle). Where records bring no question, the task in "
+    "words stands in its place. 'unanswerable' in qasper is a gold answer like any other.",
 )
 
 FOLDERS = ("longbench",)
@@ -111,35 +223,66 @@ HUB = {f"{name}:test": (f"data.zip!data/{name}.jsonl", f"data/{name}.jsonl") for
 def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     """Read a set from the authors' file.
 
-    `type` is `yes_no` or `unanswerable` where every gold answer says so. `metadata` keeps `length` (words, by the
-    authors' count) and `all_classes`. `extra["reading"]` is the set's `Reading` as a mapping.
+    `type` is `yes_no` or `unanswerable` where every gold answer of question answering says so. `metadata` keeps `length`
+    (by the authors' count) and `all_classes`. `extra["reading"]` is how the set is read, as a mapping.
 
     Raises:
-        UserError: The file is not found, or is not what was asked for.
+        UserError: The file is not found, or is not what was asked for, or options do not fit the set.
     """
     subset = reference.subset or "narrativeqa"
+    a_set, cut = set_of(subset), _cut(subset, config)
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
 
     def parse(record: Record) -> Row:
         _require_set(record, subset)
-        answers, counts = gold(record)
+        answers, counts = gold(record, words=a_set.metric.startswith("f1"))
         known = {name: record.fields.get(name) for name in ("length", "all_classes")}
+        if a_set.metric == CLASS:
+            known["all_classes"] = record.texts("all_classes")
+        text = record.text("input", a_set.task or None)
         question = Question(
             id=record.text("_id"),
-            text=record.worded("input"),
+            text=a_set.task if a_set.task and not text.strip() else record.worded("input"),
             answers=answers,
-            type=answer_type(answers),
+            type=answer_type(answers) if a_set.metric == ENGLISH else "",
             metadata={name: value for name, value in known.items() if value is not None},
         )
         return Row(question, record.worded("context"), record, counts)
 
-    return assemble(reference, VERSION, CARD, config, paths, parse, extra={"reading": reading(subset)})
+    extra = {"reading": reading(subset)} | ({"settings": WHOLE} if a_set.whole else {})
+    return assemble(reference, VERSION, CARD, config, paths, parse, extra=extra, cut=cut)
+
+
+def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
+    """How contexts of a subset are cut; None: by words.
+
+    Raises:
+        UserError: An option says something that is not known for the set.
+    """
+    a_set, chosen = set_of(subset), config.model_fields_set & {"chunk_words", "chunk_overlap"}
+    if a_set.whole:
+        if chosen:
+            raise UserError(
+                f"a context of longbench/{subset} is read as a whole and is not cut",
+                where=f"option {min(chosen)} of longbench",
+                try_this=f"leave {' and '.join(sorted(chosen))} out of longbench/{subset}",
+            )
+        return lambda text: [text]
+    if a_set.language != "zh":
+        return None
+    if config.chunk_overlap:
+        raise UserError(
+            "passages overlap by words, and Chinese has none between spaces",
+            where="option chunk_overlap of longbench",
+            try_this=f"leave chunk_overlap out of longbench/{subset}",
+        )
+    return lambda text: character_chunks(text, config.chunk_words)
 
 
 def reading(subset: str) -> dict[str, Any]:
-    """A subset's prompt and longest answer, and how a prompt that is too long is shortened."""
-    result = READING[subset.removesuffix(_EVEN)]
-    return {"prompt": result.prompt, "max_new_tokens": result.max_new_tokens, "truncation": "middle"}
+    """A subset's prompt and longest answer, how a prompt that is too long is shortened, and whether a chat format is used."""
+    result = set_of(subset)
+    return {"prompt": result.prompt, "max_new_tokens": result.max_new_tokens, "truncation": "middle", "chat": result.chat}
 
 
 def _require_set(record: Record, subset: str) -> None:

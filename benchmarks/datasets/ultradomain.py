@@ -171,7 +171,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
     skipped: list[SkippedRecord] = []
     records = read_records(path, _query, skip_bad=config.skip_bad, skipped=skipped)
     questions = list(records)
-    shelf = Shelf(config)
+    shelf = Shelf(config.cut)
     for item in stream_json(contexts):
         if item.problem is not None or not isinstance(item.value, str):
             raise UserError(item.problem or "a context must be a string", where=f"{contexts}, {item.position}")

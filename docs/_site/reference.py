@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from benchmarks.registry import DATASETS, DatasetEntry
+from benchmarks.registry import DATASETS, DatasetEntry, alike
 from judges.judge import JUDGES, JudgeEntry
 from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
 from methods.models.endpoint import ChatConfig
@@ -266,7 +266,9 @@ def _dataset(entry: DatasetEntry) -> str:
         "splits": ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in card.splits.items()),
         "settings": codes(card.settings),
         "metrics": codes(card.metrics),
+        **{f"metrics of {codes(names)}": codes(of_them) for of_them, names in alike(card.subset_metrics)},
         "languages": ", ".join(card.languages),
+        **{f"languages of {codes(names)}": ", ".join(of_them) for of_them, names in alike(card.subset_languages)},
         "code version": str(entry.version),
     }
     reported = "\n".join(f"- {name}: {what}" for name, what in facts.items() if what)

@@ -15,9 +15,10 @@ What all of them share:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from benchmarks.schema import Question
 from benchmarks.text import COVER_MATCHES, covers, is_abstention, overlap_scores, rules_named
 from benchmarks.text_batch import AnswerPairs
-from judges.metric import Batch, Parameter, Scores, register
+from judges.metric import Batch, Parameter, Scores, english, register
 
 # -- Scores of an answer that must name a whole set, against `Question.answers` with `answer_set=True` --
 # The maximum over the golds, right where any of them suffices, would call one name out of five complete. Here the
@@ -182,13 +183,26 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     return batch.once(("pairs", golds, usable), make)
 
 
-_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "clara", "strict")
+_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "longbench_zh", "clara", "strict")
 """Whose scripts divide by all questions; MuSiQue's leaves out those that cannot be answered."""
 
-F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "clara")
+F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "clara")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
+LINES = Parameter(
+    "lines",
+    str,
+    "all",
+    ("all", "first"),
+    "first: up to the first line break behind leading ones, as LongBench cuts few-shot tasks",
+    quiet=True,
+)
 _EM_RULES = Parameter("rules", str, "squad", ("squad", "squad_v2", "strict", "clara"), "what counts as equal")
 _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as contained")
+
+
+def rules_language(values: Mapping[str, Any]) -> str | None:
+    """Whose words the rules of a metric know."""
+    return rules_named(values["rules"]).language
 
 
 @register(
@@ -197,6 +211,7 @@ _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as con
     group="answer",
     needs=("answer",),
     parameters=(_EM_RULES, GOLDS),
+    language=rules_language,
     zero_under=_COUNTING,
 )
 def em(batch: Batch, rules: str, golds: str) -> Scores:
@@ -217,18 +232,19 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
     source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators",
     group="answer",
     needs=("answer",),
-    parameters=(_F1_RULES, GOLDS),
+    parameters=(_F1_RULES, GOLDS, LINES),
+    language=rules_language,
     zero_under=_COUNTING,
 )
-def f1(batch: Batch, rules: str, golds: str) -> Scores:
+def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
 
-    squad, longbench, musique: no special cases. hotpotqa (and 2Wiki), clara: 0 where prediction or gold is yes, no or
-    noanswer and the two differ. squad_v2: unanswerable questions want an abstention. A set of answers is compared as
-    one bag of tokens, each answer in its best wording, without the yes/no rule. Without a gold that normalizes to
-    something: unscorable.
+    squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted. hotpotqa (and
+    2Wiki), clara: 0 where prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
+    want an abstention. A set of answers is compared as one bag of tokens, each answer in its best wording, without the
+    yes/no rule. Without a gold that normalizes to something: unscorable. lines=first reads the answer's first line alone.
     """
-    return _overlap(batch, rules, golds, 2)
+    return _overlap(shortened(batch, lines), rules, golds, 2)
 
 
 @register(
@@ -237,6 +253,7 @@ def f1(batch: Batch, rules: str, golds: str) -> Scores:
     group="answer",
     needs=("answer",),
     parameters=(_F1_RULES, GOLDS),
+    language=rules_language,
     zero_under=_COUNTING,
 )
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
@@ -250,6 +267,7 @@ def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     group="answer",
     needs=("answer",),
     parameters=(_F1_RULES, GOLDS),
+    language=rules_language,
     zero_under=_COUNTING,
 )
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
@@ -257,7 +275,7 @@ def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
     return _overlap(batch, rules, golds, 1)
 
 
-@register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS))
+@register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS), language=english)
 def cover_em(batch: Batch, match: str, golds: str) -> Scores:
     """1 if the normalized prediction contains any normalized gold, else 0.
 
@@ -267,6 +285,18 @@ def cover_em(batch: Batch, match: str, golds: str) -> Scores:
     """
     values = _pairs(batch, "squad", golds).cover_em(match)
     return _scored(batch, "squad", golds, values, lambda words, groups: set_cover(" ".join(words), groups, match))
+
+
+def shortened(batch: Batch, lines: str) -> Batch:
+    """A batch of which answers are cut to their first line where `lines` says so."""
+    if lines == "all":
+        return batch
+
+    def make() -> Batch:
+        cut = [replace(item, answer=item.answer.lstrip("\n").split("\n")[0]) for item in batch.predictions]
+        return replace(batch, predictions=cut, memo={})
+
+    return batch.once("first lines", make)
 
 
 def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scores]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.core.errors import MissingPackage, UserError, unknown_name
 from benchmarks.text import common_tokens
-from judges.metric import Batch, Parameter, Scores, register
+from judges.metric import Batch, Parameter, Scores, english, register
 from judges.metrics.answer import GOLDS, pairs
 from methods.models.weights import device_of, loading, locate
 
@@ -312,7 +312,9 @@ _SHORT = 3
 """Up to so many letters a word is its own stem."""
 
 
-@register("rouge", source="rouge-score 0.1.2; Lin 2004", group="text", needs=("answer",), parameters=(_TYPE, _STEM, GOLDS))
+@register(
+    "rouge", source="rouge-score 0.1.2; Lin 2004", group="text", needs=("answer",), parameters=(_TYPE, _STEM, GOLDS), language=english
+)
 def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
     """ROUGE F-measure of the answer against the gold, the maximum over the golds.
 

@@ -35,12 +35,19 @@ from methods.registry import Component, MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once, comparable
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, index
 
+_UNSPACED = "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Chinese characters and kana, which no space divides into words."""
+_ONE, _LETTER = f"[{_UNSPACED}]", rf"[^\W{_UNSPACED}]"
+# A word is what the group finds ahead; behind it the pattern passes one character, or all letters of the word.
+WORDS = rf"(?=({_ONE}{{2}}|(?<!{_ONE}){_ONE}(?!{_ONE})|{_LETTER}{{2,}}))(?:{_ONE}|{_LETTER}+)"
+"""Two or more letters or digits; of Chinese and kana every two neighboring characters, and a character that stands alone."""
+
 
 class BM25Config(MethodConfig):
     """Options of BM25."""
 
-    words: ClassVar[str] = r"(?u)\b\w\w+\b"
-    """What a word is: two or more letters or digits."""
+    words: ClassVar[str] = WORDS
+    """What a word is."""
 
     k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
     b: float = Field(0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")

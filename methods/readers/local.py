@@ -26,7 +26,9 @@ TOO_LONG = "the question alone is longer than the model's context"
 class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
-    chat_template: bool = Field(True, description="put the prompt into the model's chat format, where it has one (ARK's code: false)")
+    chat_template: bool = Field(
+        True, description="put the prompt into the model's chat format, where it and the benchmark have one (ARK's code: false)"
+    )
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn (ARK's code: 0.1)")
     top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from (ARK's code: 0.9)")
 
@@ -69,7 +71,7 @@ class CausalReader:
         self._bare = self._instructions.answer
         longest = self._instructions.longest(config.max_new_tokens)
         self._model = CausalModel(config.model_copy(update={"max_new_tokens": longest}), services.device)
-        if not config.chat_template:
+        if not (config.chat_template and self._instructions.chat):
             self._model.tokenizer.chat_template = None
         if config.temperature:
             self._sampling = Sampling(config.temperature, config.top_p, seed=services.seed)

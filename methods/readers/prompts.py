@@ -167,6 +167,7 @@ class Instructions:
     Attributes:
         middle: Whether a prompt that is too long loses its middle; else it loses its last passages.
         triples: Whether triples are read, a line each.
+        chat: Whether the prompt may be put into a model's chat format.
 
     Raises:
         UserError: The benchmark's are to be followed and there are none, or a template cannot be used.
@@ -189,6 +190,7 @@ class Instructions:
             self._closed_book = load_prompt(options.closed_book_prompt, closed_book)
         self._own_length = options.reading != "benchmark"
         self.triples = options.reading == TRIPLES
+        self.chat = self._followed is None or self._followed.chat
         self.middle = self._followed is not None and self._followed.truncation == "middle"
 
     def longest(self, own: int) -> int:
@@ -210,6 +212,8 @@ class Instructions:
 
     def answer(self, reply: str) -> str:
         """The answer in a reply."""
+        if not self.chat:
+            return reply  # what goes on after examples or code: its indentation counts
         return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
 
 

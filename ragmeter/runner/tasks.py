@@ -16,7 +16,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
 from benchmarks.units import Sampled
 from judges.llm.ask import has_gold
-from judges.metric import Metric, QuestionGraphs
+from judges.metric import Metric, QuestionGraphs, require_language
 from judges.metric import parse as parse_metric
 from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
@@ -143,6 +143,8 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
             where=str(plan.reference),
             try_this=f"another split: `ragmeter list datasets {plan.reference.name}` lists them",
         )
+    for metric in metrics or ():
+        require_language(metric, benchmark.card.languages_of(benchmark.reference.subset), where=plan.where)
     loaded = Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
     _ = loaded.unit  # what cannot be sampled is refused before anything runs
     return loaded
@@ -150,7 +152,7 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
     """The dataset's official metrics, those of groups where it has some, and ranking metrics where questions have positives."""
-    names = list(benchmark.card.metrics)
+    names = list(benchmark.card.metrics_of(benchmark.reference.subset))
     if any(question.group is not None for question in benchmark.questions):
         names += GROUP_METRICS
     if any(question.evidence for question in benchmark.questions):
@@ -173,7 +175,9 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         # An impossible setting shows before anything runs.
         settings.check(plan.setting, loaded.benchmark, where=plan.where)
         require_scoring(experiment, loaded)
-        tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
+        for method in experiment.methods:
+            _require_whole(loaded, method)
+            tasks.append(Task(experiment.name, loaded, method, experiment.seed))
     first: dict[str, Task] = {}
     for task in tasks:
         other = first.setdefault(task.run.run, task)
@@ -184,6 +188,23 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
                 try_this="remove one of the two methods (or of the two equal benchmarks)",
             )
     return tasks
+
+
+def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
+    """Stop where a part would leave something out of texts that are read as a whole.
+
+    Raises:
+        UserError: It would.
+    """
+    made_of = method.composition
+    leaves_out = [part.id for part in (made_of.method, *made_of.rerankers, made_of.compressor) if part and not part.entry.reads_all]
+    if "settings" not in loaded.benchmark.extra or made_of.method.entry.kind != "retriever" or not leaves_out:
+        return
+    raise UserError(
+        f"{loaded.plan.reference} is read as a whole, and {leaves_out[0]} chooses from it",
+        where=f"method {method.name}",
+        try_this="full_context alone, with `reading: benchmark` for its reader: what is too long loses its middle",
+    )
 
 
 def require_scoring(experiment: Experiment, loaded: Loaded) -> None:

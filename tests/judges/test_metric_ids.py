@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question
 from benchmarks.text_batch import AnswerPairs
-from judges.metric import METRICS, NEEDS, Batch, Metric, Parameter, parse, register
+from judges.metric import METRICS, NEEDS, Batch, Metric, Parameter, parse, register, require_language
 from judges.metrics import answer as answer_module
 from judges.metrics import graph_qa as graph_module
 from judges.metrics import retrieval as retrieval_module
@@ -215,8 +216,8 @@ def test_once_makes_once_even_what_is_nothing():
 
 
 def test_a_missing_answer_scores_what_its_metric_declares():
-    parses = {"parses": [{"answers": ["Rome"], "answer_ids": ["m.1"], "good": True}]}
-    questions = [Question("q1", "?", ("Rome",), metadata=parses), Question("q2", "?", ("Rome", "Milan"), answer_set=True, metadata=parses)]
+    more = {"all_classes": ["Rome", "Milan"], "parses": [{"answers": ["Rome"], "answer_ids": ["m.1"], "good": True}]}
+    questions = [Question("q1", "?", ("Rome",), metadata=more), Question("q2", "?", ("Rome", "Milan"), answer_set=True, metadata=more)]
     for entry in METRICS:
         if "answer" not in entry.needs or "model" in entry.needs or "support" in entry.needs:
             continue
@@ -243,3 +244,22 @@ def test_a_parameter_may_say_what_is_wrong_with_a_value():
             parse("odd_size(size=4)")
     finally:
         METRICS._entries.pop("odd_size", None)
+
+
+@pytest.mark.parametrize(
+    ("metric", "languages", "fits"),
+    [
+        ("f1(rules=squad)", ("zh",), False),
+        ("rouge(type=rougeL)", ("zh",), False),
+        ("longbench_rouge(words=spaces)", ("zh",), False),
+        ("f1(rules=longbench_zh)", ("en",), False),
+        ("f1(rules=longbench_zh)", ("zh",), True),
+        ("longbench_rouge(words=jieba)", ("en", "zh"), True),
+        ("em(rules=strict)", ("zh",), True),
+        ("f1(rules=squad)", ("de",), True),
+        ("f1(rules=squad)", (), True),
+    ],
+)
+def test_words_of_a_language_without_spaces_are_not_counted_as_english(metric, languages, fits):
+    with nullcontext() if fits else pytest.raises(UserError, match="knows words of"):
+        require_language(parse(metric), languages)

@@ -32,7 +32,7 @@ def test_windows_hold_the_words_that_a_naive_loop_gives_them(text, words, data):
 @given(TEXTS, st.integers(1, 6), st.data())
 def test_a_document_is_put_together_again_character_by_character(text, words, data):
     overlap = data.draw(st.integers(0, words - 1))
-    shelf = Shelf(LongDocumentConfig(chunk_words=words, chunk_overlap=overlap))
+    shelf = Shelf(LongDocumentConfig(chunk_words=words, chunk_overlap=overlap).cut)
     document = shelf.add(text)
     corpus = shelf.corpus()
     assert {passage.document_id for passage in corpus} <= {document}
@@ -42,7 +42,7 @@ def test_a_document_is_put_together_again_character_by_character(text, words, da
 
 
 def test_a_document_that_repeats_itself_keeps_every_passage():
-    shelf = Shelf(LongDocumentConfig(chunk_words=2))
+    shelf = Shelf(LongDocumentConfig(chunk_words=2).cut)
     document = shelf.add("ha ha ha ha ha ha")
     corpus = shelf.corpus()
     assert [passage.text for passage in corpus] == ["ha ha ", "ha ha ", "ha ha"]
@@ -50,7 +50,7 @@ def test_a_document_that_repeats_itself_keeps_every_passage():
 
 
 def test_the_same_text_is_one_document_and_equal_passages_of_two_documents_are_two():
-    shelf = Shelf(LongDocumentConfig(chunk_words=2))
+    shelf = Shelf(LongDocumentConfig(chunk_words=2).cut)
     first, second = shelf.add("one two three"), shelf.add("one two four")
     assert shelf.add("one two three") == first != second
     corpus = shelf.corpus()

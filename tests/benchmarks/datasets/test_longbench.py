@@ -6,10 +6,11 @@ import pytest
 from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.datasets.long_document import document_text
-from benchmarks.datasets.longbench import READING, SIZES
+from benchmarks.datasets.longbench import CLASS, NUMBER, SIZES, set_of
 from benchmarks.registry import DATASETS, load
-from methods.readers.prompts import load_prompt
-from ragmeter.conformance import check_dataset
+from methods.api import Reading
+from methods.readers.prompts import parse_prompt
+from ragmeter.conformance import check_benchmark, check_dataset, check_settings
 from tests.support.worlds_native import write_native
 
 SAMPLES = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique")
@@ -26,6 +27,16 @@ def native(identifier="1", **changes):
         "all_classes": None,
         "_id": identifier,
     } | changes
+
+
+def of_set(subset, identifier="1"):
+    """A record of any set."""
+    classes = ["Zoll", "Venn"] if set_of(subset).metric == CLASS else None
+    question, answers = (
+        "" if set_of(subset).task else "Where was Ada born?",
+        ["Paragraph 7"] if set_of(subset).metric == NUMBER else ["Zoll"],
+    )
+    return native(identifier, dataset=subset, all_classes=classes, input=question, answers=answers)
 
 
 def load_records(folder, *records, reference="longbench/qasper", **options):
@@ -125,16 +136,53 @@ def test_answers_that_normalize_to_nothing_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("subset", SIZES)
-def test_every_set_says_how_it_is_read(tmp_path, subset):
-    benchmark = load_records(tmp_path, native(dataset=subset), reference=f"longbench/{subset}")
-    reading = benchmark.extra["reading"]
-    assert reading["max_new_tokens"] == READING[subset.removesuffix("_e")].max_new_tokens
-    template = tmp_path / "prompt.txt"
-    template.write_text(reading["prompt"])
-    _, prompt = load_prompt(str(template), "passages").filled("Who?", "Ada wrote Quill.")
-    # Every set's prompt has the document once, and the question behind it, before the answer's cue.
+def test_every_set_is_read_as_its_authors_do(tmp_path, subset):
+    a_set, record = set_of(subset), of_set(subset)
+    benchmark = load_records(tmp_path, record, reference=f"longbench/{subset}")
+    (question,), reading = benchmark.questions, Reading(**benchmark.extra["reading"])
+    assert question.text == (a_set.task or record["input"])
+    assert (reading.max_new_tokens, reading.truncation) == (a_set.max_new_tokens, "middle")
+    assert reading.chat == (subset.removesuffix("_e") not in ("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"))
+    _, prompt = parse_prompt(reading.prompt, subset).filled("Who?", "Ada wrote Quill.")
+    # Every set's prompt has the document once, and what is asked behind it, or the task before it again or alone (lcc).
     assert prompt.count("Ada wrote Quill.") == 1
-    assert prompt.endswith("Question: Who?\n\nAnswer:")
+    assert prompt.rindex("Who?") > prompt.index("Ada wrote Quill.") or subset.startswith(("lcc", "vcsum", "passage_count"))
+    assert benchmark.card.languages_of(subset) == (a_set.language,)
+    assert all(check.passed for check in (*check_benchmark(benchmark), *check_settings(benchmark)))
+
+
+def test_tasks_over_a_whole_context_are_one_passage_in_one_setting(tmp_path):
+    context = "  def f(x):\n    return x\n" * 900
+    record = of_set("lcc") | {"context": context}
+    benchmark = load_records(tmp_path, record, reference="longbench/lcc")
+    query = settings.apply("document", benchmark, seed=0)
+    assert [p.text for p in query.corpus.get(query.questions[0].candidates)] == [context]
+    for setting in ("corpus", "closed_book", "corpus(retriever=bm25,n=5)"):
+        with pytest.raises(UserError, match="read as a whole") as caught:
+            settings.apply(setting, benchmark, seed=0)
+        assert caught.value.try_this == "one of: document"
+    with pytest.raises(UserError, match="is not cut"):
+        load_records(tmp_path, record, reference="longbench/lcc", chunk_words=100)
+
+
+def test_classes_are_part_of_what_a_benchmark_is(tmp_path):
+    first = load_records(tmp_path, of_set("trec"), reference="longbench/trec").fingerprint
+    assert load_records(tmp_path, of_set("trec") | {"all_classes": ["Zoll"]}, reference="longbench/trec").fingerprint != first
+    with pytest.raises(UserError, match="all_classes"):
+        load_records(tmp_path, of_set("trec") | {"all_classes": None}, reference="longbench/trec")
+
+
+def test_chinese_is_cut_behind_sentences_and_never_overlaps(tmp_path, data_folder):
+    path = data_folder / "longbench" / "multifieldqa_zh.jsonl"
+    benchmark = load("longbench/multifieldqa_zh", {"path": str(path)})
+    lengths = []
+    for row in map(json.loads, path.read_text("utf-8").splitlines()):
+        ids = next(ids for ids in benchmark.corpus.by_document.values() if document_text(benchmark.corpus.get(ids)) == row["context"])
+        assert len(ids) >= len(row["context"]) // 600
+        lengths += [len("".join(passage.text.split())) for passage in benchmark.corpus.get(ids)]
+    assert max(lengths) <= 512
+    with pytest.raises(UserError, match="Chinese has none"):
+        load("longbench/multifieldqa_zh", {"path": str(path), "chunk_overlap": 12})
 
 
 def test_the_card_knows_the_size_of_every_subset():
@@ -154,11 +202,7 @@ def test_variants_may_carry_the_plain_name_but_not_the_other_way_round(tmp_path)
 
 @pytest.mark.parametrize(
     ("changes", "looks"),
-    [
-        ({"dataset": "multi_news"}, "of multi_news"),
-        ({"label": "longbench"}, "of ultradomain"),
-        ({"context_id": "c"}, "looks like ultradomain"),
-    ],
+    [({"dataset": "musique"}, "of musique"), ({"label": "longbench"}, "of ultradomain"), ({"context_id": "c"}, "looks like ultradomain")],
 )
 def test_a_record_of_another_set_is_refused_even_with_skip_bad(tmp_path, changes, looks):
     with pytest.raises(UserError, match=looks):

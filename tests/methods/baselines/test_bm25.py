@@ -17,6 +17,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
+from methods.baselines.bm25 import BM25Config, tokenize
 from methods.registry import Component
 
 PLAIN = {"stemmer": None, "stopwords": None}
@@ -186,6 +187,13 @@ def test_an_index_of_another_corpus_or_a_damaged_one_is_refused(ground: Any, tmp
     (folder / "data.csc.index.npy").write_bytes(b"damaged")
     with pytest.raises(UserError, match="delete this folder"):
         bm25().index(ground.corpus, folder)
+
+
+def test_chinese_words_are_neighboring_characters_and_others_stay_as_they_were() -> None:
+    words = tokenize(["在厦门大学举办 gpt模型, a ox 雨 x_1 ノート・人々"], BM25Config(stemmer=None), ids=False)[0]
+    assert words == ["在厦", "厦门", "门大", "大学", "学举", "举办", "gpt", "模型", "ox", "雨", "x_1", "ノー", "ート", "人々"]
+    text = "Well-known U.S. readers' naïve x2 I 9 10,000 _a_ Ünïcode…"
+    assert re.findall(BM25Config.words, text) == re.findall(r"\b\w\w+\b", text)
 
 
 def test_stemming_joins_inflected_forms() -> None:

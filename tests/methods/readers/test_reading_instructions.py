@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,15 +141,19 @@ def test_the_description_of_a_method_covers_the_instructions_that_it_follows() -
     assert "reading" not in described(READING)
     followed = described(READING, reading="benchmark")
     assert followed["reading"] == {"prompt": READING.prompt, "max_new_tokens": 7, "truncation": "middle"}
+    assert described(replace(READING, chat=False), reading="benchmark") != followed
     assert followed != described(Reading("$passages $question", 7, "middle"), reading="benchmark")
 
 
-@pytest.mark.parametrize(("name", "longest"), [("longbench/hotpotqa", 32), ("longbench/qasper", 128)])
-def test_longbench_brings_a_prompt_and_length_for_every_set(data_folder: Path, name: str, longest: int) -> None:
-    file = data_folder / f"{name}.jsonl"
-    benchmark = datasets.load(f"{name}:test", {"path": str(file)})
-    reading = Reading(**benchmark.extra["reading"])
-    assert (reading.max_new_tokens, reading.truncation) == (longest, "middle")
+def test_examples_and_code_are_gone_on_with_outside_the_chat_format(tiny_llama: str) -> None:
+    options = {"model": tiny_llama, "reading": "benchmark"}
+    prompts, answers = [], []
+    for is_chat in (False, True):
+        reader = Component.of("causal", options).build(Services(device="cpu", reading=replace(READING, chat=is_chat)))
+        prompts.append(reader._fitted(QUERY.text, PASSAGES)[0])
+        answers.append(reader._bare("    return x\n"))
+    assert prompts[0] == "Passages:\nAnn\nAnn came  early.\n\nBob did not.\n\nSay it: Who came?" != prompts[1]
+    assert answers == ["    return x\n", "return x"]
 
 
 def test_ultradomain_is_read_as_ark_does(data_folder: Path) -> None:

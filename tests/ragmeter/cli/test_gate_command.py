@@ -197,7 +197,7 @@ def test_a_gate_file_is_one_verdict(ragmeter: Command, tmp_path: Path, change: t
     [
         (("margin:", "margn:"), 3, "did you mean 'margin'?"),
         (("{id: f1,", "{id: f1, margni: 1pp,"), 5, "did you mean 'margin'?"),
-        (("recall@20", "recal@20"), 6, "did you mean 'recall@20#v1'?"),
+        (("recall@20", "recal@20"), 6, "did you mean 'recall@20#v2'?"),
         (("multihop:test", "multihop:tset"), 7, "worlds/multihop:test/distractor/0"),
         (("small/random", "small/randm"), 2, "did you mean 'small/random'?"),
         (("1.0pp", "1%"), 3, "is no margin"),

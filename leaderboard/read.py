@@ -44,6 +44,8 @@ from results.systems import Figures, System, systems
 
 
 STORE_VARIABLE = "RAGMETER_STORE"
+EXPERIMENT_VARIABLE = "RAGMETER_EXPERIMENT"
+"""Environment variable: the experiment that pages open with (`ragmeter leaderboard --experiment NAME`)."""
 DEFAULT_FOLDER = "ragmeter-store"
 DEPTH = 20
 """Ranks of evidence shown."""
@@ -80,6 +82,18 @@ def store_of(at: Source) -> Store:
 def experiments(at: Source) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
     return queries.experiments(store_of(at))
+
+
+def opens_with(at: Source) -> str | None:
+    """The experiment that pages open with: the one the server was started for, else that with the most finished runs.
+
+    Of several the newest; a side experiment that was run last is not what a visitor comes for. None where there is none.
+    """
+    known = experiments(at)
+    pinned = os.environ.get(EXPERIMENT_VARIABLE)
+    if any(row.name == pinned for row in known):
+        return pinned
+    return max(known, key=lambda row: row.finished).name if known else None
 
 
 @st.cache_data(show_spinner=False, max_entries=8)

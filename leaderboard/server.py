@@ -227,6 +227,7 @@ def serve(
     open_browser: bool = False,
     submit: Sequence[str] | None = None,
     on_start: Callable[[str], None] | None = None,
+    experiment: str | None = None,
 ) -> int:
     """Serve the leaderboard of a store until it is interrupted.
 
@@ -237,6 +238,7 @@ def serve(
         open_browser: Whether to open a browser window.
         submit: The command that what visitors send in is handed to (`leaderboard.server`); None: read-only.
         on_start: Called with the address; what the server itself says then goes to standard error.
+        experiment: The one that pages open with; None: the most complete one.
 
     Returns:
         The server's exit code; 0 where it was interrupted.
@@ -250,7 +252,7 @@ def serve(
     require_free(host, port)
     child = subprocess.Popen(
         command(port, host, open_browser, uploads=submit is not None),
-        env=_environment(store_folder, submit),
+        env=_environment(store_folder, submit, experiment),
         stdout=None if on_start is None else _STDERR,
     )
     with _ended_with_us(child):
@@ -315,7 +317,7 @@ def require_free(host: str, port: int) -> None:
         raise UserError(f"cannot listen there: {error.strerror}", where=position, try_this="--host 127.0.0.1") from None
 
 
-def _environment(store_folder: Path, submit: Sequence[str] | None = None) -> dict[str, str]:
+def _environment(store_folder: Path, submit: Sequence[str] | None = None, experiment: str | None = None) -> dict[str, str]:
     """Our own without its keys, with the store's folder, and with the packages found wherever the server is started."""
     ours = str(Path(__file__).resolve().parent.parent)
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -324,7 +326,8 @@ def _environment(store_folder: Path, submit: Sequence[str] | None = None) -> dic
     # Visitors share the cores; threads that wait for each other within one visitor's sums only cost.
     kept = {"OPENBLAS_NUM_THREADS": "1", **kept}
     taking = {VARIABLE: json.dumps(list(submit))} if submit is not None else {}
-    return {**kept, **taking, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
+    opening = {"RAGMETER_EXPERIMENT": experiment} if experiment else {}
+    return {**kept, **taking, **opening, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @contextmanager

@@ -226,7 +226,7 @@ def choose() -> Chosen | None:
 def experiment_of(at: Source) -> str | None:
     """The experiment that the URL names, None for all runs; nothing is drawn."""
     options = [*(row.name for row in read.experiments(at)), ALL_RUNS]
-    name = state.pick("experiment", options, options[0])
+    name = state.pick("experiment", options, read.opens_with(at) or ALL_RUNS)
     return None if name == ALL_RUNS else name
 
 
@@ -241,7 +241,7 @@ def experiment_box(at: Source) -> str | None:
         "Experiment",
         "experiment",
         options,
-        options[0],
+        read.opens_with(at) or ALL_RUNS,
         resets=_OF_EXPERIMENT,
         show=lambda value: "All runs in the store" if value == ALL_RUNS else value,
     )

@@ -177,7 +177,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRow:
-    """A stored experiment; `source` is the YAML text it was run from."""
+    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well."""
 
     name: str
     source: str
@@ -187,6 +187,7 @@ class ExperimentRow:
     limit: int | None
     updated_at: datetime
     runs: int
+    finished: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +312,8 @@ def experiments(store: Store) -> list[ExperimentRow]:
     with store.database.reading() as connection:
         rows = connection.execute(
             """SELECT name, source, path, profile, reference, question_limit, updated_at,
-               (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name)
+               (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
+               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished')
                FROM experiments e ORDER BY updated_at DESC"""
         ).fetchall()
     return [ExperimentRow(*row) for row in rows]

@@ -165,9 +165,9 @@ def _number_score(answer: str, gold: str) -> float:
 def longbench_code(batch: Batch, golds: str) -> Scores:
     """Likeness of the first line of code in the answer to the gold, in whole percent, the maximum over the golds.
 
-    That line is the first one without a backtick, `#` or `//`. The likeness is fuzzywuzzy's `ratio` as LongBench's own
-    requirements install it: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 where one is
-    empty. With python-Levenshtein beside it fuzzywuzzy computes something else. A question without a gold is unscorable.
+    That line is the first one without a backtick, `#` or `//`. The likeness is fuzzywuzzy's `ratio` without
+    python-Levenshtein: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 where one is empty.
+    With that package beside it fuzzywuzzy computes something else. A question without a gold is unscorable.
     """
     result = pairs(batch, golds)
     return _each(result, [_code_score(*pair) for pair in zip(result.answers, result.references, strict=True)])

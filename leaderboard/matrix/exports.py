@@ -317,7 +317,7 @@ def _row(shown: Shown, row: System, y: float, known: Mapping[str, Axis]) -> list
         text = f"{scale.value(mean.value)} ± {scale.value(mean.half)}"
         parts.append(_text("value", _at(len(shown.board.columns)), y + 16, text))
         if MEAN in known and not row.control:
-            parts += _whisker(known[MEAN], mean.value, mean.half, len(shown.board.columns), y, best=True)
+            parts += _whisker(known[MEAN], mean.value, mean.half, len(shown.board.columns), y, best=False)
     return parts
 
 

@@ -502,7 +502,7 @@ def _mean(shown: Shown, row: System, layout: _Layout) -> Node:
     return el(
         "td",
         el("span", el("span", scale.value(result.value), cls="value"), el("span", half, cls="half"), cls="top"),
-        drawn.whisker(result.value, result.half, best=True) if drawn else None,
+        drawn.whisker(result.value, result.half, best=False) if drawn else None,
         cls="number focus",
     )
 

@@ -12,6 +12,7 @@ from benchmarks.core.errors import UserError
 from leaderboard import server
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err
+from results import queries
 from results.submission.card import LIMITS, MIB
 
 SUMMARY = "Serve the leaderboard on a store as web pages."
@@ -32,6 +33,9 @@ def leaderboard(
     port: Annotated[int, option("Port to listen on.", min=1, max=65535)] = 8501,
     host: Annotated[str, option("Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
     browser: Annotated[bool, option("Open a browser window on it.", "--open")] = False,
+    experiment: Annotated[
+        str | None, option("The experiment that pages open with (default: the one with the most finished runs).", "--experiment")
+    ] = None,
     allow_submissions: Annotated[
         bool, option("Let whoever reaches the address check and store submissions.", "--allow-submissions")
     ] = False,
@@ -41,6 +45,8 @@ def leaderboard(
     parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
     if parent is not None:
         raise UserError("this is a file, not the folder of a store", where=str(parent), try_this="--store FOLDER")
+    if experiment is not None:
+        queries.experiment(store, experiment)
     if not store.database.exists and not common.quiet:
         # The terminal wraps what is too long: a path that was broken here could not be copied.
         err.print(Text(f"no store at {store.folder} yet: pages fill when one is written there"), soft_wrap=True)
@@ -51,4 +57,4 @@ def leaderboard(
     # In a process of its own, and never from a folder in which an untrusted file could be imported as a module.
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
     on_start = started if common.json else None
-    return server.serve(store.folder, port=port, host=host, open_browser=browser, submit=submit, on_start=on_start)
+    return server.serve(store.folder, port=port, host=host, open_browser=browser, submit=submit, on_start=on_start, experiment=experiment)

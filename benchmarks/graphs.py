@@ -7,8 +7,10 @@ and what a question holds (`Graph`, `TripleIds`) are views of a few bytes.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -118,6 +120,63 @@ class TripleIds(_Rows[str]):
 
     def _some(self, positions: slice) -> list[str]:
         return self.triples.ids(self.rows[positions])
+
+
+def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iterable[str]) -> list[Triple]:
+    """The triples of a question's graph that lie on a shortest path between a topic entity and an answer.
+
+    A path follows triples from head to tail, from the topic to the answer or back; for each pair the shorter of the two
+    counts, both where they are as long. Of parallel triples each counts.
+
+    Args:
+        graph: Its triples.
+        topics, answers: Names of entities; those outside the graph have no path.
+
+    Returns:
+        In the order of the graph, each once.
+
+    Source:
+        SubgraphRAG (Li et al., 2025): the weak supervision of its retriever.
+    """
+    onward: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    backward: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for number, (head, _, tail) in enumerate(graph):
+        onward[head].append((tail, number))
+        backward[tail].append((head, number))
+    wanted = [answer for answer in answers if answer in onward or answer in backward]
+    numbers: set[int] = set()
+    for topic in topics:
+        distances = [(_distances(topic, ahead, wanted), behind) for ahead, behind in ((onward, backward), (backward, onward))]
+        for answer in wanted:
+            lengths = [reached.get(answer, math.inf) for reached, _ in distances]
+            for length, (reached, behind) in zip(lengths, distances, strict=True):
+                if 0 < length == min(lengths) < math.inf:
+                    numbers.update(_back(answer, reached, behind))
+    return [graph[number] for number in sorted(numbers)]
+
+
+Neighbors = Mapping[str, Sequence[tuple[str, int]]]
+"""From an entity to those that its triples lead to, each with the triple's number."""
+
+
+def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[str, int]:
+    """Steps from an entity to those that can be reached, until all that are wanted are."""
+    reached, missing, layer = {start: 0}, set(wanted) - {start}, [start]
+    while layer and missing:
+        ahead = {other for entity in layer for other, _ in neighbors.get(entity, ()) if other not in reached}
+        reached.update(dict.fromkeys(ahead, reached[layer[0]] + 1))
+        missing -= ahead
+        layer = list(ahead)
+    return reached
+
+
+def _back(end: str, reached: Mapping[str, int], behind: Neighbors) -> Iterator[int]:
+    """The triples of all shortest paths that end at an entity."""
+    layer = {end}
+    while layer:
+        steps = [(other, number) for at in layer for other, number in behind.get(at, ()) if reached.get(other, math.inf) == reached[at] - 1]
+        yield from (number for _, number in steps)
+        layer = {other for other, _ in steps}
 
 
 class Graphs(Mapping[str, Graph]):

@@ -24,6 +24,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import united
 from benchmarks.io import hub
 from benchmarks.schema import Question
+from benchmarks.units import Sampled, sampled
 
 
 class DatasetCard(BaseModel):
@@ -50,6 +51,11 @@ class DatasetCard(BaseModel):
         default_factory=dict,
         description="by subset:split (:split where there are no subsets), references of splits whose questions, or a "
         "part of them, it holds too; subset and split in full. Two splits that name one reference share its questions",
+    )
+    unit: str | None = Field(
+        default=None,
+        description="what was sampled, and so is judged as one: question, document, world, conversation, evidence group, or a key "
+        "of the questions' metadata; None: found by what questions share (a document, a gold passage, a world)",
     )
     notes: str = ""
 
@@ -163,6 +169,18 @@ class Benchmark:
         questions = content_hash(_canonical(question) for question in self.questions)
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint)
 
+    def sampled(self, unit: str | None = None, *, where: str | None = None) -> Sampled:
+        """Which questions were sampled together, by the card or as stated.
+
+        Args:
+            unit: As in `benchmarks.units.sampled`; None: the card's.
+            where: Where it was stated.
+
+        Raises:
+            UserError: A question lacks what the unit names.
+        """
+        return sampled(self.questions, unit or self.card.unit, where=where)
+
     def limited(self, limit: int | None) -> Benchmark:
         """The first `limit` questions over the same corpus."""
         if limit is None or limit >= len(self.questions):
@@ -186,6 +204,7 @@ def _canonical(question: Question) -> str:
         question.document_id,
         None if question.candidates is None else list(question.candidates),
         question.topic_entities,
+        *((question.group,) if question.group is not None else ()),
     )
 
 
@@ -243,6 +262,10 @@ def register(
     return decorate
 
 
+_DEVELOPMENT = frozenset({"dev", "val", "valid", "validation"})
+"""Names of one split, of which every dataset has its own."""
+
+
 def resolve(reference: str | DataReference, *, where: str | None = None) -> tuple[DataReference, DatasetEntry]:
     """Complete a reference with default subset and split, and find its dataset.
 
@@ -258,7 +281,10 @@ def resolve(reference: str | DataReference, *, where: str | None = None) -> tupl
     split = ref.split or (entry.default_split if entry.default_split in splits else next(iter(splits)))
     for part in split.split("+"):
         if part not in splits:
-            raise unknown_name(f"split of {DataReference(ref.name, subset)}", part, splits, where=where)
+            error = unknown_name(f"split of {DataReference(ref.name, subset)}", part, splits, where=where)
+            if part in _DEVELOPMENT and (same := _DEVELOPMENT & splits.keys()):
+                error.try_this = f"did you mean {min(same)!r}?"
+            raise error
     return DataReference(ref.name, subset, split), entry
 
 
@@ -277,7 +303,7 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
     with hub.recording() as fetched:
         parts = [_loaded(entry, replace(ref, split=split), options) for split in (ref.split or "").split("+")]
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
-    _check_unique(benchmark)
+    _check_questions(benchmark)
     return _sourced(benchmark, fetched) if fetched else benchmark
 
 
@@ -361,9 +387,13 @@ def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _check_unique(benchmark: Benchmark) -> None:
+def _check_questions(benchmark: Benchmark) -> None:
     seen: set[str] = set()
     for question in benchmark.questions:
+        if not question.text.strip():
+            raise UserError(
+                f"question {question.id!r} has no text", where=str(benchmark.reference), try_this="correct or remove the record"
+            )
         if question.id in seen:
             raise UserError(
                 f"question id {question.id!r} occurs twice",

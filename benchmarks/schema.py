@@ -16,9 +16,6 @@ from benchmarks.core.fingerprint import LENGTH, content_id
 Triple = tuple[str, str, str]
 """Head, relation, tail."""
 
-SENTENCE_MARK = "#"
-"""Between a passage id and a sentence number in the id of a sentence: `p3f…#2` is the third sentence."""
-
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -55,8 +52,18 @@ def triple_id(triple: Triple) -> str:
 
 
 def sentence_id(passage: str, index: int) -> str:
-    """The id of the sentence with this 0-based index in a passage."""
-    return f"{passage}{SENTENCE_MARK}{index}"
+    """The id of the sentence with this 0-based index in a passage.
+
+    Only gold knows such ids (`Question.supporting_facts`). A prediction names a sentence as a pair of the two: an id that
+    it gives is a passage's or a triple's, and may hold any character.
+    """
+    return f"{passage}#{index}"
+
+
+def sentence_of(identifier: str) -> tuple[str, int]:
+    """The passage and the index that `sentence_id` made an id of, whatever characters the passage's id has."""
+    passage, _, index = identifier.rpartition("#")
+    return passage, int(index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,11 @@ class Query:
     topic_entities: tuple[str, ...] = ()
 
 
+SCORED = ("triple_aliases", "parses")
+"""Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
+the gold triples (2Wiki), and the answers of each semantic parse (WebQSP)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question with its gold.
@@ -86,7 +98,8 @@ class Question:
     Attributes:
         id: The dataset's own id, unique within a split.
         text: The question.
-        answers: Gold answers. Any one of them suffices, unless `answer_set` is true: then all are wanted.
+        answers: Gold answers as listed. Any one of them suffices, unless `answer_set` is true: then all are wanted, and
+            one may stand twice (two entities of one name), which RoG's evaluator counts; for all else `wanted`.
         aliases: Other accepted wordings, by the answer they stand for.
         answer_set: Whether `answers` is a set to be named completely (graph QA, multi-answer questions).
         evidence: Ids of the positive passages (or triples), in the dataset's order.
@@ -96,6 +109,7 @@ class Question:
         answerable: False for questions whose gold says that the evidence does not answer them.
         document_id, candidates, topic_entities: As in `Query`.
         metadata: Everything else of the native record that analyses may want. Gold: never handed on.
+        group: What questions share that a metric scores together (MuSiQue-full's twins), None for one on its own.
     """
 
     id: str
@@ -112,6 +126,12 @@ class Question:
     candidates: Sequence[str] | None = None
     topic_entities: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    group: str | None = None
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The answers, each once."""
+        return tuple(dict.fromkeys(self.answers))
 
     @property
     def golds(self) -> tuple[str, ...]:

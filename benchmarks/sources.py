@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.io import hub
-from benchmarks.io.files import archive_of, check_recorded, fits, is_sharded, is_zip, matching, missing_shards
+from benchmarks.io.files import archive_of, check_recorded, fits, is_sharded, is_zip, matching, missing_shards, require_readable
 from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
@@ -217,6 +217,17 @@ class Record:
         """
         value = self.fields.get(name)
         return value if type(value) is str else self.field(name, str, default)
+
+    def worded(self, name: str) -> str:
+        """A string field that must say something: a question, a document.
+
+        Raises:
+            BadRecord: It is missing, no string, or holds no word.
+        """
+        text = self.text(name)
+        if not text.strip():
+            raise self.problem(f"field {name!r} holds no word", name)
+        return text
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
         """A field of a type; `default` stands for a missing or null one.
@@ -602,6 +613,7 @@ def availability(reference: DataReference, options: Mapping[str, Any] | None = N
     if config.revision is None:
         try:
             result = found_locally(reference, config, sought.folders, sought.patterns, sought.hub, sharded=True)
+            require_readable(result)
             return Availability(reference, LOCAL, result, repository)
         except NotThere as error:
             missing = error

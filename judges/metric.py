@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.plugins import Registry
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Question, Triple
+from benchmarks.schema import Passage, Question, Triple
 from methods.api import Prediction
 
 # -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
@@ -81,6 +81,8 @@ NEEDS: Mapping[str, str] = {
     "texts": "the texts of the ranked passages",
     "support": 'claimed passages or sentences, `notes["support"]`',
     "triples": 'claimed reasoning triples, `notes["triples"]`',
+    "answerable": 'whether the evidence is said to suffice, `notes["answerable"]`',
+    "group": "the predictions for all questions of a group, so it is scored when all are there",
     "graph": "ranked triples, and the graph that they come from",
     "usage": "tokens, calls and seconds",
     "model": "a local model, loaded once per process",
@@ -98,7 +100,7 @@ class Batch:
 
     Attributes:
         questions, predictions: One of each a row.
-        corpus_text: From the id of a passage (or triple) to its text, None where texts are not at hand.
+        passage: From the id of a passage (or triple) to it, None where texts are not at hand.
         memo: What `once` keeps.
         graphs: The questions' graphs, None where it is not known whether they have any.
 
@@ -108,7 +110,7 @@ class Batch:
 
     questions: Sequence[Question]
     predictions: Sequence[Prediction]
-    corpus_text: Callable[[str], str] | None = None
+    passage: Callable[[str], Passage] | None = None
     memo: dict[Any, Any] = field(default_factory=dict)
     graphs: QuestionGraphs | None = None
 
@@ -134,8 +136,8 @@ class Batch:
 
     @cached_property
     def rankings(self) -> list[list[str]]:
-        """Ranked passage (or triple) ids per question: sentence ids reduced to their passage, first mention kept."""
-        return [list(dict.fromkeys(item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)) for prediction in self.predictions]
+        """Ranked passage (or triple) ids per question, the first mention of each."""
+        return [list(dict.fromkeys(item.id for item in prediction.evidence)) for prediction in self.predictions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ class MetricEntry:
         missing: What a question without prediction scores.
         exact: Whether the value is exact (fit for invariants) or a model's opinion.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
+        zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
     """
 
     id: str
@@ -196,11 +199,12 @@ class MetricEntry:
     missing: Missing = 0.0
     exact: bool = True
     unit: Literal["fraction", "number"] = "fraction"
+    zero_under: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its parameters: what an id such as `recall@5#v1` denotes."""
+    """A metric with its parameters: what an id such as `recall@5#v2` denotes."""
 
     entry: MetricEntry
     values: Mapping[str, Any]
@@ -217,6 +221,11 @@ class Metric:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+    @property
+    def zero_elsewhere(self) -> bool:
+        """Whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
+        return self.values.get("rules") in self.entry.zero_under
 
     def compute(self, batch: Batch) -> Scores:
         """Score a batch.
@@ -259,6 +268,7 @@ def register(
     missing: Missing = 0.0,
     exact: bool = True,
     unit: Literal["fraction", "number"] = "fraction",
+    zero_under: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
 
@@ -289,6 +299,7 @@ def register(
             missing,
             exact,
             unit,
+            tuple(zero_under),
         )
         METRICS.add(entry, compute.__module__)
         return compute

@@ -9,10 +9,12 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import Question
+from benchmarks.schema import Passage, Question
 from judges.metric import Batch, Metric, QuestionGraphs, Scores, parse
 from methods.api import FAILED, Prediction
 
+_AT_ONCE = 64
+"""Questions tried together; mostly the first ones tell."""
 TOLERANCE = 1e-9
 """Differences up to this are rounding, not violations."""
 
@@ -21,7 +23,7 @@ def score(
     questions: Sequence[Question],
     predictions: Sequence[Prediction | None] | Mapping[str, Prediction],
     metrics: Iterable[Metric | str],
-    corpus_text: Callable[[str], str] | None = None,
+    passage: Callable[[str], Passage] | None = None,
     graphs: QuestionGraphs | None = None,
 ) -> dict[str, Scores]:
     """Score predictions under several metrics; what metrics share is computed once.
@@ -35,7 +37,7 @@ def score(
         predictions: One per question in the same order, None where there is none; or by question id (as methods know
             it, or the dataset's own).
         metrics: Metrics or their ids.
-        corpus_text: From the id of a passage (or triple) to its text, for metrics that read texts.
+        passage: From the id of a passage (or triple) to it, for metrics that read texts.
         graphs: The questions' graphs, for metrics that look at them (`QuestionGraphs.of(benchmark)`).
 
     Returns:
@@ -48,7 +50,7 @@ def score(
     aligned = _aligned(questions, predictions)
     absent = np.array([prediction is None for prediction in aligned], dtype=bool)
     failed = np.array([bool(prediction and prediction.notes.get(FAILED)) for prediction in aligned], dtype=bool)
-    batch = Batch(questions, list(map(_message, questions, aligned)), corpus_text, graphs=graphs)
+    batch = Batch(questions, list(map(_message, questions, aligned)), passage, graphs=graphs)
     results: dict[str, Scores] = {}
     for metric in wanted:
         scores = metric.compute(batch).copy()
@@ -58,6 +60,25 @@ def score(
             scores[lost & ~np.isnan(scores)] = np.nan if missing == "unscorable" else missing
         results[str(metric)] = scores
     return results
+
+
+def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGraphs | None = None) -> bool:
+    """Whether a metric gives a value to any of these questions, whatever is answered.
+
+    A metric that needs a model is taken to: nothing is loaded to find out.
+    """
+    if "model" in metric.entry.needs:
+        return True
+
+    def no_passage(identifier: str) -> Passage:
+        raise KeyError(identifier)  # nothing is ranked, so nothing is looked up
+
+    for start in range(0, len(questions), _AT_ONCE):
+        part = questions[start : start + _AT_ONCE]
+        batch = Batch(part, [Prediction(question.query_id, "") for question in part], no_passage, graphs=graphs)
+        if not np.isnan(metric.compute(batch)).all():
+            return True
+    return False
 
 
 def _message(question: Question, prediction: Prediction | None) -> Prediction:
@@ -125,7 +146,10 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
         _note(results, scores[smaller] > scores[larger] + TOLERANCE, f"{smaller} is greater than {larger}")
         _same_scorable(results, smaller, larger, scores)
     for same in _EQUAL:
-        for left, right in pairwise(metric for metric in scores if _bare(metric) in same):
+        alike = sorted((metric for metric in scores if _bare(metric) in same), key=lambda metric: str(metric.values.get("searched")))
+        for left, right in pairwise(alike):
+            if not _agree(left, right):
+                continue
             _note(results, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")
             _same_scorable(results, left, right, scores)
     for metric, value in (reported or {}).items():
@@ -180,8 +204,9 @@ def _bare(metric: Metric) -> str:
 def _ordered(metrics: Sequence[Metric]) -> list[tuple[Metric, Metric]]:
     """Pairs of metrics of which the first can never exceed the second."""
     pairs = [pair for pair in permutations(metrics, 2) if _never_above(*pair)]
-    for name in _GROWING:
-        pairs += pairwise(sorted((m for m in metrics if m.entry.id == name), key=lambda metric: int(metric.values["k"])))
+    growing = sorted((m for m in metrics if m.entry.id in _GROWING), key=lambda metric: int(metric.values["k"]))
+    for number, item in enumerate(growing):
+        pairs += [(item, other) for other in growing[number + 1 :] if item.entry is other.entry and _agree(item, other, "k")][:1]
     return pairs
 
 

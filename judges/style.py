@@ -37,7 +37,7 @@ from judges.metric import Scores
 from judges.metrics.entities import RULE, entity_preservation_of_pairs
 from judges.metrics.generation import bertscore_of_pairs, perplexity_of_texts
 from methods.api import Prediction, Services
-from methods.flow import each
+from methods.flow import each, one
 
 # -- Polarity of texts by a list of English words: enough to see a shift from one set of texts to another --
 
@@ -123,7 +123,7 @@ class StyleValidator:
     """
 
     def __init__(self, judge: PointJudge, id: str, styles: Sequence[str] = ("informal",)) -> None:
-        self._judge = judge
+        self._ask = one(judge, "ask")
         self.id = f"style {id} of {','.join(styles)}"
         self._styles = tuple(styles)
 
@@ -132,10 +132,8 @@ class StyleValidator:
         """By a registered judge."""
         return cls(_texts(judge, services), str(judge), styles)
 
-    def objections(self, sources: Sequence[str], styled: Sequence[str], style: str) -> list[str | None]:
-        if style not in self._styles:
-            return [None] * len(styled)
-        return [_objection("style", calls, INFORMAL) for calls in each(self._judge, "ask", list(map(text_item, styled)))]
+    async def objections_one(self, source: str, styled: str, style: str) -> str | None:
+        return _objection("style", await self._ask(text_item(styled)), INFORMAL) if style in self._styles else None
 
 
 class ContentValidator:
@@ -147,7 +145,7 @@ class ContentValidator:
     """
 
     def __init__(self, judge: PointJudge, id: str) -> None:
-        self._judge = judge
+        self._ask = one(judge, "ask")
         self.id = f"content {id}"
 
     @classmethod
@@ -155,9 +153,8 @@ class ContentValidator:
         """By a registered judge."""
         return cls(_texts(judge, services), str(judge))
 
-    def objections(self, sources: Sequence[str], styled: Sequence[str], style: str) -> list[str | None]:
-        items = [text_item(text, source) for source, text in zip(sources, styled, strict=True)]
-        return [_objection("content", calls, KEPT) for calls in each(self._judge, "ask", items)]
+    async def objections_one(self, source: str, styled: str, style: str) -> str | None:
+        return _objection("content", await self._ask(text_item(styled, source)), KEPT)
 
 
 class EntityValidator:

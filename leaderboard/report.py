@@ -262,8 +262,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
 
 
 def _section_head(board: Board) -> Node:
-    units = "documents, because questions share them" if board.clustered else "questions"
-    text = f"{board.questions:,} questions. Brackets: 95 % bootstrap interval over {units}."
+    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s."
     if board.reference is not None:
         text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
     flags = [

@@ -31,7 +31,9 @@ ENDPOINTS = "endpoints"
 """Key in `notes`: what the endpoints that were asked said of themselves, one object for each model that was asked for: `asked`,
 `model`, and where they say it `system_fingerprint` and `version`."""
 SUPPORT = "support"
-"""Key in `notes`: ids of the passages or sentences (`passage#index`) claimed to support the answer."""
+"""Key in `notes`: what is claimed to support the answer: ids of passages, and sentences as [passage id, 0-based index]."""
+ANSWERABLE = "answerable"
+"""Key in `notes`: whether the method says that the evidence suffices to answer, true or false."""
 TRIPLES = "triples"
 """Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
@@ -106,10 +108,25 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One item of ranked evidence: the id of a passage, a sentence (`passage#index`) or a triple."""
+    """One item of ranked evidence: the id, opaque, of a passage or a triple."""
 
     id: str
     score: float
+
+
+def support_claims(value: Any) -> list[tuple[str, int | None]] | None:
+    """What `notes[SUPPORT]` claims: passages, each with the index of a sentence or None; None where it is malformed."""
+    if not isinstance(value, list | tuple):
+        return None
+    claims: list[tuple[str, int | None]] = []
+    for item in value:
+        if isinstance(item, str):
+            claims.append((item, None))
+        elif isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str) and type(item[1]) is int:
+            claims.append((item[0], item[1]))
+        else:
+            return None
+    return claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +184,7 @@ class Prediction:
         answer: The answer, "" where there is none.
         evidence: Ranked: the order counts, scores never re-order it.
         usage: What it cost.
-        notes: Further output under the documented keys `support`, `triples`, `failed`, or keys of one's own.
+        notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or keys of one's own.
         calls: Of generating models, in the order in which they ended; no part of a submission.
     """
 
@@ -353,8 +370,8 @@ class Judge(Protocol):
         """Of all that decides what it says: rules or model, options, prompt."""
         ...
 
-    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
-        """One verdict per answer, None where the judge's reply could not be used."""
+    async def verdicts_one(self, question: Question, answer: str) -> str | None:
+        """The verdict on an answer, None where the judge's reply could not be used."""
         ...
 
 

@@ -247,6 +247,12 @@ class Batcher(Generic[In, Out]):
         self._next()
 
 
+async def in_worker(work: Callable[[], T], device: str = "cpu") -> T:
+    """What is computed in the worker thread of a device, while other programs go on."""
+    batcher: Batcher[Callable[[], T], T] = Batcher(lambda works: [some() for some in works], device=device)
+    return await batcher(work)
+
+
 class ContractError(RuntimeError):
     """A role that returned something else than its contract says; no question can be trusted then."""
 
@@ -335,21 +341,35 @@ async def together(*programs: Awaitable[T]) -> list[T]:
         raise
 
 
-def ordered(program: Callable[[In], Awaitable[Out]], queries: Sequence[In], in_flight: int) -> list[Out]:
-    """The results of all programs, in the order of the queries."""
+def in_order(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
+    """As `stream`, in the order of the queries: a result is held back until those before it are there."""
 
     async def numbered(item: tuple[int, In]) -> tuple[int, Out]:
         return item[0], await program(item[1])
 
-    results = dict(stream(numbered, enumerate(queries), in_flight))
-    return [results[number] for number in range(len(queries))]
+    ready: dict[int, Out] = {}
+    following = 0
+    for number, result in stream(numbered, enumerate(queries), in_flight):
+        ready[number] = result
+        while following in ready:
+            yield ready.pop(following)
+            following += 1
+
+
+def ordered(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> list[Out]:
+    """The results of all programs, in the order of the queries."""
+    return list(in_order(program, queries, in_flight))
 
 
 # -- The two forms of a role: many queries in and out (batch), or an `async` function of one query (single) --
 
 
-FORMS = {"answer": 1, "retrieve": 1, "rerank": 2, "compress": 2, "contexts": 2, "read": 2, "ask": 1}
-"""What roles and judges (`ask`) do, and how many of the arguments are one per query; the single form is called `…_one`."""
+_OWN = {
+    1: ("answer", "retrieve", "ask", "answers", "orders", "names", "generate"),
+    2: ("rerank", "compress", "contexts", "read", "verdicts", "objections"),
+}
+FORMS = {name: own for own, names in _OWN.items() for name in names}
+"""What roles, judges and makers of data do, and how many of the arguments are one per query; the single form is called `…_one`."""
 SIZE = 32
 """Queries of a batch where a role does not say (`batch_size`)."""
 IN_FLIGHT = 32

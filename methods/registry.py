@@ -21,6 +21,7 @@ from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
+from methods.models.llm import KINDS
 from methods.models.weights import require_weights
 from methods.work import Lengths, Needs, Work, unknown
 
@@ -147,11 +148,17 @@ class MethodEntry:
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with others laid over them, key by key at every level."""
+    """Options with others laid over them, key by key at every level; an `llm:` of another kind takes the place of one."""
     merged = dict(below)
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = laid_over(merged[key], value) if both else value
+        there = merged.get(key)
+        if not isinstance(value, Mapping) or not isinstance(there, Mapping):
+            merged[key] = value
+            continue
+        kind, other = KINDS & value.keys(), KINDS & there.keys()
+        if key == "llm" and kind and other and kind != other:
+            there = {name: there[name] for name in ("temperature", "max_tokens") if name in there}
+        merged[key] = laid_over(there, value)
     return merged
 
 

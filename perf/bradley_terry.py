@@ -23,6 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from results.statistics import bradley_terry
 from results.statistics.bootstrap import bootstrap_weights
 from results.statistics.bradley_terry import PRIOR, BradleyTerry
+from results.statistics.core import Resampling
 
 METHODS = 40
 QUESTIONS = 1_000
@@ -53,7 +54,7 @@ def battles(questions: int, seed: int = 0) -> Columns:
 def ours(data: Columns, rounds: int, seed: int, *, covariates: bool) -> BradleyTerry:
     extra = {"shown_first": data["shown"], "lengths": tuple(data["lengths"])} if covariates else {}
     rows = (data[name] for name in ("first", "second", "question", "score"))
-    return bradley_terry(*rows, resamples=rounds, seed=seed, **extra)
+    return bradley_terry(*rows, how=Resampling(resamples=rounds, seed=seed), **extra)
 
 
 def design(data: Columns, *, covariates: bool) -> np.ndarray:

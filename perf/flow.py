@@ -125,7 +125,8 @@ def _experiment(folder: Path, case: str, questions: int, url: str, slots: int = 
     path = folder / "flow.yaml"
     path.write_text(
         f"name: flow\nbenchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {questions // divided}, "
-        f"config: {{worlds: {-(-questions // 1000)}, questions: {questions}}}}}]\nmethods: [{methods}]\nmetrics: [f1(rules=squad)]\n{judges}"
+        f"config: {{worlds: {-(-questions // 1000)}, questions: {questions}}}}}]\n"
+        f"methods: [{methods}]\nmetrics: [f1(rules=squad)]\n{judges}"
     )
     return path
 

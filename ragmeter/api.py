@@ -449,12 +449,12 @@ class Compared:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the difference; whole documents are resampled where questions share them."""
+        """95 % interval of the difference, over what was sampled; NaN where it is withheld."""
         return self.paired.low, self.paired.high
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the difference by random sign flips; of this one metric, not corrected for others."""
+        """Two-sided p-value of the difference of this one metric, not corrected for others; NaN where it is withheld."""
         return self.paired.p
 
     @property
@@ -508,7 +508,7 @@ class Compared:
         ]
         direction = "" if self.higher_is_better else "; less is better"
         notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
-        notes += [f"† {self.paired.doubt}"] if self.paired.doubt else []
+        notes += [f"no verdict: {self.paired.withheld}"] if self.paired.withheld else []
         return to_html(("", self.metric), rows, notes=notes)
 
     def _sentence(self) -> str:

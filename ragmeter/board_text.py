@@ -20,7 +20,7 @@ from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
 from results.store import INCOMPLETE
 from results.systems import CONTAMINATED
-from results.tables import doubts, labels, mark, plus_minus, remarks
+from results.tables import could_have_shown, labels, mark, plus_minus, remarks, why_withheld
 from results.variants import style_of_name
 
 _NAMED = 2
@@ -35,7 +35,7 @@ def show_board(board: Board, console: Console, *, verbose: bool = False) -> None
         console: Where to.
         verbose: How intervals and tests are computed as well, and the whole ids of the metrics.
     """
-    title = Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {counted(board.questions, 'question')}")
+    title = Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.sampled.in_words(board.questions)}")
     if board.seed:
         title += Text(f"  ·  seed {board.seed}")
     console.print(title, soft_wrap=True)
@@ -57,19 +57,18 @@ def show_board(board: Board, console: Console, *, verbose: bool = False) -> None
 
 def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> list[str]:
     """What numbers and marks mean."""
-    unit = "documents" if board.clustered else "questions"
-    how = (f" (bootstrap over {unit})", ", paired (sign flips, Holm per column)") if verbose else ("", "")
+    how = (f" (Student's t over {board.sampled.kind}s)", ", paired (t, Holm per column)") if verbose else ("", "")
     legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
     if board.reference:
         legend.append(f"below: difference to {board.reference}{how[1]}, * p < .05, ** p < .01")
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
         notes = [*notes, "s/question: mean, and below it p50–p95"]
-    why = doubts(board)
+    notes = [*notes, *why_withheld(board), *could_have_shown(board)]
     if not verbose:
-        return [*notes, *(["† an interval that may hold less than it says (-v: why)"] if why else [])]
+        return notes
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)
-    return [*notes, *([long] if long else []), *why]
+    return [*notes, *([long] if long else [])]
 
 
 def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
@@ -90,10 +89,14 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
     if not differences:
         return f"Nothing was compared with {board.reference}."
     sure = [name for name in differences if (cell := cells[name]) is not None and mark(cell)]
+    withheld = [
+        name for name in differences if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.withheld
+    ]
     groups = {
         "significantly ahead of": [name for name in sure if differences[name] > 0],
         "significantly behind": [name for name in sure if differences[name] < 0],
-        "not distinguishable from": [name for name in differences if name not in sure],
+        "not distinguishable from": [name for name in differences if name not in (*sure, *withheld)],
+        "not tested against": withheld,
     }
     on = labels(board.metrics)[board.metrics[0]]
     phrases, against = [], board.reference
@@ -156,13 +159,11 @@ def cell_text(cell: Cell | None) -> Text:
     if cell is None or math.isnan(cell.estimate.value):
         return Text("–", style="dim")
     text = Text(plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high, scale=cell.scale))
-    text += Text("†" if cell.estimate.doubt else "", style="dim")
     if cell.difference is not None and not math.isnan(cell.difference.value):
         result = cell.difference
         stars = mark(cell)
         style = "dim" if not stars else "green" if result.value > 0 else "red"
         text += Text("\n" + plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale) + stars, style=style)
-        text += Text("†" if result.doubt else "", style="dim")
     return text
 
 
@@ -314,10 +315,10 @@ def _sure(item: Pairing) -> str:
 
 
 def shown_share(estimate: Estimate) -> str:
-    """A share × 100 with half its interval, and † where that may not cover as it says; – without a value."""
+    """A share × 100 with half its interval; – without a value."""
     if math.isnan(estimate.value):
         return "–"
-    return plus_minus(estimate.value, estimate.low, estimate.high) + ("†" if estimate.doubt else "")
+    return plus_minus(estimate.value, estimate.low, estimate.high)
 
 
 def _spread(rate: WinRate) -> str:

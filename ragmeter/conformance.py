@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +17,12 @@ from rich.text import Text
 from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
+from benchmarks.schema import GoldQuery, Passage, Query, Question, sentence_of
 from benchmarks.settings import Setting
-from benchmarks.text import has_answer
+from benchmarks.text import has_answer, is_scorable_gold
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
@@ -36,6 +37,8 @@ GRAPHS = "worlds/graph:validation"
 QUESTIONS = 12
 GRAPH_SIZE = 60
 """In the graph of a question; the corpus of triples is those of the questions' graphs."""
+ALONE = 4
+"""Questions asked of their own candidates alone: each needs an index."""
 SEED = 7
 SCORE_TOLERANCE = 1e-5
 """Relative; scores may differ by float noise between batches, the order may not."""
@@ -102,21 +105,36 @@ def _method_checks(component: Component) -> list[Check]:
         _each("usage is filled", first, _bad_usage),
         _each("a prediction survives JSON", first, _json_change),
         _each("no question failed", first, lambda p: str(p.notes[FAILED]) if FAILED in p.notes else None),
-        Check("deterministic under a seed", *_same(by_id, build().answer(iter(queries)), "a second build")),
+        Check("deterministic under a seed", *same(by_id, build().answer(iter(queries)), "a second build")),
     ]
     singles = (prediction for query in queries for prediction in method.answer(iter([query])))
-    checks.append(Check("invariant to the batch", *_same(by_id, singles, "one query at a time")))
+    checks.append(Check("invariant to the batch", *same(by_id, singles, "one query at a time")))
     backwards = method.answer(iter(queries[::-1]))
-    checks.append(Check("invariant to the order", *_same(by_id, backwards, "the reverse order")))
+    checks.append(Check("invariant to the order", *same(by_id, backwards, "the reverse order")))
+    own = [query for query in queries if query.candidates][:ALONE]
+    expected = {query.id: by_id[query.id] for query in own if query.id in by_id}
+    again = alone(build(), own, benchmark.corpus)
+    checks.append(Check("invariant to the other questions", *same(expected, again, "a corpus of the question's candidates alone")))
     stopped = method.answer(iter(queries))
     before = next(stopped)
     stopped.close()  # type: ignore[attr-defined]
     rest = method.answer(query for query in queries if query.id != before.question_id)
-    checks.append(Check("invariant to interruptions", *_same(by_id, [before, *rest], "an interrupted answering, gone on with,")))
+    checks.append(Check("invariant to interruptions", *same(by_id, [before, *rest], "an interrupted answering, gone on with,")))
     if not control:
         closed = list(method.answer(replace(query, candidates=()) for query in queries))
         checks.append(_each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None))
     return [replace(check, detail="") if check.passed else check for check in checks]
+
+
+def alone(method: Method, queries: Iterable[Query], corpus: Corpus) -> Iterator[Prediction]:
+    """Each query asked of a corpus that holds its candidates and no more, in another order: nothing else is there to learn from."""
+    for query in queries:
+        ids = sorted(query.candidates or ())
+        if isinstance(corpus, TripleCorpus):
+            method.index(TripleCorpus.of_triples(corpus.triples.take(corpus.rows_of(ids))))
+        else:
+            method.index(Corpus.of(corpus.get(ids)))
+        yield from method.answer(iter([query]))
 
 
 def _graphs() -> Benchmark:
@@ -161,7 +179,7 @@ def _repeated(prediction: Prediction) -> str | None:
 
 
 def _foreign(prediction: Prediction, benchmark: Benchmark) -> str | None:
-    ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
+    ids = (item.id for item in prediction.evidence)
     return next((f"{identifier} is not a passage of the corpus" for identifier in ids if identifier not in benchmark.corpus), None)
 
 
@@ -169,7 +187,7 @@ def _outside(prediction: Prediction, queries: Sequence[Query]) -> str | None:
     query = next(query for query in queries if query.id == prediction.question_id)
     if query.candidates is None or isinstance(query, GoldQuery):
         return None
-    ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
+    ids = (item.id for item in prediction.evidence)
     return next((f"{identifier} is not among the candidates" for identifier in ids if identifier not in query.candidates), None)
 
 
@@ -193,7 +211,11 @@ def _json_change(prediction: Prediction) -> str | None:
     return None if again == prediction else "it reads back differently"
 
 
-def _same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
+def same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
+    """Whether predictions are equal to those expected, and else what differs; `what` says of which they are.
+
+    Scores may differ by `SCORE_TOLERANCE`, their order may not.
+    """
     answers = list(again)
     if len(answers) != len(expected):
         return False, f"{what} gives {len(answers)} answers, not {len(expected)}"
@@ -281,10 +303,12 @@ def _absent(benchmark: Benchmark) -> int:
 
 def gold_prediction(question: Question) -> Prediction:
     """What an all-knowing method would say: the gold answer, evidence, support and triples."""
-    notes = {SUPPORT: list(question.supporting_facts or question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
+    sentences: list[Any] = [list(sentence_of(fact)) for fact in question.supporting_facts]
+    notes = {SUPPORT: sentences or list(question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
     # Graph QA takes each line for an answer; all other metrics of sets take any separator.
-    answer = "\n".join(question.answers) if question.answer_set else next(iter(question.answers), "")
+    one_of = next(filter(is_scorable_gold, question.golds), next(iter(question.golds), ""))
+    answer = "\n".join(question.answers) if question.answer_set else one_of
     return Prediction(question.id, answer, evidence, notes=notes)
 
 
@@ -293,18 +317,18 @@ def _official(benchmark: Benchmark) -> list[Check]:
     metrics = [parse_metric(name) for name in benchmark.card.metrics]
     predictions = [gold_prediction(question) for question in benchmark.questions]
 
-    def text(identifier: str) -> str:
-        return benchmark.corpus.get([identifier])[0].full_text
+    def passage(identifier: str) -> Passage:
+        return benchmark.corpus.get([identifier])[0]
 
     def attainable(question: Question, name: str) -> bool:
         if not name.startswith("has_answer"):
             return True
         # Positives that were annotated by hand need not hold the answer's words.
         held = (identifier for identifier in question.evidence if identifier in benchmark.corpus)
-        return any(has_answer(text(identifier), question.golds) for identifier in held)
+        return any(has_answer(passage(identifier).text, question.golds) for identifier in held)
 
     checks = []
-    for name, values in score(benchmark.questions, predictions, metrics, text).items():
+    for name, values in score(benchmark.questions, predictions, metrics, passage).items():
         queries = zip(benchmark.questions, values, strict=True)
         low = [question.id for question, value in queries if value < 1 - 1e-12 and attainable(question, name)]
         checks.append(Check(f"gold predictions reach the maximum of {name}", not low, f"questions {low[:3]}"))

@@ -110,6 +110,11 @@ class BenchmarkSpec(_Part):
     split: str | None = Field(None, description="default: the dataset's own default; a+b joins two")
     setting: str | None = Field(None, description="default: the first setting of the dataset's card")
     limit: int | None = Field(None, ge=1, description="only the first questions")
+    unit: str | None = Field(
+        None,
+        description="what was sampled: question, document, world, conversation, evidence group, or a key of the questions' metadata; "
+        "default: what the dataset says",
+    )
     config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options")
 
 
@@ -169,6 +174,9 @@ class BenchmarkPlan:
     limit: int | None
     where: str | None = None
     """File and line of the setting, or of the benchmark where it names none."""
+    unit: str | None = None
+    unit_at: str | None = None
+    """What was sampled, where the file says so, and its line."""
 
 
 @dataclass(frozen=True)
@@ -366,7 +374,8 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     where = source.where((*at, "setting") if spec.setting else at)
     setting = read_setting(text, where)
     limits = [number for number in (spec.limit, limit) if number is not None]
-    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where)
+    unit_at = source.where((*at, "unit")) if spec.unit else None
+    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where, spec.unit, unit_at)
 
 
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import counted
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.schema import Passage, Question, sentence_of
 from ragmeter.console import out
 
 SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
@@ -20,8 +20,8 @@ SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
 def print_question(question: Question, benchmark: Benchmark) -> None:
     """Print a question with its gold and its passages."""
     out.print(Text(f"{question.id}  ", style="dim") + Text(question.text, style="bold"))
-    others = [[alias for alias in question.aliases.get(answer, ()) if alias != answer] for answer in question.answers]
-    answers = [answer + (f" (also: {', '.join(some)})" if some else "") for answer, some in zip(question.answers, others, strict=True)]
+    others = [[alias for alias in question.aliases.get(answer, ()) if alias != answer] for answer in question.wanted]
+    answers = [answer + (f" (also: {', '.join(some)})" if some else "") for answer, some in zip(question.wanted, others, strict=True)]
     facts = {
         "answer": (" and " if question.answer_set else " | ").join(answers) or "(none)",
         "type": question.type,
@@ -54,8 +54,7 @@ def _passages(question: Question, benchmark: Benchmark) -> Iterator[tuple[Passag
 
 def _shortened(passage: Passage, question: Question) -> Text:
     """A passage's text, shortened; its supporting sentences whole and marked."""
-    facts = (fact.partition(SENTENCE_MARK) for fact in question.supporting_facts)
-    supporting = {int(number) for identifier, mark, number in facts if identifier == passage.id and mark}
+    supporting = {index for identifier, index in map(sentence_of, question.supporting_facts) if identifier == passage.id}
     if not supporting:
         whole = " ".join(passage.text.split())
         return Text(whole if len(whole) <= SHOWN_TEXT else whole[:SHOWN_TEXT] + "…")

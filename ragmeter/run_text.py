@@ -127,7 +127,7 @@ def show_compared(result: Diff, quiet: bool) -> None:
     )
     if result.numbers and not quiet:
         lower = [number.metric for number in result.numbers if not number.higher_is_better]
-        note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; p by sign flips, Holm "
+        note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; paired t, Holm "
         note += "over the metrics shown; +/=/−: questions on which the second is higher, equal, lower"
         out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
         out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))

@@ -20,8 +20,8 @@ _HEADS = (
 )  # fmt: skip
 
 _NOTES = (
-    "values × 100 ± half their 95 % interval; gap: formal minus style, paired by question; p by sign flips, Holm over a method's styles",
-    "beyond: how much larger that gap is than the reference's, question by question; * p < .05, ** p < .01 (sign flips, Holm over the "
+    "values × 100 ± half their 95 % interval; gap: formal minus style, paired by question; paired t, Holm over a method's styles",
+    "beyond: how much larger that gap is than the reference's, question by question; * p < .05, ** p < .01 (paired tests, Holm over the "
     "methods)",
     "answers kept: passages (%) with a gold string that still have one, a mean over questions; content lost: questions (%) whose "
     "evidence has none left or, where no evidence is known, of which a candidate lost it; of which content: the part of the gap on "
@@ -39,10 +39,10 @@ def show_gaps(tables: Sequence[GapTable]) -> None:
         listing(_HEADS, [*lines, *average], empty="no method was scored on this metric", keys=2)
         out.print()
     notes, gaps = list(_NOTES), [gap for table in tables for row in table.rows for gap in row.gaps]
-    doubts = {gap.result.gap.doubt for gap in gaps if gap.result.gap.doubt}
-    if doubts:
-        more = f" (and {len(doubts) - 1} more reasons: --json)" if len(doubts) > 1 else ""
-        notes.append(f"† {min(doubts)}{more}")
+    reasons = {gap.result.gap.withheld for gap in gaps if gap.result.gap.withheld}
+    if reasons:
+        more = f" (and {len(reasons) - 1} more reasons: --json)" if len(reasons) > 1 else ""
+        notes.append(f"no verdict: {min(reasons)}{more}")
     if not all(gap.content_known for gap in gaps):
         notes.append("– under content: these questions were stored before ragmeter kept what restyling lost")
     for note in notes:
@@ -62,12 +62,12 @@ def _gap_line(table: GapTable, row: MethodGaps, gap: Gap) -> tuple[str, ...]:
         ]
     beyond = ABSENT
     if gap.beyond is not None:
-        beyond = _signed(gap.beyond, scale) + stars(gap.beyond_p) + ("†" if gap.beyond.doubt else "")
+        beyond = _signed(gap.beyond, scale) + stars(gap.beyond_p)
     return (
         row.method + (" (control)" if row.kind == "control" else ""),
         gap.styled.name,
         plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=scale),
-        _signed(result.gap, scale) + ("†" if result.gap.doubt else ""),
+        _signed(result.gap, scale),
         beyond,
         ABSENT if math.isnan(gap.relative) else f"{100 * gap.relative:+.1f} %",
         ABSENT if math.isnan(result.p_holm) else f"{result.p_holm:.3f}",

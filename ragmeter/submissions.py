@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from pydantic import ValidationError
+
 from benchmarks import registry, settings
 from benchmarks.core.errors import UserError
 from benchmarks.registry import DataReference, DatasetConfig
@@ -22,18 +24,17 @@ from methods.flow import each
 from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.runner.tasks import default_metrics
-from results import trec
+from results.formats import FORMATS, Format
 from results.queries import RunRow
 from results.store import Store
 from results.submission import Report, bundle
 from results.submission.card import LIMITS, Card, dataset_options, parse_card
 from results.submission.leakage import stored_training, training_loader
-from results.submission.rows import jsonl_rows
 from results.submission.storing import require_board, require_known
 from results.submission.validate import Target, validate
 
 STANDARD_INPUT = "-"
-FORMATS = ("jsonl", "trec")
+JSONL = "jsonl"
 
 
 @dataclass(frozen=True)
@@ -83,31 +84,33 @@ class Checker:
             require_board(self.store, card, target.loaded.fingerprint)
         return target
 
-    def check(self, predictions: str, card_file: Path | None, format: str = FORMATS[0]) -> Checked:
+    def check(self, predictions: str, card: Card | Path | None, format: str = JSONL) -> Checked:
         """Check predictions with their card, or a bundle, which brings its own.
 
         Args:
             predictions: A file, or `STANDARD_INPUT`.
-            card_file: The card.
+            card: The card, or its file.
             format: Of the predictions; one of `FORMATS`.
 
         Raises:
             UserError: Something cannot be read, is no submission, or is about other data.
         """
-        is_trec = format == "trec"
-        if predictions.lower().endswith(bundle.SUFFIX) and not is_trec:
-            if card_file is not None:
+        layout = FORMATS[format]
+        if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
+            if card is not None:
                 raise UserError("a bundle brings its own card", where="--card", try_this="leave --card out")
             return self._bundle(Path(predictions))
-        if card_file is None:
+        if card is None:
             what = "predictions need a card that says what they are"
-            raise UserError(what, where="--card", try_this="ragmeter submit template REFERENCE -o FOLDER writes one to fill in")
-        card = read_card(card_file)
-        if is_trec and not card.retrieval_only:
+            remedy = "ragmeter submit template REFERENCE -o FOLDER writes one to fill in; or --method NAME --benchmark REFERENCE"
+            raise UserError(what, where="--card", try_this=remedy)
+        if isinstance(card, Path):
+            card = read_card(card)
+        if "answer" not in layout.says and not card.retrieval_only:
             card = card.model_copy(update={"retrieval_only": True})
         with _opened(predictions) as source:
             target = self.target(card)
-            return self._validated(card, source, target, predictions, is_trec=is_trec)
+            return self._validated(card, source, target, predictions, layout)
 
     def _bundle(self, path: Path) -> Checked:
         with bundle.open_bundle(path) as opened:
@@ -128,13 +131,37 @@ class Checker:
                 checked.notes.extend(opened.differences(means) or [same])
             return checked
 
-    def _validated(self, card: Card, source: BinaryIO, target: Target, file: str, *, is_trec: bool = False) -> Checked:
-        metrics = default_metrics(target.loaded)
+    def _validated(self, card: Card, source: BinaryIO, target: Target, file: str, layout: Format = FORMATS[JSONL]) -> Checked:
+        metrics = layout.scorable(default_metrics(target.loaded))
         # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
         training = stored_training(self.store) if self.known_boards else training_loader()
-        read = trec.run_rows(target.in_setting.questions) if is_trec else jsonl_rows
+        read = layout.reader(target.in_setting)
         report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training)
         return Checked(report, target, metrics)
+
+
+def short_card(method: str, reference: str, setting: str | None) -> Card:
+    """A card of what a file of predictions does not say by itself; what else a card tells is not known.
+
+    Args:
+        method: NAME or NAME@VERSION.
+        reference: The benchmark.
+        setting: The dataset's first where None.
+
+    Raises:
+        UserError: A part is none, or says nothing that is known.
+    """
+    resolved, entry = registry.resolve(reference)
+    name, _, version = method.partition("@")
+    chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
+    # An untrained method states an empty list; here nobody says.
+    unknown = [{"name": "not stated"}]
+    part = {"name": name, "version": version or "1"}
+    try:
+        return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
+    except ValidationError:
+        what = f"{method!r} is no name of a method"
+        raise UserError(what, where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -") from None
 
 
 def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:

@@ -153,8 +153,8 @@ def _board(
     first = group[0]
     requests = queries.questions(store, first.dataset_fingerprint)
     position = {row.question: number for number, row in enumerate(requests)}
-    documents = [row.document_id for row in requests]
-    clusters = documents if any(documents) else None
+    with store.database.reading() as connection:
+        clusters = queries.sampled_by_data(connection, {first.dataset_fingerprint: list(names)})[first.dataset_fingerprint].labels
     rows = [
         battle
         for battle in judgments.battles(store, first.dataset_fingerprint, first.setting, judge)
@@ -188,7 +188,9 @@ def _board(
             ties=ties,
             clusters=clusters,
         )
-        corrected = holm([rate.p for rate in rates])
+        # What is withheld counts as tested and not significant.
+        tested = holm([1.0 if math.isnan(rate.p) and rate.n else rate.p for rate in rates])
+        corrected = [math.nan if math.isnan(rate.p) else p for rate, p in zip(rates, tested, strict=True)]
         for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
             both = answered[a] & answered[b]
             pending = sum((question, *pair) not in judged for question in both)
@@ -212,7 +214,7 @@ def _strengths(
     battles: Sequence[Battle],
     names: dict[str, str],
     position: dict[str, int],
-    clusters: list[str | None] | None,
+    clusters: Sequence[str] | None,
     lengths: dict[tuple[str, str], int] | None,
 ) -> tuple[tuple[str, Strength], ...]:
     code = {run: number for number, run in enumerate(names)}

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.units import Sampled
+from judges.metric import parse
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
 from results.failures import failures
@@ -22,7 +25,7 @@ from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
 from results.statistics.closed_form import Band, bands
 from results.statistics.core import Difference, Estimate
-from results.statistics.intervals import differences, estimates, holm
+from results.statistics.intervals import differences_together, estimates
 from results.store import Store
 from results.systems import Wanted, contaminated_by, figures, why_not_ranked
 
@@ -240,7 +243,7 @@ def folded_columns(
         The columns of the runs that stand for their series, and under the same keys each seed's mean, in the order of
         the runs, over the questions that all have; only of series of several runs that were all scored.
     """
-    result = Columns(columns.questions, columns.documents, {}, {}, {})
+    result = Columns(columns.questions, columns.sampled, {}, {}, {})
     apart = {}
     for first, members in series_of(runs).items():
         for metric in metrics:
@@ -269,7 +272,7 @@ def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str,
 
 
 def with_failures(value: float, n: int, unscored: int) -> float:
-    """The mean of n questions and of further ones that a judge gave no value, each of which counts as zero."""
+    """The mean of n questions and of further ones without a value, each of which counts as zero."""
     if not n + unscored:
         return float("nan")
     return value * n / (n + unscored) if n else 0.0
@@ -288,6 +291,7 @@ class Cell:
         scale: What the value is multiplied by where it is shown.
         by_seed: Where the row stands for several training seeds, the value of each.
         apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
+        zero_elsewhere: Whether the script whose rules the metric follows counts unscorable questions as zero.
     """
 
     estimate: Estimate
@@ -297,6 +301,14 @@ class Cell:
     scale: float = 100.0
     by_seed: tuple[float, ...] = ()
     apart: str = ""
+    zero_elsewhere: bool = False
+
+    @property
+    def over_all(self) -> float | None:
+        """The value with unscorable questions as zero, where there are any and the metric's owners count so."""
+        value = self.estimate
+        counted = self.zero_elsewhere and value.n and value.unscorable
+        return with_failures(value.value, value.n, value.unscorable) if counted else None
 
     @property
     def with_failures(self) -> float:
@@ -341,7 +353,7 @@ class Board:
         metrics: Metric ids, the columns.
         rows: In the experiment's order.
         questions: Number of questions.
-        clustered: Whether intervals resample whole documents, because questions share them.
+        sampled: What was sampled, as the runs say: questions of one unit are one witness.
         flags: By metric, what it ranks wrongly among the controls (`results.board`).
     """
 
@@ -353,7 +365,7 @@ class Board:
     metrics: tuple[str, ...]
     rows: tuple[Row, ...]
     questions: int
-    clustered: bool
+    sampled: Sampled
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -364,7 +376,8 @@ class Board:
             "setting": self.setting,
             "seed": self.seed,
             "questions": self.questions,
-            "resampled": "documents" if self.clustered else "questions",
+            "unit": self.sampled.kind,
+            "units": self.sampled.count(self.questions),
             "reference": self.reference,
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
@@ -453,8 +466,7 @@ def board(
         runs = folded_runs(runs)
         ids = [run.run for run in runs]
     reference = next((run.method for run in runs if run.run == base), None)
-    names, documents, columns = scores.questions, scores.documents, scores.values
-    clusters = documents if any(documents) else None
+    names, columns, clusters = scores.questions, scores.values, scores.sampled.labels
     known = queries.definitions(store)
 
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
@@ -469,6 +481,7 @@ def board(
                 unscored=missing[1],
                 scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
+                zero_elsewhere=_zero_elsewhere(metric),
             )
     known_training = learned or _learned(store)
     contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
@@ -476,15 +489,14 @@ def board(
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
-    if pairs and base:
-        candidates = np.stack([columns[key] for key in pairs])
-        against = np.stack([columns[base, metric] for _, metric in pairs])
-        compared = dict(zip(pairs, differences(candidates, against, clusters=clusters), strict=True))
-        for metric in shown:
-            column = {key: paired for key, paired in compared.items() if key[1] == metric}
-            corrected = holm([paired.p if paired.n else float("nan") for paired in column.values()])
-            for ((run_id, _), paired), p in zip(column.items(), corrected, strict=True):
-                cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
+    for metric in shown:
+        column = [run_id for run_id, name in pairs if name == metric]
+        if not column or base is None:
+            continue
+        candidates = np.stack([columns[run_id, metric] for run_id in column])
+        together = differences_together(candidates, np.broadcast_to(columns[base, metric], candidates.shape), clusters=clusters)
+        for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
+            cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     indexing = {} if over_seeds else queries.index_costs(store, ids)
     failed = failures(store, [run.run for run in runs if run.failed])
     rows = tuple(
@@ -508,7 +520,7 @@ def board(
         tuple(shown),
         rows,
         len(names),
-        clusters is not None,
+        scores.sampled,
         _flags(rows, shown, known),
     )
 
@@ -567,6 +579,12 @@ def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str
     return results
 
 
+def _zero_elsewhere(metric: str) -> bool:
+    with suppress(UserError):  # judges' measures, and metrics of another version, declare nothing here
+        return parse(metric).zero_elsewhere
+    return False
+
+
 def _number(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
 
@@ -581,8 +599,10 @@ def _row_json(row: Row) -> dict[str, Any]:
             "high": _number(value.high),
             "n": value.n,
             "unscorable": value.unscorable,
-            "doubt": value.doubt,
+            "withheld": value.withheld,
         }
+        if cell.over_all is not None:
+            entry["value_over_all"] = _number(cell.over_all)
         if cell.by_seed:
             entry["by_seed"] = [_number(item) for item in cell.by_seed]
         if cell.apart and not row.control:
@@ -600,7 +620,8 @@ def _row_json(row: Row) -> dict[str, Any]:
                 "wins": cell.difference.wins,
                 "ties": cell.difference.ties,
                 "losses": cell.difference.losses,
-                "doubt": cell.difference.doubt,
+                "withheld": cell.difference.withheld,
+                "detectable": _number(cell.difference.detectable),
             }
         cells[metric] = entry
     cost = None if row.cost is None else {name: _number(getattr(row.cost, name)) for name in Cost.__slots__}

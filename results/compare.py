@@ -5,6 +5,7 @@ Settings are compared whatever the runs are; numbers only over the same question
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
+from benchmarks.units import Sampled
 from results import queries
 from results.drift import drift
 from results.queries import AnswerRow, QuestionRow, RunRow
+from results.statistics.closed_form import POWER, paired
 from results.statistics.core import Clusters, Difference, Estimate
-from results.statistics.intervals import all_pairs, differences, estimates, holm
+from results.statistics.gate import units_needed
+from results.statistics.intervals import all_pairs, differences_of, differences_together, estimates
 from results.store import Store
 from results.tables import plain
 
@@ -73,7 +77,7 @@ class Comparison:
         by_type: Slices by the dataset's question type, the most frequent first; empty where it has fewer than two.
         by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
             empty likewise.
-        clustered: Whether intervals resample whole documents, because questions share them.
+        sampled: What was sampled: questions of one unit are one witness.
     """
 
     runs: tuple[RunRow, ...]
@@ -84,7 +88,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
     by_type: tuple[Slice, ...]
     by_evidence: tuple[Slice, ...]
-    clustered: bool
+    sampled: Sampled
 
     def apart(self) -> list[int]:
         """Questions on which the runs do not all score the same, the widest gap first, else in the dataset's order."""
@@ -119,7 +123,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     result = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric])
     nothing = np.full(len(result.questions), np.nan)
     values = np.stack([result.values.get((run.run, metric), nothing) for run in runs])
-    clusters = result.documents if any(result.documents) else None
+    clusters = result.sampled.labels
     rows = queries.questions(store, fingerprint)
     whole = [
         replace(item, unscorable=result.unscorable.get((run.run, metric), 0))
@@ -134,14 +138,14 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         _pairs(values, clusters),
         _by_type(rows, values, clusters),
         _by_evidence(rows, values, clusters),
-        clusters is not None,
+        result.sampled,
     )
 
 
 def _pairs(values: NDArray[np.float64], clusters: Clusters) -> tuple[Pair, ...]:
-    results = {positions: item for positions, item in all_pairs(values, clusters=clusters).items() if item.n}
-    corrected = holm([item.p for item in results.values()])
-    return tuple(Pair(*positions, item, p) for (positions, item), p in zip(results.items(), corrected, strict=True))
+    together = all_pairs(values, clusters=clusters)
+    rows = zip(itertools.combinations(range(len(values)), 2), together.differences, together.p, strict=True)
+    return tuple(Pair(*positions, item, p) for positions, item, p in rows if item.n)
 
 
 def _passages(count: int) -> str:
@@ -229,6 +233,72 @@ class Number:
             "second": None if self.second is None else asdict(self.second),
             "difference": result,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What it takes to show a difference on one metric, by a pilot's own variances.
+
+    Attributes:
+        metric: The id.
+        effect: The true difference to show.
+        power: With this probability.
+        kind: What is sampled.
+        pilot: The difference of the two pilot runs.
+        units, questions: Units that it takes, and questions in as many units like the pilot's; None where the pilot's
+            spread is not known.
+        scale: What values are multiplied by where they are shown.
+    """
+
+    metric: str
+    effect: float
+    power: float
+    kind: str
+    pilot: Difference
+    units: int | None
+    questions: int | None
+    scale: float = 100.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "units", "questions")} | {
+            "pilot": plain(asdict(self.pilot))
+        }
+
+
+def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER) -> list[Planned]:
+    """How many units it takes to show a difference between two methods, from a pilot run of each.
+
+    Args:
+        store: Where to read.
+        first, second: The pilots, on the same questions.
+        metrics: Ids, or their beginnings; none: what both were scored on.
+        effect: The true difference to show, a fraction.
+        power: With this probability.
+
+    Raises:
+        UserError: The runs are about different data, or not both scored on a metric.
+    """
+    if (reason := why_unpaired(first, second)) is not None:
+        raise UserError(reason, where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
+    runs = [first.run, second.run]
+    shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
+    columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
+    both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
+    if not both:
+        raise UserError("these two were not scored on a common metric", where=", ".join(shown) or None, try_this="ragmeter judge score")
+    known = queries.definitions(store)
+    mine, theirs = (np.stack([columns.values[run, metric] for metric in both]) for run in (second.run, first.run))
+    moments = paired(mine, theirs, clusters=columns.sampled.labels)
+    results = []
+    for row, (metric, pilot) in enumerate(zip(both, differences_of(moments, mine - theirs), strict=True)):
+        # A spread of nothing, or of too little, says nothing of what others would show.
+        able = not pilot.withheld and not math.isnan(pilot.detectable)
+        units = units_needed(moments[row], effect, power=power) if able else None
+        questions = None if units is None else math.ceil(units * pilot.n / pilot.units)
+        scale = queries.scale_of(metric, known)
+        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, units, questions, scale))
+    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +480,7 @@ def _numbers(
     clusters, names = None, []
     for run in (first, second):
         result = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
-        names, clusters = result.questions, result.documents if any(result.documents) else None
+        names, clusters = result.questions, result.sampled.labels
         own = [metric for metric in metrics if (run.run, metric) in result.values]
         stack = np.stack([result.values[run.run, metric] for metric in own]) if own else np.empty((0, len(names)))
         values = estimates(stack, clusters=clusters) if own else []
@@ -420,10 +490,15 @@ def _numbers(
     item, two = columns
     both = [metric for metric in metrics if metric in item and metric in two] if paired else []
     compared: dict[str, Difference] = {}
+    corrected: dict[str, float] = {}
     if both:
-        stacks = (np.stack([side[metric] for metric in both]) for side in (two, item))
-        compared = {metric: result for metric, result in zip(both, differences(*stacks, clusters=clusters), strict=True) if result.n}
-    corrected = dict(zip(compared, holm([result.p for result in compared.values()]), strict=True))
+        stacks = [np.stack([side[metric] for metric in both]) for side in (two, item)]
+        # What runs say differently of what was sampled is known only of both together.
+        shared = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], []).sampled.labels
+        together = differences_together(*stacks, clusters=shared)
+        rows = list(zip(both, together.differences, together.p, strict=True))
+        compared = {metric: result for metric, result, _ in rows if result.n}
+        corrected = {metric: p for metric, result, p in rows if result.n}
     order = sorted(metrics, key=lambda metric: not (metric in item and metric in two))
     numbers = [
         Number(

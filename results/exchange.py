@@ -36,6 +36,7 @@ _SHARED = {
     "environments": ("environment",),
     "datasets": ("fingerprint",),
     "questions": ("dataset_fingerprint", "question"),
+    "units": ("dataset_fingerprint", "kind", "question"),
     "passages": ("id",),
     "methods": ("id", "version"),
     "metrics": ("id",),
@@ -123,10 +124,11 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
     conditions |= {
         "datasets": f"fingerprint IN ({data})",
         "questions": f"dataset_fingerprint IN ({data})",
+        "units": f"dataset_fingerprint IN ({data})",
         "experiments": f"name IN (SELECT experiment FROM experiment_runs WHERE {mine})",
         "added_columns": f"experiment IN (SELECT experiment FROM experiment_runs WHERE {mine})",
         "environments": f"environment IN (SELECT environment FROM runs WHERE {mine})",
-        "passages": f"""id IN (SELECT split_part(id, '#', 1) FROM evidence WHERE {mine}
+        "passages": f"""id IN (SELECT id FROM evidence WHERE {mine}
                         UNION SELECT unnest(evidence) FROM questions WHERE dataset_fingerprint IN ({data}))""",
         "metrics": f"id IN (SELECT metric FROM summaries WHERE {mine})",
         "methods": "true",
@@ -334,10 +336,11 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
         connection.execute("DELETE FROM experiments WHERE name NOT IN (SELECT experiment FROM experiment_runs)")
         connection.execute("DELETE FROM added_columns WHERE experiment NOT IN (SELECT name FROM experiments)")
         connection.execute("DELETE FROM datasets WHERE fingerprint NOT IN (SELECT dataset_fingerprint FROM runs)")
-        connection.execute("DELETE FROM questions WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
+        for table in ("questions", "units"):
+            connection.execute(f"DELETE FROM {table} WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
         connection.execute("DELETE FROM environments WHERE environment NOT IN (SELECT environment FROM runs WHERE environment IS NOT NULL)")
         connection.execute(
-            """DELETE FROM passages WHERE id NOT IN (SELECT split_part(id, '#', 1) FROM evidence
+            """DELETE FROM passages WHERE id NOT IN (SELECT id FROM evidence
                UNION SELECT unnest(evidence) FROM questions)"""
         )
         gone = {table: before - _count(connection, table) for table, before in counted.items()}

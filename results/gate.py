@@ -1,10 +1,9 @@
 """The regression gate: may a candidate take the baseline's place, as far as this many questions can tell?
 
 `ask` checks that two runs may be compared at all, pairs their scores question by question and lets
-`results.statistics` decide. Only pairs count; what is lost on the way is counted and said. Two kinds of pass are taken
-back. A score that the candidate lacks counts against it: a pass must hold even with the metric's worst value in its
-place. And where no question or a handful got worse, resampling sees too little of the risk: a pass must then hold even
-if as many new questions get worse as so few old ones leave possible (`results.gate`).
+`results.statistics.gate` decide, which withholds what cannot be known. Only pairs count; what is lost on the way is
+counted and said. A score that the candidate lacks counts against it: a pass must hold even with the metric's worst
+value in its place.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError, counted, unknown_name
+from benchmarks.units import Sampled
 from results import queries
 from results.compare import Setting, settings_of
 from results.database import now
 from results.drift import drift, refuse_drift
 from results.queries import RunRow
-from results.statistics.core import LEVEL
 from results.statistics.gate import GateDecision, Outcome, decide_all
 from results.store import FINISHED, INCOMPLETE, Store
 
@@ -36,7 +35,7 @@ from results.store import FINISHED, INCOMPLETE, Store
 _MARGIN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?\s*(pp)?", re.IGNORECASE)
 
 
-def parse_margin(text: str) -> float:
+def parse_margin(text: str, where: str = "--margin") -> float:
     """`1.0pp` or `0.01` as a fraction.
 
     Raises:
@@ -48,7 +47,7 @@ def parse_margin(text: str) -> float:
         hint = "percent of what? " if "%" in text else ""
         raise UserError(
             f"{text!r} is no margin",
-            where="--margin",
+            where=where,
             try_this=f"{hint}a positive number: 1.0pp (percentage points) or 0.01 (the same as a fraction)",
         )
     return value / 100 if match and match[2] else value
@@ -98,65 +97,6 @@ def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, 
     return result
 
 
-# -- Losses too rare to resample: how many new questions may get worse, given how few old ones did --
-# Resampling sees only what was drawn. Where no question shows a loss it sees no risk at all, however few were asked, and
-# where a handful does it sees too little. The number of losing questions, in contrast, has an exact bound.
-
-
-MANY = 20
-"""Losing questions from which on resampling can be trusted."""
-_MOST = 10_000_000
-"""Questions beyond which nobody asks."""
-
-
-def share_that_may(losses: float, units: float, *, level: float = LEVEL) -> float:
-    """The largest share of new questions that may get worse, given the number of old ones that did.
-
-    Source: Clopper & Pearson (1934), the upper bound of the two-sided interval; the rule of three where losses is 0.
-    """
-    from scipy.stats import beta  # takes as long to import as everything else here
-
-    return 1.0 if losses >= units else float(beta.ppf((1 + level) / 2, losses + 1, units - losses))
-
-
-def too_rare(
-    differences: NDArray[np.float64], *, margin: float, width: float, units: int, level: float = LEVEL
-) -> tuple[float, int | None] | None:
-    """Whether losses beyond the margin could hide behind the few that were seen.
-
-    As many new questions as may get worse, each by the mean loss seen (by the whole width where none was), are set
-    against the margin and the mean gain.
-
-    Args:
-        differences: Shape (questions,), candidate minus baseline where more is better, without gaps.
-        margin: The tolerated loss.
-        width: How wide the metric's values lie: the largest loss of a question.
-        units: Independent units among the questions.
-        level: Of the bound.
-
-    Returns:
-        None where they could not; else the share of new questions that may get worse, and the questions that it takes
-        to rule it out if the rates stay as seen (None: no number would).
-    """
-    count, losing = len(differences), differences < 0
-    seen = int(losing.sum())
-    if seen >= MANY or not count or units < 1 or not width:
-        return None
-    size = float(-differences[losing].mean()) if seen else width
-    bearable = (margin + float(differences[~losing].sum()) / count) / size
-    rate = seen / count
-    share = share_that_may(rate * units, units, level=level)
-    if share < bearable:
-        return None
-    if rate >= bearable:
-        return share, None
-    low, high = units, _MOST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if share_that_may(rate * middle, middle, level=level) < bearable else (middle, high)
-    return share, None if high == _MOST else math.ceil(high * count / units)
-
-
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 100, "inconclusive": 101}
 """What the command exits with."""
 
@@ -168,13 +108,13 @@ class Verdict:
     Attributes:
         metric: The id.
         decision: As the statistics give it, in the direction in which more is better.
-        outcome: The decision's, or "inconclusive" where a pass was taken back.
+        outcome: The decision's, or "inconclusive" where a pass was taken back for scores that are lacking.
         baseline, candidate: Mean values over the pairs.
         higher_is_better: The metric's direction.
         unpaired: Questions of the dataset that are no pair, by reason; nothing where all are pairs.
         lacking: Of those, questions that the candidate answered and has no value for, where the baseline has one.
-        held_back: Why a pass was taken back; empty where none was.
-        questions_needed: Questions that would decide; None where it is decided, or where none would.
+        held_back: Why no claim is made that the interval would allow; empty where one is.
+        units_needed: Units that would decide; None where it is decided, or where none would.
     """
 
     metric: str
@@ -186,7 +126,7 @@ class Verdict:
     unpaired: dict[str, int]
     lacking: int
     held_back: tuple[str, ...]
-    questions_needed: int | None
+    units_needed: int | None
 
     @property
     def change(self) -> tuple[float, float, float]:
@@ -213,7 +153,7 @@ class Gate:
         strict: Whether any significant loss counts, even one within the margin.
         partial: Whether unfinished runs were allowed.
         questions: Of the dataset.
-        clustered: Whether questions share documents, which then count as a whole.
+        sampled: What was sampled: questions of one unit are one witness.
         changed: What differs in how the two were made.
         remarks: What a reader must know beside the outcome.
     """
@@ -225,7 +165,7 @@ class Gate:
     strict: bool
     partial: bool
     questions: int
-    clustered: bool
+    sampled: Sampled
     changed: tuple[Setting, ...]
     remarks: tuple[str, ...]
 
@@ -245,7 +185,8 @@ class Gate:
             "setting": self.baseline.setting,
             "seed": self.baseline.seed,
             "questions": self.questions,
-            "resampled": "documents" if self.clustered else "questions",
+            "unit": self.sampled.kind,
+            "units": self.sampled.count(self.questions),
             "strict": self.strict,
             "partial": self.partial,
             "changed": [item.key for item in self.changed],
@@ -297,42 +238,26 @@ def ask(
     ids = list(tolerated)
 
     columns = queries.score_columns(store, baseline.dataset_fingerprint, [baseline.run, candidate.run], ids)
-    clusters = columns.documents if any(columns.documents) else None
+    clusters = columns.sampled.labels
     answered = {run.run: _answered(store, run, columns.questions) for run in (baseline, candidate)}
     ours = {m: columns.values[candidate.run, m] for m in ids}
     theirs = {m: columns.values[baseline.run, m] for m in ids}
     lower = {m for m in ids if not up[m]}
-    report = decide_all(ours, theirs, margins=tolerated, strict=strict, lower_is_better=lower, clusters=clusters)
+    widths = {m: width for m in ids if (width := _width(*bounds[m])) is not None}
+    how: dict[str, Any] = {"margins": tolerated, "strict": strict, "lower_is_better": lower, "clusters": clusters, "widths": widths}
+    report = decide_all(ours, theirs, **how)
 
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
-    doubted = _doubted(
-        ours,
-        theirs,
-        lacking,
-        {m: bounds[m][0 if up[m] else 1] for m in ids},
-        margins=tolerated,
-        strict=strict,
-        lower_is_better=lower,
-        clusters=clusters,
-    )
+    doubted = _doubted(ours, theirs, lacking, {m: bounds[m][0 if up[m] else 1] for m in ids}, **how)
     verdicts = []
     for metric in ids:
         decision = report.decisions[metric]
         pairs = ~np.isnan(ours[metric]) & ~np.isnan(theirs[metric])
-        held_back, needed = [], decision.questions_needed
+        held_back = [decision.withheld] if decision.withheld else []
         if decision.outcome == "pass" and metric in doubted:
             held_back.append(
                 f"the candidate lacks {counted(int(lacking[metric].sum()), 'score')} that the baseline has, and with "
                 "the worst values in their place it would not pass"
-            )
-        delta = ours[metric][pairs] - theirs[metric][pairs]
-        width = _width(*bounds[metric]) or _spread(ours[metric][pairs], theirs[metric][pairs])
-        rare = too_rare(delta if up[metric] else -delta, margin=decision.margin, width=width, units=decision.difference.units)
-        if decision.outcome == "pass" and rare is not None:
-            share, needed = rare
-            held_back.append(
-                f"{decision.difference.losses or 'none'} of {len(delta)} questions got worse, which leaves it possible "
-                f"that up to {100 * share:.1f} % of new ones do"
             )
         verdicts.append(
             Verdict(
@@ -345,7 +270,7 @@ def ask(
                 _unpaired(ours[metric], theirs[metric], answered[candidate.run], answered[baseline.run]),
                 int(lacking[metric].sum()),
                 tuple(held_back),
-                needed,
+                decision.units_needed,
             )
         )
     outcomes = [verdict.outcome for verdict in verdicts]
@@ -355,9 +280,7 @@ def ask(
     elif set(outcomes) == {"pass"}:
         whole = "pass"
     changed = tuple(item for item in settings_of(baseline, candidate) if item.key.startswith("description"))
-    gate = Gate(
-        whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), clusters is not None, changed, ()
-    )
+    gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, ())
     return replace(gate, remarks=(*_remarks(gate), *drifted))
 
 
@@ -469,9 +392,9 @@ def _remarks(gate: Gate) -> list[str]:
         if verdict.unpaired:
             lost = ", ".join(f"{count} {reason}" for reason, count in verdict.unpaired.items())
             lines.append(f"{verdict.metric}: {result.n} of {gate.questions} questions are pairs ({lost})")
-        lines += [f"{verdict.metric}: no pass: {reason}" for reason in verdict.held_back]
-        if result.doubt and not verdict.held_back:
-            lines.append(f"{verdict.metric}: the interval is to be taken with care: {result.doubt}")
+        lines += [f"{verdict.metric}: not decided: {reason}" for reason in verdict.held_back]
+        if result.withheld and not verdict.held_back:
+            lines.append(f"{verdict.metric}: no interval: {result.withheld}")
     return lines
 
 
@@ -496,8 +419,9 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "p_holm": _number(decision.p_holm),
         "p_pass": _number(decision.p_pass),
         "minimum_detectable": _number(verdict.detectable),
-        "questions_needed": verdict.questions_needed,
-        "doubt": result.doubt,
+        "units_needed": verdict.units_needed,
+        "units": result.units,
+        "withheld": result.withheld,
         "unpaired": verdict.unpaired,
         "lacking": verdict.lacking,
         "held_back": list(verdict.held_back),
@@ -510,12 +434,6 @@ def _number(value: float) -> float | None:
 
 def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else math.nan
-
-
-def _spread(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """How wide the scores lie, for a metric whose range has no end."""
-    both = np.concatenate([ours, theirs])
-    return float(np.ptp(both)) if len(both) else 0.0
 
 
 def _width(low: float | None, high: float | None) -> float | None:

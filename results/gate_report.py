@@ -40,19 +40,19 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
     else:
         claim = "a significant " + ("loss" if decided.strict else loss)
     better = "" if verdict.higher_is_better else " (less is better)"
-    rest = f"; {reach(verdict)}" if verdict.outcome == "inconclusive" else ""
+    rest = f"; {reach(verdict, decided.sampled.kind)}" if verdict.outcome == "inconclusive" else ""
     return f"{verdict.metric}: {interval(verdict)}, {claim}{better}{rest}"
 
 
-def reach(verdict: Verdict) -> str:
-    """What these questions can see, and how many would decide."""
+def reach(verdict: Verdict, kind: str) -> str:
+    """What these questions can see, and how many units of this kind would decide."""
     parts = []
     if verdict.detectable == verdict.detectable:
         parts.append(f"losses from {points(verdict.detectable)}pp on are seen four times in five")
-    if verdict.questions_needed:
-        parts.append(f"about {counted(verdict.questions_needed, 'question')} would decide")
+    if verdict.units_needed:
+        parts.append(f"about {counted(verdict.units_needed, kind)} would decide")
     elif verdict.outcome == "inconclusive":
-        parts.append("no number of questions is known to decide")
+        parts.append(f"no number of {kind}s is known to decide")
     return ", ".join(parts)
 
 
@@ -92,17 +92,27 @@ def summary_of(decided: Gate, baseline: str, candidate: str) -> str:
     rows: list[Sequence[str]] = []
     for verdict in decided.verdicts:
         values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin))
-        needed = f"{verdict.questions_needed:,}" if verdict.questions_needed else "–"
+        needed = f"{verdict.units_needed:,}" if verdict.units_needed else "–"
         rows.append(
             (verdict.metric, _SIGNS[verdict.outcome], *values, str(verdict.decision.difference.n), points(verdict.detectable), needed)
         )
-    heads = ("metric", "outcome", "baseline", "candidate", "difference", "margin", "pairs", "detectable loss", "questions to decide")
+    heads = (
+        "metric",
+        "outcome",
+        "baseline",
+        "candidate",
+        "difference",
+        "margin",
+        "pairs",
+        "detectable loss",
+        f"{decided.sampled.kind}s to decide",
+    )
     run, bar = decided.baseline, "0" if decided.strict else "minus the margin"
     names = {name: markdown_text(text) for name, text in (("baseline", baseline), ("candidate", candidate))}
     lines = [
         f"### ragmeter gate: {_SIGNS[decided.outcome]}\n",
         f"{names['candidate']} against {names['baseline']} on {markdown_text(run.dataset)}, setting {markdown_text(run.setting)}, "
-        f"{counted(decided.questions, 'question')}.\n",
+        f"{decided.sampled.in_words(decided.questions)}.\n",
         to_markdown(heads, [[markdown_text(cell) for cell in row] for row in rows], left=2),
         f"Values × 100, differences with their 95 % interval. Regressed: the whole interval lies below {bar}. Pass: the whole "
         "interval lies above minus the margin. Detectable loss: the smallest that so many questions would call four times in five.\n",

@@ -133,6 +133,7 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
     every = [call for of_run in calls.values() for made in of_run.values() for call in made]
     names = [measure["name"] for measure in card["measures"]]
     values = _point_values(store, card["id"], runs, names)
+    units = _units(store, runs)
     others = {
         other: _point_values(store, other, judgments.judged_runs(store, other), names)
         for other, result in cards.items()
@@ -147,13 +148,13 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
     return JudgeCard(
         card,
         _work(every),
-        _point_repetitions(calls),
+        _point_repetitions(calls, units),
         {},
         {},
         {},
-        {name: _with_judges(values[name], {other: result[name] for other, result in others.items()}) for name in names},
-        {name: _with_people(values[name], people, name) for name in names},
-        _between(people, names),
+        {name: _with_judges(values[name], {other: result[name] for other, result in others.items()}, units) for name in names},
+        {name: _with_people(values[name], people, name, units) for name in names},
+        _between(people, names, units),
         corrected,
     )
 
@@ -166,23 +167,25 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
     by = {name: [battle for battle in battles if battle.criterion == name] for name in criteria}
     values = {name: _pair_values(by[name]) for name in criteria}
     others = {other: _battles(store, other) for other, results in cards.items() if other != card["id"] and results["kind"] == "pair"}
-    lengths = _lengths(store, {run for battle in battles for run in (battle.one, battle.other)})
+    runs = {run for battle in battles for run in (battle.one, battle.other)}
+    lengths, units = _lengths(store, runs), _units(store, sorted(runs))
+    apart = {name: _of_questions(by[name], units) for name in criteria}
     columns = {name: _columns(by[name]) for name in criteria}
     return JudgeCard(
         card,
         _work(every),
-        {name: battle_repetition_variance(*columns[name]) for name in criteria},
-        {name: order_flip_rate(*columns[name]) for name in criteria},
-        {name: first_shown_preference(*columns[name]) for name in criteria},
-        {name: results for name in criteria if (results := _longer(by[name], lengths))},
+        {name: battle_repetition_variance(*columns[name], clusters=apart[name]) for name in criteria},
+        {name: order_flip_rate(*columns[name], clusters=apart[name]) for name in criteria},
+        {name: first_shown_preference(*columns[name], clusters=apart[name]) for name in criteria},
+        {name: results for name in criteria if (results := _longer(by[name], lengths, apart[name]))},
         {
             name: _with_judges(
-                values[name], {other: _pair_values([b for b in results if b.criterion == name]) for other, results in others.items()}
+                values[name], {other: _pair_values([b for b in results if b.criterion == name]) for other, results in others.items()}, units
             )
             for name in criteria
         },
-        {name: _with_people(values[name], people, name) for name in criteria},
-        _between(people, criteria),
+        {name: _with_people(values[name], people, name, units) for name in criteria},
+        _between(people, criteria, units),
         [],
     )
 
@@ -202,7 +205,7 @@ def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence
     return results
 
 
-def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]]) -> dict[str, RepetitionVariance]:
+def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]], units: Mapping[str, str]) -> dict[str, RepetitionVariance]:
     """By part of the judge, how far replies to the same prompt differ; parts that were asked once are left out."""
     responses: dict[str, list[tuple[Item, str | None]]] = {}
     repeated = set()
@@ -213,13 +216,14 @@ def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]]) -
                 responses.setdefault(call.part, []).append(((question, run, None), None if value is None else repr(sorted(value.items()))))
                 if call.repetition:
                     repeated.add(call.part)
-    return {part: _repetitions(rows) for part, rows in responses.items() if part in repeated}
+    return {part: _repetitions(rows, units) for part, rows in responses.items() if part in repeated}
 
 
-def _repetitions(rows: Sequence[tuple[Item, str | None]]) -> RepetitionVariance:
+def _repetitions(rows: Sequence[tuple[Item, str | None]], units: Mapping[str, str]) -> RepetitionVariance:
     items = {item: number for number, item in enumerate(dict.fromkeys(item for item, _ in rows))}
     kinds = {text: number for number, text in enumerate(dict.fromkeys(text for _, text in rows if text is not None))}
-    return repetition_variance([items[item] for item, _ in rows], [math.nan if text is None else kinds[text] for _, text in rows])
+    codes = [math.nan if text is None else kinds[text] for _, text in rows]
+    return repetition_variance([items[item] for item, _ in rows], codes, clusters=[units.get(item[0], item[0]) for item in items])
 
 
 def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Sequence[Label]) -> PredictionPowered | None:
@@ -228,21 +232,28 @@ def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Seq
     for label in people:
         responses.setdefault((label.question, label.one, label.other), []).append(label.value)
     human = np.array([float(np.mean(responses[item])) if item in responses else math.nan for item in mine])
-    documents = _documents(store, run)
-    clusters = [documents.get(question) for question, _, _ in mine]
-    known = ~np.isnan(human)
-    distinct = {cluster or number for number, (cluster, held) in enumerate(zip(clusters, known, strict=True)) if held}
-    if len(distinct) < 2:
+    units = _units(store, [run])
+    clusters = [units.get(question, question) for question, _, _ in mine]
+    if len({unit for unit, held in zip(clusters, ~np.isnan(human), strict=True) if held}) < 2:
         return None
-    return prediction_powered_mean(list(mine.values()), human, clusters=clusters if any(clusters) else None)
+    return prediction_powered_mean(list(mine.values()), human, clusters=clusters)
 
 
-def _documents(store: Store, run: str) -> dict[str, str | None]:
+def _units(store: Store, runs: Sequence[str]) -> dict[str, str]:
+    """The unit of each question of these runs; of questions that each are one, nothing."""
+    results: dict[str, str] = {}
+    by_data: dict[str, list[str]] = {}
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT question, document_id FROM questions JOIN runs USING (dataset_fingerprint) WHERE run = ?", [run]
-        ).fetchall()
-    return dict(rows)
+        rows = connection.execute("SELECT run, dataset_fingerprint FROM runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
+        for run, data in rows:
+            by_data.setdefault(data, []).append(run)
+        sampled = queries.sampled_by_data(connection, by_data)
+        for data, units in sampled.items():
+            if units.labels is not None:
+                query = "SELECT question FROM questions WHERE dataset_fingerprint = ? ORDER BY position"
+                ids = connection.execute(query, [data]).fetchall()
+                results |= {question: f"{data} {unit}" for (question,), unit in zip(ids, units.labels, strict=True)}
+    return results
 
 
 # -- pair judges ---------------------------------------------------------------------------------------------------
@@ -286,7 +297,7 @@ def _pair_values(battles: Sequence[Battle]) -> dict[Item, float]:
     return results
 
 
-def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int]) -> LengthPreference | None:
+def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int], units: Sequence[str | None]) -> LengthPreference | None:
     scores = [float(_SCORES[_VERDICTS[battle.verdict]]) for battle in battles]
     if all(math.isnan(score) for score in scores):
         return None
@@ -298,7 +309,13 @@ def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int]) -
         scores,
         ([lengths[b.one, b.question] for b in battles], [lengths[b.other, b.question] for b in battles]),
         shown_first=[b.part == AS_GIVEN for b in battles],
+        clusters=units,
     )
+
+
+def _of_questions(battles: Sequence[Battle], units: Mapping[str, str]) -> list[str | None]:
+    """The unit of each question, by the codes that `_codes` gives them."""
+    return [units.get(question) for question in dict.fromkeys(battle.question for battle in battles)]
 
 
 def _lengths(store: Store, runs: set[str]) -> dict[tuple[str, str], int]:
@@ -328,22 +345,23 @@ def _kind(reason: str) -> str:
     return re.sub(r"\d[\d.,]*", "…", re.split(r":?\s*[\"']", without_secrets(reason))[0])
 
 
-def _with_judges(mine: Mapping[Item, float], others: Mapping[str, Mapping[Item, float]]) -> dict[str, Agreement]:
-    return {judge: _kappa(mine, theirs) for judge, theirs in others.items() if mine.keys() & theirs.keys()}
+def _with_judges(mine: Mapping[Item, float], others: Mapping[str, Mapping[Item, float]], units: Mapping[str, str]) -> dict[str, Agreement]:
+    return {judge: _kappa(mine, theirs, units) for judge, theirs in others.items() if mine.keys() & theirs.keys()}
 
 
-def _with_people(mine: Mapping[Item, float], people: Sequence[Label], criterion: str) -> dict[str, Agreement]:
+def _with_people(mine: Mapping[Item, float], people: Sequence[Label], criterion: str, units: Mapping[str, str]) -> dict[str, Agreement]:
     results: dict[str, dict[Item, float]] = {}
     for label in people:
         if label.criterion == criterion:
             results.setdefault(label.annotator, {})[label.question, label.one, label.other] = label.value
-    return {name: _kappa(mine, theirs) for name, theirs in results.items() if mine.keys() & theirs.keys()}
+    return {name: _kappa(mine, theirs, units) for name, theirs in results.items() if mine.keys() & theirs.keys()}
 
 
-def _kappa(mine: Mapping[Item, float], theirs: Mapping[Item, float]) -> Agreement:
+def _kappa(mine: Mapping[Item, float], theirs: Mapping[Item, float], units: Mapping[str, str]) -> Agreement:
     both = [item for item in mine if item in theirs]
-    return cohen_kappa([mine[item] for item in both], [theirs[item] for item in both])
+    clusters = [units.get(item[0], item[0]) for item in both]
+    return cohen_kappa([mine[item] for item in both], [theirs[item] for item in both], clusters=clusters)
 
 
-def _between(people: Sequence[Label], criteria: Sequence[str]) -> dict[str, Agreement]:
-    return labels.between_annotators([label for label in people if label.criterion in criteria])
+def _between(people: Sequence[Label], criteria: Sequence[str], units: Mapping[str, str]) -> dict[str, Agreement]:
+    return labels.between_annotators([label for label in people if label.criterion in criteria], units)

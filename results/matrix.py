@@ -1,7 +1,7 @@
 """Methods against benchmarks: one metric a benchmark, every cell with interval, rank band and paired difference.
 
 Ranks and tests are among the runs that may be compared with each other; all others are there with the reason why not.
-Closed-form statistics (`statistics/closed_form.py`): the board of one benchmark resamples, and agrees but for rounding.
+All statistics are those of the board of one benchmark (`statistics/closed_form.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.units import Sampled
 from results.checkpoints import Cards, Checkpoints
 from results.queries import NOT_STATED, OURS, Cost, RunRow
-from results.statistics.closed_form import Band, Moments, bands, holm_array
+from results.statistics.closed_form import Band, Moments, bands, holm_array, holm_levels
 from results.statistics.intervals import benjamini_hochberg
 from results.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
 
@@ -49,13 +50,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Against the reference on the same questions; `corrected` is the p-value that counts."""
+    """Against the reference on the same questions; `corrected` is the p-value that counts, NaN where it is withheld.
+
+    The interval is of the level at which the correction tests: it leaves out 0 exactly where `corrected` is at most 5 %.
+    """
 
     value: float
-    half: float
+    low: float
+    high: float
     n: int
     p: float
     corrected: float
+    withheld: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,10 @@ class Cell:
 
     Attributes:
         run: Its run there.
-        value, half: Mean over scorable questions and half its 95 % interval; NaN where there is none.
+        value, low, high: Mean over scorable questions and its 95 % interval; NaN where there is none.
         n: Scorable questions.
         unscorable, unscored: Questions that can have no value, and that a judge gave none.
-        doubt: Why the interval may not cover as it says.
+        withheld: Why there is no interval; empty where there is one.
         apart: Why it is not ranked and not tested; empty where it is.
         contaminated: Whether its training data cover what is asked.
         band: Its place; None where it is not ranked.
@@ -76,15 +82,21 @@ class Cell:
 
     run: RunRow
     value: float
-    half: float
+    low: float
+    high: float
     n: int
     unscorable: int
     unscored: int
-    doubt: str
+    withheld: str
     apart: str
     contaminated: bool
     band: Band | None = None
     paired: Paired | None = None
+
+    @property
+    def half(self) -> float:
+        """Half the interval; NaN where there is none."""
+        return (self.high - self.low) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,7 @@ class Matrix:
         costs: By run.
         reference: Name of the method that differences are taken to.
         correction: Of their p-values.
-        clustered: Keys of the columns whose units are documents.
+        sampled: What was sampled, by the column's key.
         questions: By the column's key.
         kin: By the column's key, a number that those share which share questions.
     """
@@ -121,7 +133,7 @@ class Matrix:
     costs: Mapping[str, Cost] = field(default_factory=dict)
     reference: str | None = None
     correction: Correction = "column"
-    clustered: frozenset[str] = frozenset()
+    sampled: Mapping[str, Sampled] = field(default_factory=dict)
     questions: Mapping[str, int] = field(default_factory=dict)
     kin: Mapping[str, int] = field(default_factory=dict)
     _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -249,22 +261,21 @@ def matrix(
         reference: Name of the method to compare with.
         correction: For how many tests p-values are corrected.
     """
-    pairs: dict[Key, Paired] = {}
+    pairs: dict[Key, tuple[Moments, tuple[int, int], str]] = {}
     for column in columns:
         base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
         for row in rows:
             if base is not None and row is not base and _able(cells, row, column):
                 figures = results[column.key]
                 at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
-                if (paired := _paired(figures.pairs, at)) is not None:
-                    pairs[row.key, column.key] = paired
-    corrected = _corrected({key: item.p for key, item in pairs.items()}, correction)
+                if figures.pairs.n[at]:
+                    pairs[row.key, column.key] = figures.pairs, at, figures.sampled.kind
     whole = dict(cells)
-    for key, item in pairs.items():
-        whole[key] = replace(cells[key], paired=replace(item, corrected=corrected[key]))
-    clustered = frozenset(column.key for column in columns if column.key in results and results[column.key].clustered)
+    for key, item in _paired(pairs, correction).items():
+        whole[key] = replace(cells[key], paired=item)
+    sampled = {column.key: results[column.key].sampled for column in columns if column.key in results}
     questions = {column.key: results[column.key].questions for column in columns if column.key in results}
-    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions, _kin(columns, results))
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, sampled, questions, _kin(columns, results))
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
@@ -295,6 +306,7 @@ def _cell(
     position = figures.runs.get(run.run)
     if position is None or not figures.scored[position]:
         return None
+    low, high = figures.means.interval()
     means, scored, unscored = figures.means, int(figures.scored[position]), int(figures.unscored[position])
     n = int(means.n[position])
     contaminated = contaminated_by(run, cards, known)
@@ -307,31 +319,37 @@ def _cell(
     return Cell(
         run,
         float(means.value[position]),
-        float(means.half[position]),
+        float(low[position]),
+        float(high[position]),
         n,
         unscorable,
         unscored,
-        figures.doubts[position],
+        figures.withheld[position],
         apart,
         bool(contaminated),
     )
 
 
-def _paired(pairs: Moments, at: tuple[int, int]) -> Paired | None:
-    if not pairs.n[at]:
-        return None
-    p = float(pairs.p[at])
-    return Paired(float(pairs.value[at]), float(pairs.half[at]), int(pairs.n[at]), p, p)
-
-
-def _corrected(plain: Mapping[Key, float], correction: Correction) -> dict[Key, float]:
-    """P-values corrected over a column, or over all cells."""
+def _paired(pairs: Mapping[Key, tuple[Moments, tuple[int, int], str]], correction: Correction) -> dict[Key, Paired]:
+    """Differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
     families: dict[str, list[Key]] = {}
-    for key in plain:
+    for key in pairs:
         families.setdefault(key[1] if correction == "column" else "", []).append(key)
-    results: dict[Key, float] = {}
+    results: dict[Key, Paired] = {}
     for keys in families.values():
-        p = [plain[key] for key in keys]
-        adjusted = benjamini_hochberg(p) if correction == "fdr" else holm_array(np.array(p)).tolist()
-        results.update(zip(keys, adjusted, strict=True))
+        chosen = [pairs[key][0][tuple(np.array([at]) for at in pairs[key][1])] for key in keys]
+        plain = np.array([float(moments.p[0]) for moments in chosen])
+        # What is withheld counts as tested and not significant.
+        tested = np.where(np.isnan(plain), 1.0, plain)
+        if correction == "fdr":
+            corrected = np.array(benjamini_hochberg(tested.tolist()))
+            # Benjamini & Yekutieli (2005): intervals of what was selected, at the level of the last one rejected.
+            levels = np.full(len(keys), 1 - 0.05 * max(1, int((corrected <= 0.05).sum())) / len(keys))
+        else:
+            corrected, levels = holm_array(tested), holm_levels(tested)
+        for key, moments, p, adjusted, level in zip(keys, chosen, plain, corrected, levels, strict=True):
+            low, high = moments.interval(float(level))
+            why = str(moments.withheld(f"{pairs[key][2]}s")[0])
+            values = (float(moments.value[0]), float(low[0]), float(high[0]), int(moments.n[0]), float(p))
+            results[key] = Paired(*values, math.nan if why else float(adjusted), why)
     return results

@@ -15,7 +15,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.settings import Setting
 from methods.api import WAIT
 from results import queries
-from results.queries import Columns, Cost, Passage, QuestionRow, RunRow
+from results.queries import Cost, Passage, QuestionRow, RunRow
 from results.redaction import shareable
 from results.statistics.core import Estimate
 from results.statistics.intervals import StageLosses, estimates, stage_losses
@@ -73,7 +73,6 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
         if full is not None:
             chosen["gold_uncompressed"] = full.run
     columns = queries.score_columns(store, run.dataset_fingerprint, [run.run, *chosen.values()], [metric])
-    clusters = columns.documents if any(columns.documents) else None
     nothing = np.full(len(columns.questions), np.nan)
     scores = {name: columns.values.get((item, metric), nothing) for name, item in {"normal": run.run, **chosen}.items()}
     common = int((~np.isnan(np.stack(list(scores.values()))).any(axis=0)).sum())
@@ -85,7 +84,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
         gold_only=scores["gold_only"],
         closed_book=scores["closed_book"],
         gold_uncompressed=scores.get("gold_uncompressed"),
-        clusters=clusters,
+        clusters=columns.sampled.labels,
         ceiling=ceiling,
     )
     return Attribution(run, losses, common)
@@ -318,17 +317,11 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
         read = list(queries.score_columns_by_data(store, by_data, metrics).values())
         costs, stages, peaks = queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
     values: dict[str, dict[str, Estimate]] = {run: {} for run in ids}
-    # Columns over equally many questions, none of which shares a document, are resampled alike: once for all of them.
-    alike: dict[object, list[Columns]] = {}
-    for number, result in enumerate(read):
-        alike.setdefault(("own", number) if any(result.documents) else len(result.questions), []).append(result)
-    for group in alike.values():
-        keys = [(result, *key) for result in group for key in result.values]
-        if not keys:
+    for result in read:
+        if not result.values:
             continue
-        clusters = group[0].documents if any(group[0].documents) else None
-        whole = estimates(np.stack([result.values[run, metric] for result, run, metric in keys]), clusters=clusters)
-        for (result, name, metric), item in zip(keys, whole, strict=True):
+        whole = estimates(np.stack(list(result.values.values())), clusters=result.sampled.labels)
+        for (name, metric), item in zip(result.values, whole, strict=True):
             values[name][metric] = replace(item, unscorable=result.unscorable[name, metric])
     ordered = {name: {metric: had[metric] for metric in metrics if metric in had} for name, had in values.items()}
     return [

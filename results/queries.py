@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
-from benchmarks.schema import SENTENCE_MARK, Passage
+from benchmarks.schema import Passage, sentence_of
+from benchmarks.units import QUESTION, Sampled, connected
 from methods.api import WAIT, Call
 from results.redaction import shareable, without_secrets
 from results.store import RUNNING, Store
@@ -448,17 +449,53 @@ class Columns:
 
     Attributes:
         questions: Ids, in the dataset's order.
-        documents: Per question; None where it has its own.
+        sampled: What was sampled, by the runs.
         values: By (run, metric), shape (questions,), NaN where unscorable or not scored.
         unscorable: By (run, metric): questions that were scored and cannot have a value.
         unscored: By (run, metric): questions that a judge gave no value.
     """
 
     questions: list[str]
-    documents: list[str | None]
+    sampled: Sampled
     values: dict[tuple[str, str], NDArray[np.float64]]
     unscorable: dict[tuple[str, str], int]
     unscored: dict[tuple[str, str], int]
+
+
+def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]]) -> dict[str, Sampled]:
+    """What was sampled on several datasets, by the dataset's fingerprint, as the runs on each say.
+
+    Where they say different things, questions that share any of the units are one unit: with whichever of them was
+    sampled, nothing independent is missing then.
+
+    Args:
+        connection: To a store.
+        runs_by_data: Fingerprints of runs by that of their dataset.
+    """
+    kinds: dict[str, list[str]] = {}
+    every = [run for same in runs_by_data.values() for run in same]
+    for data, kind in connection.execute(
+        f"""SELECT DISTINCT dataset_fingerprint, coalesce(r.unit, d.unit, '{QUESTION}') FROM runs r
+            LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint WHERE list_contains(?, run) ORDER BY ALL""",
+        [every],
+    ).fetchall():
+        kinds.setdefault(data, []).append(kind)
+    labels = {
+        (data, kind): units
+        for data, kind, units in connection.execute(
+            """SELECT q.dataset_fingerprint, u.kind, list(u.unit ORDER BY q.position) FROM questions q
+               JOIN units u USING (dataset_fingerprint, question) WHERE list_contains(?, q.dataset_fingerprint) GROUP BY ALL""",
+            [list(kinds)],
+        ).fetchall()
+    }
+    results = {data: Sampled() for data in runs_by_data}
+    for data, stated in kinds.items():
+        if len(stated) == 1:
+            results[data] = Sampled(stated[0], labels.get((data, stated[0])))
+        elif len(stated) > 1:
+            held = [[(kind, unit) for unit in labels[data, kind]] for kind in stated if (data, kind) in labels]
+            results[data] = Sampled(" or ".join(stated), connected(list(zip(*held, strict=True))))
+    return results
 
 
 def score_columns(store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None) -> Columns:
@@ -473,10 +510,11 @@ def score_columns_by_data(
     queries = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
     with store.database.reading() as connection:
         questions = connection.execute(
-            """SELECT dataset_fingerprint, list(question ORDER BY position), list(document_id ORDER BY position)
+            """SELECT dataset_fingerprint, list(question ORDER BY position)
                FROM questions WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [list(runs_by_data)],
         ).fetchall()
+        units = sampled_by_data(connection, runs_by_data)
         table = connection.sql(
             """SELECT w.data, s.run, s.metric,
                       list(struct_pack(place := q.position, score := s.value,
@@ -486,9 +524,9 @@ def score_columns_by_data(
                WHERE ? IS NULL OR list_contains(?, s.metric) GROUP BY ALL ORDER BY s.run, s.metric""",
             params=[[data for data, _ in queries], [run for _, run in queries], *[None if metrics is None else list(metrics)] * 2],
         ).to_arrow_table()
-    results = {data: Columns([], [], {}, {}, {}) for data in runs_by_data}
-    for data, ids, documents in questions:
-        results[data] = Columns(ids, documents, {}, {}, {})
+    results = {data: Columns([], Sampled(), {}, {}, {}) for data in runs_by_data}
+    for data, ids in questions:
+        results[data] = Columns(ids, units[data], {}, {}, {})
     names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
     for (data, run, metric), columns in zip(names, table["said"], strict=True):
         positions, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in columns.values.flatten())
@@ -604,7 +642,7 @@ def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
     """Stored passages by id, in the order asked for; those that the store does not hold are left out."""
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT id, title, text, sentences FROM passages WHERE list_contains(?, id)", [list(identifiers)]
+            "SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)]
         ).fetchall()
     results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
     return {identifier: results[identifier] for identifier in identifiers if identifier in results}
@@ -612,8 +650,7 @@ def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
 
 def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
     """Indices of the supporting sentences of a question in a passage."""
-    named = (fact.rpartition(SENTENCE_MARK) for fact in question.supporting_facts)
-    return {int(index) for owner, _, index in named if owner == passage and index.isdecimal()}
+    return {index for owner, index in map(sentence_of, question.supporting_facts) if owner == passage and index >= 0}
 
 
 def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
@@ -630,7 +667,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
         ).fetchall()
         ranked = connection.execute(
             """SELECT e.run, e.rank, e.id, e.score, coalesce(p.title, ''), coalesce(p.text, ''),
-               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = split_part(e.id, '#', 1)
+               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = e.id
                WHERE e.question = ? AND list_contains(?, e.run) AND e.rank <= ? ORDER BY e.run, e.rank""",
             [question.question, wanted, depth],
         ).fetchall()
@@ -639,7 +676,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
                ORDER BY rowid""",
             [question.question, wanted],
         ).fetchall()
-    gold = {*question.evidence, *question.supporting_facts}
+    gold = set(question.evidence)
     evidence: dict[str, list[EvidenceRow]] = {}
     for run, rank, identifier, score, title, text, sentences in ranked:
         row = EvidenceRow(rank, identifier, score, title, text, tuple(sentences), identifier in gold)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.schema import Passage, Question
 from benchmarks.text import answer_positions, is_abstention, normalize
 from judges.judge import Item
 from methods.api import Prediction
@@ -81,6 +81,8 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
             triples=tuple(tuple(triple) for triple in gold["triples"]),
             type=kind,
             answerable=gold["answerable"],
+            metadata=gold.get("metadata", {}),
+            group=gold.get("group"),
             document_id=document,
             topic_entities=tuple(gold["topic_entities"]),
         )
@@ -103,7 +105,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
     """
     questions, responses = answered(store, run)
     k = run.description.get("k")
-    ids = [[item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence[:k]] for prediction in responses]
+    ids = [[item.id for item in prediction.evidence[:k]] for prediction in responses]
     known = queries.passages(store, list(dict.fromkeys(item for row in ids for item in row)))
     return [Item(question, prediction, _known(known, row)) for question, prediction, row in zip(questions, responses, ids, strict=True)]
 

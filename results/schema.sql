@@ -34,7 +34,8 @@ CREATE TABLE runs (
     base VARCHAR NOT NULL,              -- whose questions are asked: name[/subset], of mixed styles that of their base
     split VARCHAR,                      -- of the base
     style JSON NOT NULL,                -- the styles of its passages: {"shares": {style: share}, "drawn": by and how}
-    same_questions VARCHAR[] NOT NULL   -- name[/subset]:split of everything that holds these questions
+    same_questions VARCHAR[] NOT NULL,  -- name[/subset]:split of everything that holds these questions
+    unit VARCHAR                        -- what was sampled, where an experiment states it; NULL: what its dataset says
 );
 
 CREATE TABLE predictions (
@@ -80,7 +81,8 @@ CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
 
 CREATE TABLE datasets (
     fingerprint VARCHAR NOT NULL, reference VARCHAR NOT NULL, card JSON NOT NULL,
-    questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL
+    questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL,
+    unit VARCHAR DEFAULT 'question'     -- what was sampled: a kind in `units`, or question, where each is its own
 );
 CREATE TABLE questions (
     dataset_fingerprint VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, text VARCHAR NOT NULL,
@@ -88,6 +90,8 @@ CREATE TABLE questions (
     supporting_facts VARCHAR[] NOT NULL, type VARCHAR NOT NULL, document_id VARCHAR,
     record JSON                         -- what of the gold has no column: aliases, triples, kinds of answer
 );
+-- Which unit of a kind (document, world, …) each question belongs to; such questions are one witness.
+CREATE TABLE units (dataset_fingerprint VARCHAR NOT NULL, kind VARCHAR NOT NULL, question VARCHAR NOT NULL, unit VARCHAR NOT NULL);
 CREATE TABLE passages (id VARCHAR NOT NULL, title VARCHAR NOT NULL, text VARCHAR NOT NULL, sentences VARCHAR[] NOT NULL);
 CREATE TABLE methods (id VARCHAR NOT NULL, version INTEGER NOT NULL, card JSON NOT NULL);
 CREATE TABLE metrics (

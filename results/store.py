@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from benchmarks.core.errors import counted
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Passage, Question
+from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
+from benchmarks.units import Sampled
 from judges.metric import Metric, Scores
 from methods.api import FAILED, KEPT_CALLS, Evidence, Indexed, Prediction, Usage, kept
 from results.database import Database, now
@@ -126,6 +127,10 @@ def record(question: Question) -> str:
         "triples": [list(triple) for triple in question.triples],
         "topic_entities": list(question.topic_entities),
     }
+    if scored := {name: question.metadata[name] for name in SCORED if name in question.metadata}:
+        value["metadata"] = scored
+    if question.group is not None:
+        value["group"] = question.group
     if STYLED in question.metadata:
         value[STYLED] = dict(question.metadata[STYLED])
     return json.dumps(value, ensure_ascii=False)
@@ -170,6 +175,7 @@ class Run:
         environment: Packages, hardware and code; shared by the runs made with them.
         origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
         card: A submission's card.
+        unit: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
     """
 
     run: str
@@ -186,6 +192,7 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "run"
     card: Mapping[str, Any] | None = None
+    unit: str | None = None
 
 
 class Store:
@@ -249,12 +256,24 @@ class Store:
             }
             insert(connection, "experiment_runs", members)
 
-    def put_benchmark(self, benchmark: Benchmark, fingerprint: str) -> None:
-        """Keep a benchmark's card, its questions with their gold, and its positive passages.
+    def put_benchmark(self, benchmark: Benchmark, fingerprint: str, stated: Sampled | None = None) -> None:
+        """Keep a benchmark's card, its questions with their gold and their units, and its positive passages.
 
-        Does nothing where this fingerprint is known.
+        What is known of this fingerprint is not written again.
+
+        Args:
+            benchmark: What is asked.
+            fingerprint: Of it.
+            stated: What an experiment says was sampled, beside what the benchmark says itself.
         """
+        own = benchmark.sampled()
         with self.database.writing() as connection:
+            known = "SELECT 1 FROM units WHERE dataset_fingerprint = ? AND kind = ?"
+            for unit in filter(None, (own, stated)):
+                if unit.labels is not None and not connection.execute(known, [fingerprint, unit.kind]).fetchone():
+                    ids, count = [q.id for q in benchmark.questions], len(unit.labels)
+                    same = {"dataset_fingerprint": [fingerprint] * count, "kind": [unit.kind] * count}
+                    insert(connection, "units", {**same, "question": ids, "unit": list(unit.labels)})
             if connection.execute("SELECT 1 FROM datasets WHERE fingerprint = ?", [fingerprint]).fetchone():
                 complete_gold(connection, fingerprint, benchmark.questions)
                 return
@@ -262,7 +281,7 @@ class Store:
             notes = json.dumps(benchmark.extra.get("notes", {}), ensure_ascii=False)
             size = (len(benchmark.questions), len(benchmark.corpus))
             connection.execute(
-                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", [fingerprint, str(benchmark.reference), card, *size, notes]
+                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?)", [fingerprint, str(benchmark.reference), card, *size, notes, own.kind]
             )
             questions = benchmark.questions
             insert(
@@ -284,6 +303,11 @@ class Store:
             )
             positives = dict.fromkeys(e for q in questions for e in q.evidence if e in benchmark.corpus)
             insert_passages(connection, benchmark.corpus.get(positives))
+
+    def put_unit(self, run: str, unit: str | None) -> None:
+        """Say what was sampled, of a run of which something else may have been said before."""
+        with self.database.writing() as connection:
+            connection.execute("UPDATE runs SET unit = ? WHERE run = ? AND unit IS DISTINCT FROM ?", [unit, run, unit])
 
     def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
         """Keep method cards and metric definitions, the newest of each."""
@@ -332,6 +356,7 @@ class Store:
                 "origin": run.origin,
                 "card": None if run.card is None else json.dumps(run.card),
                 "environment": environment,
+                "unit": run.unit,
                 **style_of_name(run.dataset).row(),
             }
             connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
@@ -524,14 +549,6 @@ class Store:
             )
             for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost in responses
         ]
-
-    def passage_texts(self, identifiers: Iterable[str]) -> dict[str, str]:
-        """Title and text of stored passages by id."""
-        wanted = pa.table({"id": pa.array(list(identifiers), pa.string())})
-        with self.database.reading() as connection:
-            connection.register("wanted", wanted)
-            rows = connection.execute("SELECT id, title, text FROM passages SEMI JOIN wanted USING (id)").fetchall()
-        return {identifier: Passage(identifier, title, text).full_text for identifier, title, text in rows}
 
 
 # -- What an experiment leaves behind when another text takes its name in a store --

@@ -24,7 +24,7 @@ from results import queries
 from results.board import folded_columns, folded_runs, is_called
 from results.queries import Columns, RunRow
 from results.statistics.core import Difference, Estimate
-from results.statistics.intervals import StyleGap, difference, differences, estimates, holm, style_robustness
+from results.statistics.intervals import StyleGap, difference, differences_together, estimates, style_robustness
 from results.store import Store
 from results.tables import plain
 from results.variants import StyledRun
@@ -240,9 +240,9 @@ def _curves(points: Sequence[_Point], metric: str) -> list[Curve]:
 def _curve(points: Sequence[_Point], metric: str) -> Curve:
     first = points[0].columns
     scores = [aligned(point.columns.questions, point.columns.values[point.run.run, metric], first.questions) for point in points]
-    clusters = first.documents if any(first.documents) else None
+    clusters = first.sampled.labels
     values = estimates(np.stack(scores), clusters=clusters)
-    change = differences(scores[-1][None, :], scores[0][None, :], clusters=clusters)[0]
+    change = difference(scores[-1], scores[0], clusters=clusters)
     return Curve(points[0].name, {point.x: value for point, value in zip(points, values, strict=True)}, change)
 
 
@@ -424,8 +424,7 @@ class _Scored:
                 rows = folded_runs(rows)
             self._runs[side.fingerprint], self._columns[side.fingerprint] = rows, columns
         self._ids = self._columns[formal.fingerprint].questions
-        documents = self._columns[formal.fingerprint].documents
-        self._clusters = documents if any(documents) else None
+        self._clusters = self._columns[formal.fingerprint].sampled.labels
         self._alive: dict[str, NDArray[np.bool_] | None] = {}
         self._kept: dict[str, Floats] = {}
         for side in others:
@@ -457,14 +456,18 @@ class _Scored:
         results = {row.method: list(row.gaps) for row in rows}
         for side in self._others:
             theirs = self._delta(runs[named], side, metric)
-            held: list[tuple[str, int, Difference]] = []
+            held: list[tuple[str, int]] = []
+            gaps: list[Floats] = []
             for row in rows:
                 own = None if row.method == named else self._delta(runs[row.method], side, metric)
                 position = next((n for n, gap in enumerate(row.gaps) if gap.styled == side.styled), None)
                 if own is not None and theirs is not None and position is not None:
-                    held.append((row.method, position, difference(own, theirs, clusters=self._clusters)))
-            corrected = holm([item.p if item.n else math.nan for _, _, item in held])
-            for (method, position, item), p in zip(held, corrected, strict=True):
+                    held.append((row.method, position))
+                    gaps.append(own)
+            if not held or theirs is None:
+                continue
+            together = differences_together(np.stack(gaps), np.stack([theirs] * len(gaps)), clusters=self._clusters)
+            for (method, position), item, p in zip(held, together.differences, together.p, strict=True):
                 results[method][position] = replace(results[method][position], beyond=item, beyond_p=p)
         return tuple(replace(row, gaps=tuple(results[row.method])) for row in rows), named
 

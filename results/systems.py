@@ -17,11 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.units import Sampled
 from results.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
-from results.queries import RunRow, unstated
-from results.statistics.bootstrap import alike, units_of
+from results.queries import RunRow, sampled_by_data, unstated
 from results.statistics.closed_form import Moments, all_differences, means
-from results.statistics.core import Clusters, Floats, doubt_about_mean
+from results.statistics.core import Floats
 from results.store import FINISHED, Store
 
 # -- Scores of many benchmarks in one reading: what the cells of a method × dataset matrix are computed from --
@@ -98,9 +98,9 @@ class Figures:
         pairs: Paired differences, shape (runs, runs).
         scored: Questions that have a row, with or without a value.
         unscored: Questions that a judge gave no value.
-        doubts: Why an interval may not cover as it says; empty where it does.
+        withheld: Why there is no interval; empty where there is one.
         questions: Of the benchmark.
-        clustered: Whether units are documents, because questions share them.
+        sampled: What was sampled.
         question_ids: Ids of the questions.
     """
 
@@ -109,9 +109,9 @@ class Figures:
     pairs: Moments
     scored: NDArray[np.int64]
     unscored: NDArray[np.int64]
-    doubts: tuple[str, ...]
+    withheld: tuple[str, ...]
     questions: int
-    clustered: bool
+    sampled: Sampled
     question_ids: frozenset[str] = frozenset()
 
 
@@ -135,11 +135,15 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
         return {}
     with store.database.reading() as connection:
         requests = connection.execute(
-            """SELECT dataset_fingerprint, list(document_id ORDER BY position), list(question) FROM questions
+            """SELECT dataset_fingerprint, list(question) FROM questions
                WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [[column.dataset_fingerprint for column in wanted]],
         ).fetchall()
-        documents = {data: (list(labels), frozenset(ids)) for data, labels, ids in requests}
+        ids_of = {data: frozenset(ids) for data, ids in requests}
+        stated: dict[str, list[str]] = {}
+        for column in wanted:
+            stated.setdefault(column.dataset_fingerprint, []).extend(member for run in column.runs for member in column.members(run))
+        units = sampled_by_data(connection, stated)
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
         connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))
@@ -152,7 +156,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     results = {}
     for position, column in enumerate(wanted):
         part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
-        results[column.key] = _figures(column, *documents.get(column.dataset_fingerprint, ([], frozenset())), part)
+        results[column.key] = _figures(column, units[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part)
     return results
 
 
@@ -170,44 +174,30 @@ def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]
     return pa.table({name: pa.array(values, kind) for name, values, kind in zip(names, columns, types, strict=True)})
 
 
-def _figures(column: Wanted, labels: Sequence[str | None], queries: frozenset[str], rows: Mapping[str, NDArray[Any]]) -> Figures:
+def _figures(column: Wanted, sampled: Sampled, queries: frozenset[str], rows: Mapping[str, NDArray[Any]]) -> Figures:
     runs = {run: position for position, run in enumerate(column.runs)}
-    shape = (len(runs), len(labels))
+    shape = (len(runs), len(queries))
     cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
     seeds = np.array([len(column.members(run)) for run in column.runs], dtype=np.int64)[:, None]
     # A sum that lacks a seed, or holds a NaN, is no score.
     whole = _count(cells, shape) == seeds
     scores = np.where(whole, _count(cells, shape, rows["value"]) / seeds, np.nan)
-    clusters: Clusters = labels if any(labels) else None
+    of_runs = means(scores, clusters=sampled.labels)
     return Figures(
         runs,
-        means(scores, clusters=clusters),
-        all_differences(scores, clusters=clusters),
+        of_runs,
+        all_differences(scores, clusters=sampled.labels),
         whole.sum(axis=1),
         (whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)).sum(axis=1),
-        _doubts(scores, clusters),
-        len(labels),
-        clusters is not None,
+        tuple(of_runs.withheld(sampled.kind + "s")),
+        len(queries),
+        sampled,
         queries,
     )
 
 
 def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | None = None) -> NDArray[Any]:
     return np.bincount(cells, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
-
-
-def _doubts(scores: Floats, clusters: Clusters) -> tuple[str, ...]:
-    result = [""] * len(scores)
-    missing = np.isnan(scores)
-    for rows in alike(missing):
-        kept = ~missing[rows[0]]
-        present = scores[np.ix_(rows, kept)]
-        units = units_of(present, clusters, kept)
-        support, skew = units.support, units.skew
-        for position, row in enumerate(rows):
-            if support.n:
-                result[row] = doubt_about_mean(present[position], support, float(skew[position]))
-    return tuple(result)
 
 
 WHOLE = "answers by itself"

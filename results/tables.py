@@ -40,9 +40,8 @@ _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': "''", "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\dots{}",
-    "·": r"$\cdot$", "−": "$-$", "†": r"$\dagger$",
+    "·": r"$\cdot$", "−": "$-$",
 }  # fmt: skip
-_DAGGER = r"^{\dagger}"
 
 
 def mark(cell: Cell) -> str:
@@ -104,8 +103,15 @@ def remarks(row: Row) -> list[str]:
     unscorable = [cell.estimate.unscorable for cell in row.cells.values() if cell.estimate.unscorable]
     if unscorable and not row.control:
         are = "question is" if max(unscorable) == 1 else "questions are"
-        lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them")
+        zero = [f"{head} {cell.over_all * cell.scale:.1f}" for head, cell in _headed(row) if cell.over_all is not None]
+        also = f"; over all questions, as the owners of these rules count: {', '.join(zero)}" if zero else ""
+        lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them{also}")
     return lines
+
+
+def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
+    """The cells of a row with their column heads."""
+    return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
 
 
 def _failed(row: Row) -> str:
@@ -118,12 +124,7 @@ def _failed(row: Row) -> str:
 
 def _seeds(row: Row) -> Iterable[str]:
     """How far the seeds of a row lie apart."""
-    heads = labels(list(row.cells))
-    apart = [
-        f"{heads[metric]} {' '.join(f'{item * cell.scale:.1f}' for item in cell.by_seed)}"
-        for metric, cell in row.cells.items()
-        if cell.by_seed
-    ]
+    apart = [f"{head} {' '.join(f'{item * cell.scale:.1f}' for item in cell.by_seed)}" for head, cell in _headed(row) if cell.by_seed]
     return [f"by seed: {', '.join(apart)}"] if apart else []
 
 
@@ -141,19 +142,35 @@ def _unscored(row: Row) -> Iterable[str]:
         yield f"{name}{judge}: {what}; counted as zero, it is {zero}{more}"
 
 
-def doubts(board: Board) -> list[str]:
-    """Why intervals of a board may not cover as often as they say, the three most frequent reasons first."""
+def why_withheld(board: Board) -> list[str]:
+    """Why cells of a board have no interval or no verdict, in one line: the three most frequent reasons."""
     cells = [cell for row in board.rows if not row.control for cell in row.cells.values()]
-    results = [cell.estimate.doubt for cell in cells]
-    results += [cell.difference.doubt for cell in cells if cell.difference is not None]
+    results = [cell.estimate.withheld for cell in cells]
+    results += [cell.difference.withheld for cell in cells if cell.difference is not None]
     kinds: dict[str, list[str]] = {}
-    # One interval may be doubted for several reasons, and each of them is listed once.
-    for reason in (item for doubt in results if doubt for item in doubt.split("; ")):
+    for reason in filter(None, results):
         # Reasons that differ in their numbers alone are one kind.
         kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:3]
-    also = [f" (and alike in {_counted(len(kind) - 1, 'more cell')})" if kind[1:] else "" for kind in most]
-    return [f"† {kind[0]}{more}" for kind, more in zip(most, also, strict=True)]
+    reasons = [f"{_in_units(kind[0], board)} ({_counted(len(kind), 'value')})" for kind in most]
+    return [f"no interval and no verdict where too little is there for one: {'; '.join(reasons)}"] if reasons else []
+
+
+def _in_units(reason: str, board: Board) -> str:
+    return reason.replace("units", f"{board.sampled.kind}s")
+
+
+def could_have_shown(board: Board) -> list[str]:
+    """The smallest difference to the reference that a board could have shown, by its first metric that has any."""
+    for metric, head in labels(board.metrics).items():
+        cells = [row.cells[metric] for row in board.rows if metric in row.cells]
+        known = [cell.scale * cell.difference.detectable for cell in cells if cell.difference is not None and not cell.difference.withheld]
+        known = [value for value in known if not math.isnan(value)]
+        if known:
+            low, high = (f"{value:.1f}" for value in (min(known), max(known)))
+            span = low if low == high else f"{low} to {high}, depending on the method"
+            return [f"smallest difference in {head} that could have been shown (80 % power, before correction): {span}"]
+    return []
 
 
 def _counted(number: int, noun: str) -> str:
@@ -171,16 +188,15 @@ def badge(board: Board, row: Row) -> str:
 
 def footnotes(board: Board) -> list[str]:
     """What the numbers and marks of a board mean."""
-    unit = "documents" if board.clustered else "questions"
     plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
     shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
-    notes = [f"{shown} ± half its 95 % interval (bootstrap over {unit}), {_counted(board.questions, 'question')}"]
+    notes = [f"{shown} ± half its 95 % interval (Student's t over {board.sampled.kind}s), {board.sampled.in_words(board.questions)}"]
     if board.reference:
         notes.append(
-            f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (sign flips, Holm "
-            "correction over the methods of a column)"
+            f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (paired t over "
+            f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
         )
-    notes += doubts(board)
+    notes += [*why_withheld(board), *could_have_shown(board)]
     if any(row.control for row in board.rows):
         notes.append("controls show what a metric does; they are not ranked and not tested")
     heads = labels(board.metrics)
@@ -288,11 +304,11 @@ def _cell(cell: Cell | None, between: str = " ") -> str:
     if cell is None or math.isnan(cell.estimate.value):
         return "–"
     value, result = cell.estimate, cell.difference
-    text = plus_minus(value.value, value.low, value.high, scale=cell.scale) + ("†" if value.doubt else "")
+    text = plus_minus(value.value, value.low, value.high, scale=cell.scale)
     if result is None or math.isnan(result.value):
         return text
     below = plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale)
-    return f"{text}{between}({below}{mark(cell)})" + ("†" if result.doubt else "")
+    return f"{text}{between}({below}{mark(cell)})"
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------------
@@ -346,11 +362,10 @@ def _latex_cell(cell: Cell | None) -> str:
         return "--"
     value, result = cell.estimate, cell.difference
     text = plus_minus(value.value, value.low, value.high, scale=cell.scale).replace(" ± ", r" \pm ")
-    text += _DAGGER if value.doubt else ""
     if result is not None and not math.isnan(result.value):
         supplied = mark(cell)
         raised = f"^{{{supplied}}}" if supplied else ""
-        text += rf"\;({cell.scale * result.value:+.1f}{raised})" + (_DAGGER if result.doubt else "")
+        text += rf"\;({cell.scale * result.value:+.1f}{raised})"
     return f"${text}$"
 
 

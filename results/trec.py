@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 
-from benchmarks.schema import SENTENCE_MARK, Question
+from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
 from results.submission import Findings, shown
 from results.submission.card import LIMITS, Limits
@@ -114,15 +114,6 @@ def write_qrels(sink: TextIO, positives: Iterable[tuple[str, Sequence[str]]]) ->
     return without
 
 
-def passages_of(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
-    """Evidence with sentences reduced to their passages, the first mention kept, as the ranking metrics see it."""
-    first: dict[str, Evidence] = {}
-    for item in evidence:
-        passage = item.id.partition(SENTENCE_MARK)[0]
-        first.setdefault(passage, Evidence(passage, item.score))
-    return tuple(first.values())
-
-
 def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
     """Rankings of a run file, best first: by falling score, equal scores by the rank column, then as they stand.
 
@@ -171,7 +162,8 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
 
 
 def _entry(line: Line, findings: Findings, limits: Limits) -> tuple[str, str, int, float] | None:
-    columns = line.text.split()
+    # White space is ASCII's, as TREC tools read it: an id may hold a no-break space.
+    columns = re.findall(r"[^ \t\n\r\f\v]+", line.text)
     if len(columns) != 6:
         findings.add(
             "not_trec",

@@ -19,7 +19,6 @@ from benchmarks.core.fingerprint import content_id
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CorpusBuilder
 from benchmarks.datasets import said
-from benchmarks.datasets.long_document import worded
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
@@ -319,7 +318,7 @@ def _answered(record: Record, identifier: str) -> Row:
         raise UserError(
             "this row is of pretraining: it has a data_type", where=record.where, try_this="ask for clara_stages/pretraining:train"
         )
-    question = worded(record, "question")
+    question = record.worded("question")
     name = next((name for name in ("gold_answer", "golden_answers", "answers", "answer") if record.has(name)), "answer")
     golds = tuple(answer for answer in record.answers(name) if answer.strip())
     if not golds:

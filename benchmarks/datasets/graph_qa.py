@@ -20,12 +20,13 @@ from pydantic import Field
 
 from benchmarks.core.errors import Broke, UserError, unknown_name
 from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.datasets import QuestionIds, said
-from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once
+from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once, shortest_paths
 from benchmarks.io.files import archive_of, open_bytes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
-from benchmarks.schema import Question, Triple
+from benchmarks.schema import Question, Triple, triple_id
 from benchmarks.sources import BadRecord, Record, find_files, read_records, records, refuse_other_dataset
 
 # -- The layouts that WebQSP and CWQ share: RoG's rows, and NSM's JSON Lines over vocabularies (GNN-RAG has it too) --
@@ -80,13 +81,12 @@ class Layout:
 
 
 def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
-    """A field of answers that may be absent or empty: each answer once, nulls left out, and how many of both."""
+    """A field of answers that may be absent or empty: as listed, nulls left out, and how many stand again or are null."""
     listed = record.fields.get(name)
     if not isinstance(listed, list):
         return (record.answers(name) if record.has(name) else ()), Counter()
-    answers = [record.expect(item, f"{name}[{i}]", str) for i, item in enumerate(listed) if item is not None]
-    once = tuple(dict.fromkeys(answers))
-    return once, Counter(repeated_answers=len(answers) - len(once), null_answers=len(listed) - len(answers))
+    answers = tuple(record.expect(item, f"{name}[{i}]", str) for i, item in enumerate(listed) if item is not None)
+    return answers, Counter(repeated_answers=len(answers) - len(set(answers)), null_answers=len(listed) - len(answers))
 
 
 def topics_once(names: Collection[str], counts: Counter[str]) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def rog(record: Record) -> Row:
     metadata = {"a_entity": list(record.texts("a_entity", ()))}
     question = Question(
         id=record.text("id"),
-        text=record.text("question"),
+        text=record.worded("question"),
         answers=answers,
         answer_set=True,
         topic_entities=topics_once(topics, counts),
@@ -295,8 +295,8 @@ def nsm(path: Path) -> Parse:
         once.clear()
         question = Question(
             id=record.text("id"),
-            text=record.text("question"),
-            answers=tuple(dict.fromkeys(names)),
+            text=record.worded("question"),
+            answers=tuple(names),
             answer_set=True,
             topic_entities=topics_once(topics, counts),
             metadata={"answer_ids": ids},
@@ -350,7 +350,7 @@ NOTES = {
     "script leaves them out, here they are scored (metadata good_parse tells them apart)",
     "questions_without_topic": "{n} questions name no topic entity",
     "repeated_topics": "{n} topic entities have the name of another one of their question; each counts once",
-    "repeated_answers": "{n} answers stand twice at their question; each counts once",
+    "repeated_answers": "{n} answers stand again at their question; RoG's evaluator counts each, all other metrics once",
     "null_answers": "{n} answers are null in the file; they are left out",
     "unnamed_answers": "{n} answers have no name in the file: their id is the answer",
     "empty_graphs": "{n} questions have an empty graph",
@@ -359,6 +359,7 @@ NOTES = {
     "answers_outside": "{n} answers are not in their question's graph; they stay in the gold",
     "questions_with_answers_outside": "{n} questions have an answer that is not in their graph",
     "questions_with_no_answer_inside": "{n} questions have answers, and none of them is in their graph",
+    "questions_without_path": "{n} questions have answers, and no path leads from a topic entity to one: no triple is their evidence",
     "entities_sharing_a_name": "{n} entities of the vocabulary have the name of another one; in graphs by name, as "
     "RoG has them too, they are one",
 }
@@ -367,7 +368,7 @@ NOTES = {
 WITHOUT_GRAPHS = ("closed_book",)
 """The settings that are left where a layout has no graphs."""
 
-_VERSION = 1
+_VERSION = 2
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
 
@@ -403,9 +404,10 @@ class Source:
 def assemble(reference: DataReference, version: int, card: DatasetCard, config: GraphConfig, source: Source) -> Benchmark:
     """Find a split's files, read them in their layout, and bring questions and graphs together.
 
-    `Question.candidates` are the ids of the question's triples, as a view (`graphs.TripleIds`); the corpus holds
-    every triple of the split (`graphs.TripleCorpus`), and `extra["graphs"]` the graphs by question id
-    (`graphs.Graphs`). Layouts without graphs give questions alone. `extra["layout"]` names the layout.
+    `Question.candidates` are the ids of the question's triples, as a view (`graphs.TripleIds`), and `Question.evidence`
+    those on shortest paths between a topic entity and an answer (`graphs.shortest_paths`). The corpus holds every triple
+    of the split (`graphs.TripleCorpus`), and `extra["graphs"]` the graphs by question id (`graphs.Graphs`). Layouts
+    without graphs give questions alone. `extra["layout"]` names the layout.
 
     Raises:
         UserError: A file is missing, is not what was asked for, or cannot be read.
@@ -578,9 +580,14 @@ def _fill(position: Path, read: Iterable[Row], skipped: Sequence[SkippedRecord])
     with GraphWriter(position) as writer, open(position / _QUESTIONS, "w", encoding="utf-8", newline="\n") as kept:
         for query in _counted(read, counts):
             graph = list(dict.fromkeys(query.graph or ()))
+            # In a record the triples on the way to the answer may stand first, and ties go by position.
+            Draws("graph", query.question.id).shuffle(graph)
             counts.update(_met(query, graph))
             writer.add(graph)
-            kept.write(json.dumps(_row(query.question), ensure_ascii=False) + "\n")
+            reference = shortest_paths(graph, query.question.topic_entities, query.question.wanted)
+            counts["questions_without_path"] += bool(query.question.answers) and not reference
+            row = {**_row(query.question), "evidence": [triple_id(triple) for triple in reference]}
+            kept.write(json.dumps(row, ensure_ascii=False) + "\n")
     left_out = [[skip.where, skip.reason] for skip in skipped]
     (position / _CARD).write_text(json.dumps({"counts": dict(counts), "skipped": left_out}), "utf-8")
 
@@ -588,7 +595,7 @@ def _fill(position: Path, read: Iterable[Row], skipped: Sequence[SkippedRecord])
 def _met(query: Row, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
     """What a reader of scores should know of a question's graph (keys of `NOTES`)."""
     nodes = {head for head, _, _ in graph} | {tail for _, _, tail in graph}
-    answers = query.question.answers
+    answers = query.question.wanted
     outside = sum(answer not in nodes for answer in answers)
     return {
         "empty_graphs": int(not graph),
@@ -616,6 +623,7 @@ def _question(row: Mapping[str, Any], graphs: Graphs) -> Question:
         text=row["text"],
         answers=tuple(row["answers"]),
         answer_set=True,
+        evidence=tuple(row["evidence"]),
         candidates=graphs[row["id"]].ids,
         topic_entities=tuple(row["topics"]),
         metadata=row["metadata"],

@@ -196,18 +196,6 @@ def answer_type(answers: Sequence[str]) -> str:
     return "unanswerable" if forms == {"unanswerable"} else ""
 
 
-def worded(record: Record, name: str) -> str:
-    """A text field that must say something: a question, a document.
-
-    Raises:
-        BadRecord: It is missing, no string, or holds no word.
-    """
-    text = record.text(name)
-    if not text.strip():
-        raise record.problem(f"field {name!r} holds no word", name)
-    return text
-
-
 def assemble(
     reference: DataReference,
     version: int,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.long_document import LongDocumentConfig, Row, answer_type, assemble, gold, worded
+from benchmarks.datasets.long_document import LongDocumentConfig, Row, answer_type, assemble, gold
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -126,12 +126,12 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
         known = {name: record.fields.get(name) for name in ("length", "all_classes")}
         question = Question(
             id=record.text("_id"),
-            text=worded(record, "input"),
+            text=record.worded("input"),
             answers=answers,
             type=answer_type(answers),
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return Row(question, worded(record, "context"), record, counts)
+        return Row(question, record.worded("context"), record, counts)
 
     return assemble(reference, VERSION, CARD, config, paths, parse, extra={"reading": reading(subset)})
 

@@ -17,7 +17,7 @@ from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
-from benchmarks.schema import SENTENCE_MARK, Passage, PassageIds, Question, passage_id, sentence_id
+from benchmarks.schema import Passage, PassageIds, Question, passage_id, sentence_id, sentence_of
 from benchmarks.sources import Record, read_records
 
 # -- Rows of the hub's copies of the multi-hop datasets, turned back into the records that the authors released --
@@ -272,8 +272,8 @@ def _resolve(questions: list[Question], unsure: Mapping[int, Mapping[str, str]],
 def _renamed(question: Question, results: Mapping[str, str]) -> Question:
     facts = []
     for fact in question.supporting_facts:
-        passage, _, index = fact.partition(SENTENCE_MARK)
-        facts.append(sentence_id(results.get(passage, passage), int(index)))
+        passage, index = sentence_of(fact)
+        facts.append(sentence_id(results.get(passage, passage), index))
     evidence = tuple(dict.fromkeys(results.get(identifier, identifier) for identifier in question.evidence))
     return replace(question, evidence=evidence, supporting_facts=tuple(dict.fromkeys(facts)))
 
@@ -339,7 +339,7 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
     facts: dict[str, None] = {}
     unreachable = []
     for title, index in _facts(record, gold=split != "test"):
-        result, kind = _holder(by_title.get(title, ()), index)
+        result, kind = holder(by_title.get(title, ()), index)
         if kind:
             counts[kind] += 1
         if kind in ("facts_past_last_sentence", "facts_without_paragraph"):
@@ -349,7 +349,7 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
         facts[sentence_id(identity, index)] = None
     question = Question(
         id=identifier,
-        text=record.text("question"),
+        text=record.worded("question"),
         answers=gold_answers(record, split),
         evidence=tuple(evidence),
         supporting_facts=tuple(facts),
@@ -395,8 +395,8 @@ def _facts(record: Record, *, gold: bool) -> list[tuple[str, int]]:
     return facts
 
 
-def _holder(paragraphs: Sequence[Passage], index: int) -> tuple[Passage | None, str]:
-    """The paragraph that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
+def holder(paragraphs: Sequence[Passage], index: int) -> tuple[Passage | None, str]:
+    """The paragraph of these, all of one title, that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
     if not paragraphs:
         return None, "facts_without_paragraph"
     holding = [p for p in paragraphs if 0 <= index < len(p.sentences)]

@@ -39,8 +39,8 @@ CARD = DatasetCard(
     "authors' archive alone. Sizes are those of ans; "
     "full holds twice as many. In full an answerable question and its unanswerable twin share an id: the "
     "answerable one keeps it, the twin gets ~unanswerable behind it. As in the official script, answer and support "
-    "scores leave the twins out (they load without answers and evidence; the native ones are in the metadata); the "
-    "official sufficiency scores, which need both, are not computed. The test split is released without gold: its "
+    "scores leave the twins out (they load without answers and evidence; the native ones are in the metadata); "
+    "group_answer_f1 and group_support_f1 score both together. The test split is released without gold: its "
     "questions load without answers and cannot be scored; in full its twins are distinguished by order, the second of "
     "an id gets ~2 behind it.",
 )
@@ -69,7 +69,8 @@ def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
     """Read a split from the authors' file or the hub's copy of it.
 
     `type` is the number of hops (`2hop`), from the id's prefix or else from the decomposition. `metadata` keeps
-    `native_id` where the id was changed, `shape` (the id's prefix, `3hop1`), and `decomposition` (gold).
+    `native_id` where the id was changed, `shape` (the id's prefix, `3hop1`), `decomposition` (gold), and `paragraphs`
+    (ids in the record's order) where one stands twice.
 
     Raises:
         UserError: The file is not found, or is not what was asked for.
@@ -114,14 +115,17 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
                 identifier = f"{native}~2"
         if identifier != native:
             metadata["native_id"] = native
+        if len(candidates) < len(passages):
+            metadata["paragraphs"] = tuple(passage.id for passage in passages)
         question = Question(
             id=identifier,
-            text=record.text("question"),
+            text=record.worded("question"),
             answers=answers,
             aliases={answers[0]: aliases} if answers and aliases else {},
             evidence=supporting,
             type=intern(f"{hops}hop") if hops else "",
             answerable=answerable,
+            group=native if full and split != "test" else None,
             candidates=candidates,
             metadata=metadata,
         )

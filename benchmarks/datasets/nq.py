@@ -141,7 +141,7 @@ def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
 
 def _csv(record: Record, split: str) -> Parsed:
     answers = tuple(dict.fromkeys(_literal(record)))
-    text = _question(record, "question")
+    text = record.worded("question")
     return Parsed(Question(_hashed(text), text, _gold(record, split, answers, "answers")), record)
 
 
@@ -158,7 +158,7 @@ def _literal(record: Record) -> list[str]:
 
 def _open(record: Record, split: str) -> Parsed:
     name = "answer" if "answer" in record.fields else "answers"
-    own, text = _own_id(record), _question(record, "question")
+    own, text = _own_id(record), record.worded("question")
     return Parsed(Question(own or _hashed(text), text, _answers(record, split, name)), record, own != "")
 
 
@@ -178,7 +178,7 @@ def _kilt(record: Record, split: str) -> Parsed:
         provenance += [part.expect(entry, f"provenance[{j}]", dict) for j, entry in enumerate(_list(part, "provenance"))]
     question = Question(
         identifier,
-        _question(record, "input"),
+        record.worded("input"),
         _gold(record, split, tuple(dict.fromkeys(answers)), "output"),
         metadata={"provenance": tuple(provenance)} if provenance else {},
     )
@@ -196,7 +196,7 @@ def _reader(record: Record, split: str) -> Parsed:
                 positives[passage.id] = _native_id(part), passage.title
     # The authors list positives first; in the order of their hashes nothing tells them from the rest.
     candidates = PassageIds(sorted({passage.id for passage in passages}))
-    text = _question(record, "question")
+    text = record.worded("question")
     question = Question(_hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates)
     return Parsed(question, record, False, passages, positives, len(passages) - len(candidates))
 
@@ -230,7 +230,7 @@ def _with_contexts(record: Record, split: str) -> Parsed:
     if record.has("nq_annotated_gold"):
         metadata["nq_annotated_gold"] = record.field("nq_annotated_gold", dict)
     candidates = PassageIds(dict.fromkeys(passage.id for passage in passages))
-    own, text = _own_id(record), _question(record, "question")
+    own, text = _own_id(record), record.worded("question")
     question = Question(
         own or _hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates, metadata=metadata
     )
@@ -256,13 +256,6 @@ def _own_id(record: Record) -> str:
 
 def _hashed(text: str) -> str:
     return content_id("n", text)
-
-
-def _question(record: Record, name: str) -> str:
-    text = record.text(name)
-    if not text.strip():
-        raise record.problem(f"field {name!r} is empty", name, "a question")
-    return text
 
 
 def _answers(record: Record, split: str, name: str) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.datasets.clara import Row, RowsConfig, documents, gather, stream_rows
-from benchmarks.datasets.long_document import worded
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
 from benchmarks.sources import Record, find_files, refuse_other_dataset
 
@@ -67,5 +66,5 @@ def rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedReco
 
 def _row(record: Record, identifier: str) -> Row:
     refuse_other_dataset(record, "pisco")
-    question, answer = worded(record, "query"), worded(record, "mistral_label")
+    question, answer = record.worded("query"), record.worded("mistral_label")
     return Row(identifier, "answer", documents(record, "docs"), ((question, (answer,)),))

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets import said
-from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, Row, Shelf, assemble, gold, worded
+from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, Row, Shelf, assemble, gold
 from benchmarks.datasets.longbench import reading
 from benchmarks.io.records import stream_json
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
@@ -116,7 +116,7 @@ def _parse(supplied: Record, domain: str) -> Row:
     refuse_other_dataset(supplied, "ultradomain")
     record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
-    text, context = worded(record, "input"), worded(record, "context")
+    text, context = record.worded("input"), record.worded("context")
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))
@@ -183,5 +183,5 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
 
 def _query(record: Record) -> Question:
     refuse_other_dataset(record, "ultradomain")
-    text = worded(record, "query")
+    text = record.worded("query")
     return Question(id=content_id("u", text), text=text, answers=())

@@ -23,6 +23,8 @@ MEMBER_MARK = "!"
 """Between an archive and its member in a path."""
 
 _GZIP = b"\x1f\x8b"
+_POINTER = b"version https://git-lfs"
+"""With what a file begins that Git LFS put in the place of the real one."""
 
 
 def archive_of(path: Path) -> tuple[Path, str] | None:
@@ -45,9 +47,11 @@ def members(archive: Path) -> list[str]:
     """The names of an archive's files, sorted.
 
     Raises:
-        UserError: It is not a zip archive, or damaged.
+        UserError: It is not a zip archive, a pointer of Git LFS, or damaged.
     """
-    with _reading(archive), zipfile.ZipFile(archive) as opened:
+    with _reading(archive), open(archive, "rb") as raw:
+        _refuse_pointer(raw, archive)
+        opened = zipfile.ZipFile(raw)
         return sorted(entry.filename for entry in opened.infolist() if not entry.is_dir())
 
 
@@ -85,6 +89,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     with _reading(path):
         if position is None:
             with open(path, "rb") as raw:
+                _refuse_pointer(raw, path)
                 yield from _plain(raw)
             return
         archive, member = position
@@ -97,6 +102,25 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
                 )
             with _member(opened, member, path) as inner:
                 yield from _plain(inner)
+
+
+def require_readable(paths: Iterable[Path]) -> None:
+    """Look at the first byte of each file, or member of an archive.
+
+    Raises:
+        UserError: One cannot be opened, is empty, is a pointer of Git LFS, or its compression is damaged there.
+    """
+    for path in paths:
+        with open_bytes(path) as source:
+            if not source.read(1):
+                raise UserError("this file is empty", where=str(path), try_this="fetch it again")
+
+
+def _refuse_pointer(raw: BinaryIO, path: Path) -> None:
+    if raw.read(len(_POINTER)) == _POINTER:
+        what = "this is a pointer of Git LFS, a few lines that stand for the file itself"
+        raise UserError(what, where=str(path), try_this="git lfs pull, in the repository that it is from")
+    raw.seek(0)
 
 
 def _member(opened: zipfile.ZipFile, member: str, path: Path) -> BinaryIO:

@@ -18,7 +18,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
-from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.schema import Passage, Question, sentence_id, sentence_of
 from benchmarks.styles.pairs import ANY, Rewriting, StylePair, StylePairs
 from benchmarks.styles.rules import FORMAL, Rewriter, RuleRewriter
 from benchmarks.text import has_answer
@@ -392,11 +392,11 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
     kept = {old.id for old, other in zip(formal, now, strict=True) if len(old.sentences) == len(other.sentences)}
     facts = []
     for fact in question.supporting_facts:
-        passage, _, number = fact.partition(SENTENCE_MARK)
+        passage, index = sentence_of(fact)
         if passage not in ids:
             facts.append(fact)
         elif passage in kept:
-            facts.append(f"{ids[passage]}{SENTENCE_MARK}{number}")
+            facts.append(sentence_id(ids[passage], index))
         # else: nobody knows any more which sentence of the new text says it
     metadata = {key: _renamed(value, ids) for key, value in question.metadata.items()}
     if "has_answer" in metadata:

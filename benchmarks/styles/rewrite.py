@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.files import Lines, mend
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from benchmarks.styles.pairs import Key, Rewriting, header, line, read_header, read_pairs
 from benchmarks.styles.rules import Outcome, Rewriter
-
-BATCH = 64
-"""Passages handed to a rewriter at a time; a killed rewriting loses at most these."""
 
 
 @dataclass
@@ -88,14 +84,13 @@ def rewrite_candidates(
     path: Path,
     *,
     retry_failed: bool = False,
-    batch: int = BATCH,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
     """Tell every candidate of every question in every style, and keep the pairs in a file.
 
     A passage that is a candidate of several questions is rewritten once; each question gets its own line. The file
-    grows by whole batches that are on disk before the next is asked for; a line that was cut off is dropped when the
-    rewriting goes on. A killed rewriting ends with the same file as one that was not, where equal requests get equal
+    grows in the order of the questions, a passage as soon as it and those before it are rewritten; a line that was cut off
+    is dropped when the rewriting goes on. A killed rewriting ends with the same file as one that was not, where equal requests get equal
     replies.
 
     Args:
@@ -104,8 +99,7 @@ def rewrite_candidates(
         styles: The styles.
         path: The file; when it is there, the rewriting goes on.
         retry_failed: Whether passages are asked for again whose rewriting failed for good.
-        batch: Passages handed to the rewriter at a time.
-        progress: Called after each batch how many passages are done, and of how many.
+        progress: Called after each passage how many passages are done, and of how many.
 
     Raises:
         UserError: No question has candidates, or the file was made by another rewriter or from another benchmark.
@@ -116,11 +110,22 @@ def rewrite_candidates(
     written = _written_in_part(path, jobs, done)
     waiting = [job for job in jobs if job.questions]
     finished = len(jobs) - len(waiting)
-    with path.open("a", encoding="utf-8") as file:
-        for style in styles:
-            for some in _batches([job for job in waiting if job.style == style], batch):
-                _do(some, style, rewriter, written, file, summary)
-                finished += len(some)
+    with Lines(path, "the file of pairs") as file:
+        for style in dict.fromkeys(styles):
+            of_style = [job for job in waiting if job.style == style]
+            new = [job.passage for job in of_style if (job.passage.id, style) not in written]
+            made = iter(rewriter.outcomes(new, style) if new else ())
+            for job in of_style:
+                outcome = written.get((job.passage.id, style))
+                if outcome is None:
+                    outcome = next(made)
+                    summary.requested += 1
+                    summary.tries.update(reason.partition(":")[0] for reason in outcome.failed)
+                items = [Rewriting(q, job.passage, style, outcome.passage, outcome.by, outcome.failed) for q in job.questions]
+                for item in items:
+                    summary.add(item)
+                file.add("".join(line(item.to_json()) for item in items))
+                finished += 1
                 if progress is not None:
                     progress(finished, len(jobs))
     return summary
@@ -146,25 +151,6 @@ def tally(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
 
 def _header(benchmark: Benchmark, rewriter: Rewriter) -> dict[str, object]:
     return header(rewriter.id, f"{benchmark.reference} {benchmark.fingerprint}")
-
-
-def _do(
-    jobs: Sequence[_Job], style: str, rewriter: Rewriter, written: dict[tuple[str, str], Outcome], file: IO[str], summary: Summary
-) -> None:
-    new = [job.passage for job in jobs if (job.passage.id, style) not in written]
-    results = dict(zip((item.id for item in new), rewriter.outcomes(new, style) if new else (), strict=True))
-    lines = []
-    for job in jobs:
-        outcome = results.get(job.passage.id) or written[job.passage.id, style]
-        for question in job.questions:
-            item = Rewriting(question, job.passage, style, outcome.passage, outcome.by, outcome.failed)
-            summary.add(item)
-            lines.append(line(item.to_json()))
-    summary.requested += len(new)
-    summary.tries.update(reason.partition(":")[0] for item in results.values() for reason in item.failed)
-    file.write("".join(lines))
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_Job]:
@@ -197,7 +183,9 @@ def _open(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
 
 def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed: bool) -> set[Key]:
     """Which pairs of a file are done; it must be of the same rewriter and benchmark."""
-    _drop_cut_line(path)
+    mend(path)
+    if not path.stat().st_size:
+        raise UserError("this is not a file of style pairs: it has no complete line", where=str(path), try_this="remove the file")
     result = read_header(path)
     for name in ("rewriter", "made from"):
         if result.get(name) != wanted[name]:
@@ -214,21 +202,6 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
     return {key for key, styled in done.items() if styled or not retry_failed}
 
 
-def _drop_cut_line(path: Path) -> None:
-    """Cut a file behind its last line break: a killed process may leave a part of a line."""
-    with path.open("rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(0, end - 65536)
-            file.seek(start)
-            position = file.read(end - start).rfind(b"\n")
-            if position >= 0:
-                file.truncate(start + position + 1)
-                return
-            end = start
-    raise UserError("this is not a file of style pairs: it has no complete line", where=str(path), try_this="remove the file")
-
-
 def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[tuple[str, str], Outcome]:
     """Outcomes of passages that some of their questions have already, so that all get the same text."""
     queries = {(job.passage.id, job.style) for job in jobs if job.questions}
@@ -240,9 +213,3 @@ def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[t
         for pair in read_pairs(path)
         if pair.key in done and pair.key[1:] in partial
     }
-
-
-def _batches(jobs: Sequence[_Job], size: int) -> Iterator[list[_Job]]:
-    rest = iter(jobs)
-    while some := list(islice(rest, size)):
-        yield some

@@ -7,7 +7,7 @@ that recognising one set's phrases is of no help with the other's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -341,8 +341,8 @@ class Rewriter(Protocol):
         """
         ...
 
-    def outcomes(self, passages: Sequence[Passage], style: str) -> list[Outcome]:
-        """As `rewrite`, with who wrote each text and why tries failed."""
+    def outcomes(self, passages: Sequence[Passage], style: str) -> Iterable[Outcome]:
+        """As `rewrite`, with who wrote each text and why tries failed; each may come before the next is written."""
         ...
 
 

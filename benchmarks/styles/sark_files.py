@@ -247,7 +247,7 @@ def _lacks(question: str, what: str, remedy: str) -> UserError:
 
 def _labeled(record: Record, titled: bool) -> Row:
     record.require(*_FIELDS[LABELS])
-    text = record.text("query")
+    text = record.worded("query")
     label = record.field("label", int)
     if label not in (0, 1):
         raise record.problem(f"the label is {label}", "label", "0 or 1")
@@ -258,7 +258,7 @@ def _labeled(record: Record, titled: bool) -> Row:
 
 def _ranked(record: Record, titled: bool) -> Row:
     record.require(*_FIELDS[RANKED])
-    text = record.text("question")
+    text = record.worded("question")
     return Row(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), position=record.position)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,16 +14,24 @@ from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
-from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple, triple_id
+from benchmarks.schema import Passage, Question, Triple, sentence_id, sentence_of, triple_id
 from benchmarks.styles.pairs import StylePair
 from benchmarks.styles.rules import FORMAL, RuleRewriter
-from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asker, Distractors, WorldQuestion, apportion, question_graph
+from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asker, Distractors, WorldQuestion, apportion, kinds_of, question_graph
 from benchmarks.worlds.text import Library, Rendering, articles, document
 from benchmarks.worlds.world import SPLITS, Entity, World, WorldConfig, generate, require_split
 
-VERSION = 1
+VERSION = 2
 SUBSETS = ("multihop", "long", "graph", "style")
 _WORLDS = {"multihop": 1, "long": 2, "graph": 1, "style": 1}
+"""Worlds of full size, of training and validation, and of testing where a size is given."""
+_TESTED = 30
+"""Worlds of testing: worlds are what is sampled, so there are as many as a test needs, each so much smaller."""
+_ASKED = 3
+"""Questions that a world of testing is asked at least."""
+_SMALL = {"multihop": 36, "long": 66, "graph": 36, "style": 36}
+"""Entities of one of them."""
+_SMALL_GRAPH = 120
 _QUESTIONS = 200
 _UNSEEN = ("unseen", "all")
 _HELD_OUT = {"seen": False, "unseen": True}
@@ -32,8 +41,8 @@ CARD = DatasetCard(
     title="Worlds",
     task="multi-hop QA, long-document QA, graph QA and style-shifted QA over fictional worlds",
     description="Questions about fictional worlds generated from a seed, so that every answer, its proof and its "
-    "knowledge graph are known and no model has seen them. multihop: ten passages a question; long: documents of 60 "
-    "and more chunks, several questions each; graph: a graph of a thousand and more triples a question; style: the "
+    "knowledge graph are known and no model has seen them. multihop: ten passages a question; long: documents of 45 "
+    "and more chunks, several questions each; graph: a graph of 120 triples a question; style: the "
     "questions of multihop over passages partly rewritten in another style.",
     hub_id=None,
     revision=None,
@@ -59,7 +68,13 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     """Options of worlds: how many, how large, how hard, and what is asked."""
 
     seed: int | None = Field(default=None, description="seed of the first world; the first of the split when absent")
-    worlds: int | None = Field(default=None, ge=1, description="number of worlds, of consecutive seeds; 1, for long 2, when absent")
+    worlds: int | None = Field(
+        default=None,
+        ge=1,
+        description="number of worlds, of consecutive seeds. Absent: 30 for testing (one for every three questions where these "
+        "are fewer than 90), with 36 entities each (long: 66) and 120 triples a graph, unless a size is given; 1 of full size "
+        "(long: 2) else",
+    )
     questions: int = Field(default=_QUESTIONS, ge=1, description="number of questions, spread evenly over worlds and documents")
     mix: dict[str, float] = Field(default=dict(MIX), description="shares of the question types single, bridge, comparison, multi")
     unanswerable: float = Field(default=0.0, ge=0, le=1, description="share of questions that nothing answers")
@@ -76,6 +91,16 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
         default={FORMAL: 0.5, "informal": 0.5}, description="shares of the styles among a question's passages, exact per question (style)"
     )
     content_loss: float = Field(default=0.0, ge=0, le=1, description="share of restyled sentences that lose their content (style)")
+
+    def sized(self, subset: str, split: str) -> WorldsConfig:
+        """The same with the number of worlds, and their size where none is given."""
+        if self.worlds is not None:
+            return self
+        if split != "test" or self.model_fields_set & {"entities", "community", "triples"}:
+            return self.model_copy(update={"worlds": _WORLDS[subset]})
+        worlds = min(_TESTED, max(1, self.questions // _ASKED))
+        size = _SMALL[subset]
+        return self.model_copy(update={"worlds": worlds, "entities": size, "community": size, "triples": _SMALL_GRAPH})
 
     @property
     def world_config(self) -> WorldConfig:
@@ -106,8 +131,9 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
     """
     subset, split = reference.subset or SUBSETS[0], reference.split or "test"
     _check(config, split)
+    config = config.sized(subset, split)
     first = SPLITS[split].start if config.seed is None else config.seed
-    seeds = range(first, first + (config.worlds or _WORLDS[subset]))
+    seeds = range(first, first + (config.worlds or 1))
     for seed in (seeds[0], seeds[-1]):
         require_split(seed, split)
     worlds = [generate(seed, config.world_config) for seed in seeds]
@@ -124,6 +150,10 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
         _multihop(worlds, config, questions, passages)
         if subset == "style":
             questions, passages, extra["styles"] = _styled(questions, passages, config, split)
+    if split == "test":
+        # One question of each world after another, so that a limit asks all of them.
+        turns: Counter[int] = Counter()
+        questions.sort(key=lambda question: turns.update([question.metadata["seed"]]) or turns[question.metadata["seed"]])
     if variant := _variant(config):
         extra["variant"] = variant
     corpus = TripleCorpus.of_triples(triples) if subset == "graph" else Corpus.of(passages.values())
@@ -162,16 +192,18 @@ def _check(config: WorldsConfig, split: str) -> None:
         )
 
 
-def _counts(total: int, parts: int) -> list[int]:
-    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+def _dealt(config: WorldsConfig, parts: int) -> list[list[str]]:
+    """The types of the questions of each world (or document): shares are those of all together, the parts alike."""
+    kinds = kinds_of(config.questions, config.unanswerable, config.question_mix)
+    return [kinds[part::parts] for part in range(parts)]
 
 
 def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]) -> None:
-    for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
+    for world, kinds in zip(worlds, _dealt(config, len(worlds)), strict=True):
         library = articles(world, config.rendering)
         draws = Draws("multihop", world.seed)
         chooser = Distractors(world, library)
-        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, kinds, config)):
             chosen = [library.texts[row].passage for row in chooser.choose(query, config.candidates, draws)]
             passages.update((passage.id, passage) for passage in chosen)
             candidates = tuple(passage.id for passage in chosen)
@@ -180,14 +212,14 @@ def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Questio
 
 def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]) -> None:
     parts = [(world, community) for world in worlds for community in range(world.communities)]
-    for (world, community), count in zip(parts, _counts(config.questions, len(parts)), strict=True):
+    for (world, community), kinds in zip(parts, _dealt(config, len(parts)), strict=True):
         library = document(world, community, config.rendering)
         chunks = [text.passage for text in library.texts]
         passages.update((chunk.id, chunk) for chunk in chunks)
         candidates = tuple(dict.fromkeys(chunk.id for chunk in chunks))
         draws = Draws("long", world.seed, community)
         facts = [world.facts[index] for index in library.where]
-        for number, query in enumerate(_questions(world, facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, facts, draws, kinds, config)):
             identifier = f"long-{world.seed}-{community}-{number:05d}"
             question = _question(world, query, identifier, library, candidates)
             questions.append(replace(question, document_id=chunks[0].document_id))
@@ -195,10 +227,10 @@ def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], 
 
 def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]) -> dict[str, tuple[Triple, ...]]:
     graphs: dict[str, tuple[Triple, ...]] = {}
-    for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
+    for world, kinds in zip(worlds, _dealt(config, len(worlds)), strict=True):
         draws = Draws("graph", world.seed)
         ids = {triple: triple_id(triple) for triple in world.graph()}
-        for number, query in enumerate(_questions(world, world.facts, draws, count, config)):
+        for number, query in enumerate(_questions(world, world.facts, draws, kinds, config)):
             question = _question(world, query, f"graph-{world.seed}-{number:05d}", None, None)
             graph = question_graph(world, query, config.triples, draws)
             evidence = tuple(dict.fromkeys(ids[triple] for triple in question.triples))
@@ -209,15 +241,16 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
     return graphs
 
 
-def _questions(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[WorldQuestion]:
+def _questions(world: World, facts: Iterable[Any], draws: Draws, kinds: list[str], config: WorldsConfig) -> Iterator[WorldQuestion]:
     asker = Asker(world, facts, draws, config.question_alias, _HELD_OUT.get(config.relations or ""))
-    yield from asker.ask(count, config.unanswerable, config.question_mix)
+    yield from asker.of(kinds)
 
 
 def _question(world: World, query: WorldQuestion, identifier: str, library: Library | None, candidates: tuple[str, ...] | None) -> Question:
     where = (lambda fact: library.texts[library.where[fact][0]].passage.id) if library else (lambda fact: None)
     metadata = {
         "seed": world.seed,
+        "world": str(world.seed),
         "hops": 2 if query.type == "bridge" else 1,
         "relations": query.relations,
         "unseen_relation": query.held_out,
@@ -276,12 +309,12 @@ def _styled(
 
 def _moved(question: Question, new: Mapping[str, str]) -> Question:
     """The question over restyled passages: every id that names one of them follows it."""
-    facts = (fact.split(SENTENCE_MARK) for fact in question.supporting_facts)
+    facts = map(sentence_of, question.supporting_facts)
     steps = tuple({**step, "passage": new[step["passage"]]} for step in question.metadata["steps"])
     return replace(
         question,
         candidates=tuple(new[old] for old in question.candidates or ()),
         evidence=tuple(new[old] for old in question.evidence),
-        supporting_facts=tuple(f"{new[old]}{SENTENCE_MARK}{number}" for old, number in facts),
+        supporting_facts=tuple(sentence_id(new[old], index) for old, index in facts),
         metadata={**question.metadata, "steps": steps},
     )

@@ -103,10 +103,13 @@ class Asker:
         Raises:
             UserError: The facts do not give so many different questions.
         """
-        lost = round(count * unanswerable)
-        kinds = ["unanswerable"] * lost + apportion(count - lost, mix)
-        self._draws.shuffle(kinds)
-        return [self._new(kind) for kind in kinds]
+        return self.of(kinds_of(count, unanswerable, mix))
+
+    def of(self, kinds: Iterable[str]) -> list[WorldQuestion]:
+        """Draw a question of each type, all different, in random order; raises as `ask`."""
+        order = list(kinds)
+        self._draws.shuffle(order)
+        return [self._new(kind) for kind in order]
 
     def _new(self, kind: str) -> WorldQuestion:
         makers: dict[str, Callable[[], WorldQuestion | None]] = {
@@ -279,6 +282,12 @@ def answer_of(answer: Fact | Entity | str) -> tuple[str, tuple[str, ...]]:
 def paraphrases(fact: Fact) -> list[str]:
     """Every way to ask for the tail of a fact, by the head's full name."""
     return [template.format(h=fact.head.text) for template in fact.relation.asks]
+
+
+def kinds_of(count: int, unanswerable: float = 0.0, mix: Mapping[str, float] = MIX) -> list[str]:
+    """The types of so many questions, as `Asker.ask` draws them."""
+    lost = round(count * unanswerable)
+    return ["unanswerable"] * lost + apportion(count - lost, mix)
 
 
 def apportion(count: int, mix: Mapping[str, float]) -> list[str]:

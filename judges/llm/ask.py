@@ -44,18 +44,16 @@ VERSION = 1
 TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
 """Tags that our templates use; those of one's own templates are added to them."""
 _CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", "end_of_turn", "bos", "eos", "tool")
-_KEYS = r"(?:faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning)"
+_KEYS = r"faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning"
 _QUOTE = r"\\?[\"'`“”‘’]"
 
 # What cannot be seen, changes the direction of writing, or is no character at all.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
-_JSON_KEY = re.compile(rf"{_QUOTE}\s*{_KEYS}\s*{_QUOTE}\s*(:)")
-_VERDICT_LINE = re.compile(rf"^[^a-z0-9\n]{{0,20}}{_KEYS}[^a-z0-9\n:=‹]{{0,20}}([:=])", re.MULTILINE)
 _CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
 _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
 
 
-def neutralized(text: str, tags: Iterable[str] = ()) -> str:
+def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -> str:
     """A text that can stand between tags without ending them.
 
     Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
@@ -64,6 +62,7 @@ def neutralized(text: str, tags: Iterable[str] = ()) -> str:
     Args:
         text: Anything.
         tags: Further tags, beside `TAGS`.
+        keys: Further keys of the JSON that is asked for.
 
     Returns:
         The text, of which no line, key or tag can be taken for one of ours.
@@ -71,7 +70,7 @@ def neutralized(text: str, tags: Iterable[str] = ()) -> str:
     text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
     folded, origins = _folded(text)
     marks: dict[int, str] = {}
-    for pattern in (_tag_pattern(frozenset(tags)), _CHAT_MARK, _JSON_KEY, _VERDICT_LINE):
+    for pattern in (_tag_pattern(frozenset(tags)), _CHAT_MARK, *_key_patterns(frozenset(keys))):
         for match in pattern.finditer(folded):
             for group, result in enumerate(match.groups(), start=1):
                 if result is not None:
@@ -91,6 +90,14 @@ def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
     """Opening and closing tags, complete or not, of names that begin as ours do."""
     names = "|".join(re.escape(name.casefold()) for name in sorted({*TAGS, *_CHAT_TAGS, *further}))
     return re.compile(rf"(<)[\s/\\⁄∕]*(?:{names})(?:[^<>\n]{{0,80}}(>))?")
+
+
+@lru_cache(maxsize=64)
+def _key_patterns(further: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What looks like a key of our JSON, or like a line that states a verdict."""
+    names = f"(?:{'|'.join([_KEYS, *sorted(further)])})"
+    line = rf"^[^a-z0-9\n]{{0,20}}{names}[^a-z0-9\n:=‹]{{0,20}}([:=])"
+    return re.compile(rf"{_QUOTE}\s*{names}\s*{_QUOTE}\s*(:)"), re.compile(line, re.MULTILINE)
 
 
 def _folded(text: str) -> tuple[str, range | list[int]]:
@@ -130,11 +137,13 @@ class Shipped:
         name: Of its file in `templates`, without `.txt`.
         needs: Placeholders that a template of one's own must have as well.
         offers: Further placeholders that it may have.
+        keys: Keys of the JSON that it asks for, which judged text cannot hold then.
     """
 
     name: str
     needs: frozenset[str]
     offers: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +153,17 @@ class Prompt:
     Attributes:
         system, user: Templates.
         tags: The tags that they use.
+        keys: As in `Shipped`.
     """
 
     system: str
     user: str
     tags: frozenset[str]
+    keys: frozenset[str] = frozenset()
 
     def messages(self, **texts: str) -> Messages:
         """The conversation; what is put in is neutralized, and not searched for placeholders again."""
-        values = {name: neutralized(text, self.tags).strip() or EMPTY for name, text in texts.items()}
+        values = {name: neutralized(text, self.tags, self.keys).strip() or EMPTY for name, text in texts.items()}
         messages = [{"role": "user", "content": Template(self.user).substitute(values)}]
         if not self.system:
             return messages
@@ -169,7 +180,7 @@ def load_prompt(path: str | None, shipped: Shipped) -> Prompt:
     system, mark, user = text.partition("\n---\n")
     if not mark:
         system, user = "", text
-    prompt = Prompt(system.strip(), user.strip(), frozenset(_TAG.findall(text)))
+    prompt = Prompt(system.strip(), user.strip(), frozenset(_TAG.findall(text)), shipped.keys)
     _check(prompt, shipped, path or f"{shipped.name}.txt")
     return prompt
 
@@ -402,7 +413,7 @@ def has_gold(question: Question) -> bool:
 def gold_text(question: Question, golds: Golds) -> str:
     """The gold in one line; of a set of answers always all."""
     if question.answer_set:
-        return " | ".join(_with_wordings(answer, question.aliases.get(answer, ())) for answer in question.answers)
+        return " | ".join(_with_wordings(answer, question.aliases.get(answer, ())) for answer in question.wanted)
     return next(gold for gold in question.golds if gold.strip()) if golds == "first" else " | ".join(question.golds)
 
 

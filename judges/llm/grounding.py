@@ -384,7 +384,7 @@ class Grounding:
 
 def reference_of(question: Question) -> str:
     """The reference text: the first answer, or all of them where all are wanted; "" where there is none."""
-    wanted = [answer for answer in question.answers if answer.strip()] if has_gold(question) else []
+    wanted = [answer for answer in question.wanted if answer.strip()] if has_gold(question) else []
     return ", ".join(wanted if question.answer_set else wanted[:1])
 
 
@@ -606,7 +606,7 @@ def _rule_claims(text: str, answer_set: bool) -> list[str]:
 def _references(question: Question) -> list[list[list[str]]]:
     """The references to choose from, each as claims, each claim in its wordings; none that normalizes to nothing."""
     if question.answer_set:
-        results = [[[answer, *question.aliases.get(answer, ())] for answer in question.answers if normalize(answer)]]
+        results = [[[answer, *question.aliases.get(answer, ())] for answer in question.wanted if normalize(answer)]]
     else:
         results = [[[piece] for piece in _pieces(gold, False)] for gold in question.golds]
     return [reference for reference in results if reference]

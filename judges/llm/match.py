@@ -14,7 +14,7 @@ from judges.llm.ask import Case, Golds, LLMJudgeConfig, Shipped, Worded, cut, go
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
 from methods.api import FAILED, Prediction
-from methods.flow import each
+from methods.flow import in_flight, one
 from methods.models.endpoint import Messages
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
@@ -130,12 +130,12 @@ class MatchVerdicts:
     """
 
     def __init__(self, judge: PointJudge, fingerprint: str = "") -> None:
-        self._judge, self.fingerprint = judge, fingerprint
+        self._ask, self.fingerprint = one(judge, "ask"), fingerprint
+        self.in_flight = in_flight([(judge, "ask")])
 
-    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
+    async def verdicts_one(self, question: Question, answer: str) -> str | None:
         """The verdict most repetitions give, among equals the worse; None where it is unscored or unscorable."""
-        items = [Item(q, Prediction(q.id, answer)) for q, answer in zip(questions, answers, strict=True)]
-        return [commonest(calls) for calls in each(self._judge, "ask", items)]
+        return commonest(await self._ask(Item(question, Prediction(question.id, answer))))
 
 
 def commonest(calls: Sequence[JudgeCall]) -> str | None:

@@ -1,9 +1,10 @@
-"""Which of two answers is better: by faithfulness, conciseness and overall, in both orders (ARK's win rate)."""
+"""Which of two answers is better, in both orders: by a reference (ARK's win rate), or without one (LightRAG's)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -11,15 +12,16 @@ from benchmarks.text import is_abstention
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
 from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity, read_criteria
 from methods.api import FAILED, Prediction
-from methods.models.endpoint import Messages
 from methods.models.llm import LLM, defaults
 
 CRITERIA = ("overall", "faithfulness", "conciseness")
+OPEN_CRITERIA = ("overall", "comprehensiveness", "diversity", "empowerment")
 ORDERS = (AS_GIVEN, SWAPPED)
 OFFERED = {"Answer 1": FIRST, "Answer 2": SECOND, "Tie": TIE, "None": NONE}
-"""Verdicts in the words of the prompt."""
+"""Verdicts in the words of the prompts."""
 DISQUALIFIED = "disqualification"
 """By what a verdict was reached without a call."""
+_Choice = Literal["Answer 1", "Answer 2"]
 _Verdict = Literal["Answer 1", "Answer 2", "Tie", "None"]
 
 
@@ -32,23 +34,81 @@ class PairwiseVerdict(BaseModel):
     overall: _Verdict
 
 
-class PairwiseConfig(LLMJudgeConfig):
-    """Options of the pairwise judge."""
+class OpenVerdict(BaseModel):
+    """The same where there is no reference."""
 
-    template: ClassVar[Shipped] = Shipped("pairwise", frozenset(("question", "reference", "answer_1", "answer_2")))
+    reasoning: str
+    comprehensiveness: _Choice
+    diversity: _Choice
+    empowerment: _Choice
+    overall: _Choice
+
+
+class ComparingConfig(LLMJudgeConfig):
+    """Options of every judge that compares."""
 
     llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model that compares")
-    repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
-    reference: Literal["answer", "document"] = Field(
-        "answer", description="what the answers are held against: the gold answer, or the passages that prove it"
-    )
-    golds: Golds = Field("first", description="which gold answers are shown (released: the first)")
     disqualify: Literal["rule", "judge"] = Field(
         "rule",
         description="who sees that an answer is missing, or is nothing but a set phrase such as `unknown`: a rule, "
         "without a call, or the model; other ways of declining are always the model's to see",
     )
+
+
+class PairwiseConfig(ComparingConfig):
+    """Options of the pairwise judge."""
+
+    template: ClassVar[Shipped] = Shipped("pairwise", frozenset(("question", "reference", "answer_1", "answer_2")))
+
+    repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
+    reference: Literal["answer", "document"] = Field(
+        "answer", description="what the answers are held against: the gold answer, or the passages that prove it"
+    )
+    golds: Golds = Field("first", description="which gold answers are shown (released: the first)")
     max_reference_chars: int = Field(40_000, ge=1, description="longest reference shown, in characters")
+
+
+class OpenPairwiseConfig(ComparingConfig):
+    """Options of the open pairwise judge."""
+
+    template: ClassVar[Shipped] = Shipped("open_pairwise", frozenset(("question", "answer_1", "answer_2")), keys=frozenset(OPEN_CRITERIA))
+
+
+P = TypeVar("P", bound=ComparingConfig)
+
+
+class Comparing(CaseJudge[P]):
+    """A judge whose model is shown two answers, in both orders."""
+
+    criteria: ClassVar[Sequence[str]]
+    shape: ClassVar[type[BaseModel]]
+    """The JSON that is asked for."""
+    offered: ClassVar[Sequence[str]]
+    """The verdicts that the prompt offers."""
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        return read_criteria(reply, self.criteria, self.offered)
+
+    def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
+        return shown_verdicts(call, self.criteria)
+
+    def cases(self, item: Pair) -> list[Case]:
+        further = self.beside(item)
+        return [] if further is None else [self._case(item, order, further) for order in ORDERS]
+
+    @abstractmethod
+    def beside(self, pair: Pair) -> Mapping[str, str] | None:
+        """What the prompt shows beside question and answers, by placeholder; None where the question is unscorable."""
+
+    def _case(self, pair: Pair, order: str, further: Mapping[str, str]) -> Case:
+        shown = in_order(pair, order)
+        if self.config.disqualify == "rule":
+            verdict = disqualified(*map(declines, shown))
+            if verdict is not None:
+                return Case.ruled(order, DISQUALIFIED, **dict.fromkeys(self.criteria, verdict))
+        first, second = (cut(prediction.answer, self.config.max_answer_chars) for prediction in shown)
+        messages = self._prompt.messages(question=pair.question.text, answer_1=first, answer_2=second, **further)
+        return Case(order, messages, shape=self.shape)
 
 
 @register_judge(
@@ -61,7 +121,7 @@ class PairwiseConfig(LLMJudgeConfig):
     criteria=CRITERIA,
     identity=prompt_identity,
 )
-class PairwiseJudge(CaseJudge[PairwiseConfig]):
+class PairwiseJudge(Comparing[PairwiseConfig]):
     """The model is shown question, reference and two answers; each criterion gets Answer 1, Answer 2, Tie or None.
 
     Disqualification comes first: an answer that is missing or declines to answer loses by every criterion, and two
@@ -74,31 +134,13 @@ class PairwiseJudge(CaseJudge[PairwiseConfig]):
         services: Of them the cache of replies.
     """
 
-    def parse(self, part: str, reply: str) -> Parsed:
-        return read_criteria(reply, CRITERIA, tuple(OFFERED))
+    criteria = CRITERIA
+    shape = PairwiseVerdict
+    offered = tuple(OFFERED)
 
-    def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
-        return shown_verdicts(call)
-
-    def cases(self, item: Pair) -> list[Case]:
-        reference = self._reference(item)
-        if reference is None:
-            return []
-        return [self._case(item, order, reference) for order in ORDERS]
-
-    def _case(self, pair: Pair, order: str, reference: str) -> Case:
-        shown = in_order(pair, order)
-        if self.config.disqualify == "rule":
-            verdict = disqualified(*map(declines, shown))
-            if verdict is not None:
-                return Case.ruled(order, DISQUALIFIED, **dict.fromkeys(CRITERIA, verdict))
-        return Case(order, self._messages(pair, shown, reference), shape=PairwiseVerdict)
-
-    def _messages(self, pair: Pair, shown: tuple[Prediction, Prediction], reference: str) -> Messages:
-        first, second = (cut(prediction.answer, self.config.max_answer_chars) for prediction in shown)
-        return self._prompt.messages(
-            question=pair.question.text, reference=cut(reference, self.config.max_reference_chars), answer_1=first, answer_2=second
-        )
+    def beside(self, pair: Pair) -> Mapping[str, str] | None:
+        reference = self._reference(pair)
+        return None if reference is None else {"reference": cut(reference, self.config.max_reference_chars)}
 
     def _reference(self, pair: Pair) -> str | None:
         if not has_gold(pair.question):
@@ -106,6 +148,37 @@ class PairwiseJudge(CaseJudge[PairwiseConfig]):
         if self.config.reference == "answer":
             return gold_text(pair.question, self.config.golds)
         return "\n\n".join(passage.full_text for passage in pair.passages) or None
+
+
+@register_judge(
+    "open_pairwise",
+    kind="pair",
+    summary="an LLM compares two answers without a reference: comprehensiveness, diversity, empowerment, overall; both orders",
+    source="LightRAG (Guo et al., 2024), after Edge et al., 2024; the prompt's words are ours",
+    needs=("answer",),
+    config=OpenPairwiseConfig,
+    criteria=OPEN_CRITERIA,
+    identity=prompt_identity,
+)
+class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):
+    """The model is shown question and two answers, no gold; by each criterion it must choose Answer 1 or Answer 2.
+
+    For questions that have no right answer, such as LightRAG's over UltraDomain: it says which answer a reader would
+    rather have, not which is true. A missing answer, or one that is nothing but a set phrase, loses by every criterion,
+    without a call; two such have the verdict None. The reply's last complete JSON object counts, flat or nested; a
+    verdict that was not offered (a tie is not) leaves that criterion unscored. Every question can be compared.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies.
+    """
+
+    criteria = OPEN_CRITERIA
+    shape = OpenVerdict
+    offered = ("Answer 1", "Answer 2")
+
+    def beside(self, pair: Pair) -> Mapping[str, str]:
+        return {}
 
 
 def in_order(pair: Pair, order: str) -> tuple[Prediction, Prediction]:
@@ -127,9 +200,9 @@ def disqualified(first: bool, second: bool) -> str | None:
     return None
 
 
-def shown_verdicts(call: JudgeCall) -> dict[str, str | None]:
+def shown_verdicts(call: JudgeCall, criteria: Sequence[str] = CRITERIA) -> dict[str, str | None]:
     """For each criterion the verdict by the order shown; None where it is unscored."""
     value = call.parsed.value or {}
-    verdicts = {criterion: value.get(criterion) for criterion in CRITERIA}
+    verdicts = {criterion: value.get(criterion) for criterion in criteria}
     # A lacking verdict must not become the word None, which is one.
     return {criterion: None if verdict is None else OFFERED[verdict] for criterion, verdict in verdicts.items()}

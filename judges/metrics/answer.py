@@ -130,7 +130,7 @@ def references(question: Question, golds: str) -> tuple[str, ...]:
     if not question.answerable:
         return ()
     if question.answer_set and golds == "all":
-        return ("\n".join(question.answers),)
+        return ("\n".join(question.wanted),)
     return accepted(question, golds)
 
 
@@ -182,6 +182,9 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     return batch.once(("pairs", golds, usable), make)
 
 
+_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "clara", "strict")
+"""Whose scripts divide by all questions; MuSiQue's leaves out those that cannot be answered."""
+
 F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "clara")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
 _EM_RULES = Parameter("rules", str, "squad", ("squad", "squad_v2", "strict", "clara"), "what counts as equal")
@@ -194,6 +197,7 @@ _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as con
     group="answer",
     needs=("answer",),
     parameters=(_EM_RULES, GOLDS),
+    zero_under=_COUNTING,
 )
 def em(batch: Batch, rules: str, golds: str) -> Scores:
     """Exact match: 1 if the prediction equals any gold after normalization, else 0.
@@ -214,6 +218,7 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
     group="answer",
     needs=("answer",),
     parameters=(_F1_RULES, GOLDS),
+    zero_under=_COUNTING,
 )
 def f1(batch: Batch, rules: str, golds: str) -> Scores:
     """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
@@ -226,13 +231,27 @@ def f1(batch: Batch, rules: str, golds: str) -> Scores:
     return _overlap(batch, rules, golds, 2)
 
 
-@register("answer_precision", source="HotpotQA and 2Wiki v1.1 evaluators", group="answer", needs=("answer",), parameters=(_F1_RULES, GOLDS))
+@register(
+    "answer_precision",
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="answer",
+    needs=("answer",),
+    parameters=(_F1_RULES, GOLDS),
+    zero_under=_COUNTING,
+)
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the prediction's tokens that the gold has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 0)
 
 
-@register("answer_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="answer", needs=("answer",), parameters=(_F1_RULES, GOLDS))
+@register(
+    "answer_recall",
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="answer",
+    needs=("answer",),
+    parameters=(_F1_RULES, GOLDS),
+    zero_under=_COUNTING,
+)
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the gold's tokens that the prediction has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 1)

@@ -1,4 +1,4 @@
-"""Graph QA: answers given as lines, against a set of entity names. Two evaluators, both always, by name.
+"""Graph QA: answers given as lines, against a set of entity names. Two evaluators, both always, by name, and WebQSP's own.
 
 - **rog**: RoG's evaluator, which most papers on WebQSP and CWQ report. A gold counts as found where it lies anywhere in
   the prediction, so accuracy and recall are one number, one line with three right answers has precision 3 and F1 1.5,
@@ -16,8 +16,9 @@ to something.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from judges.metric import Batch, Parameter, QuestionGraphs, Scores, register
 from judges.metrics.retrieval import Positions
 
 _ROG = "RoG (Luo et al. 2024), evaluate_results.py; hit1: GNN-RAG"
+_WEBQSP = "WebQSP (Yih et al. 2016), eval.py"
 _STRICT = "ours, after SubgraphRAG's corrections of RoG's evaluator"
 
 Wanted = Sequence[Sequence[str]]
@@ -151,6 +153,64 @@ def strict_lines(batch: Batch) -> Scores:
 def strict_golds(batch: Batch) -> Scores:
     """Number of distinct golds, also of unanswered questions. A size, see strict_matched."""
     return _strict(batch)[2]
+
+
+@register("webqsp_f1", source=_WEBQSP, group="graph", needs=("answer",))
+def webqsp_f1(batch: Batch) -> Scores:
+    """F1 of the prediction's lines against the answers of that semantic parse with which it is highest.
+
+    A line names an answer by its Freebase id, as it is, or by its name, normalized as SQuAD does; answers and lines count as
+    often as they are listed. Without an answer in a parse: 1 for an empty prediction, else 0. Unscorable, as the script leaves
+    them out: a question none of whose parses the authors call good and complete, and one without parses.
+    """
+    return _parses(batch)[0]
+
+
+@register("webqsp_accuracy", source=_WEBQSP, group="graph", needs=("answer",))
+def webqsp_accuracy(batch: Batch) -> Scores:
+    """1 if webqsp_f1 is 1: the prediction is exactly the answers of one parse. Otherwise as webqsp_f1."""
+    f1 = _parses(batch)[0]
+    return np.where(np.isnan(f1), np.nan, f1 == 1.0)
+
+
+def best_parse_f1(prediction: str, parses: Sequence[Mapping[str, Any]]) -> float:
+    """The best F1 of a prediction's lines over semantic parses.
+
+    Args:
+        prediction: A text, whose lines are its answers.
+        parses: Of each `answers` (names) and `answer_ids`, in one order.
+
+    Source:
+        WebQSP's `eval.py`, `CalculatePRF1` and its loop over parses.
+    """
+    lines = [(line.strip(), normalize(line, "rog")) for line in rog_lines(prediction)]
+    best = 0.0
+    for parse in parses:
+        golds = [(identifier, normalize(name, "rog")) for name, identifier in zip(parse["answers"], parse["answer_ids"], strict=True)]
+        if not golds or not lines:
+            best = max(best, float(not golds and not lines))
+            continue
+        ids, names = {identifier for identifier, _ in golds}, {name for _, name in golds if name}
+        matched = sum(any(line == identifier or (name and name == plain) for line, plain in lines) for identifier, name in golds)
+        wrong = sum(line not in ids and plain not in names for line, plain in lines)
+        if matched:
+            precision, recall = matched / (matched + wrong), matched / len(golds)
+            best = max(best, 2 * precision * recall / (precision + recall))
+    return best
+
+
+def _parses(batch: Batch) -> Scores:
+    """The best F1 over parses. Shape (1, questions)."""
+
+    def make() -> Scores:
+        table = np.full((1, len(batch)), np.nan)
+        for column, (question, answer) in enumerate(zip(batch.questions, batch.answers, strict=True)):
+            parses = question.metadata.get("parses", ())
+            if any(parse["good"] for parse in parses):
+                table[0, column] = best_parse_f1(answer, parses)
+        return table
+
+    return batch.once("webqsp", make)
 
 
 def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, float]:

@@ -1,8 +1,8 @@
 """Retrieval and reranking metrics over `Prediction.evidence`, in the order given.
 
 What all of them share: the ranking is the order given, scores never re-order it; of a repeated id the first
-mention counts, and a sentence counts as its passage. A question without results scores 0 and stays in the mean;
-a question without positives is unscorable. Positives are `Question.evidence`, all of grade 1.
+mention counts. Ids are compared as they are, whatever characters they hold. A question without results scores 0 and
+stays in the mean; a question without positives is unscorable. Positives are `Question.evidence`, all of grade 1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage
 from benchmarks.text import normalize
 from judges.metric import Batch, Parameter, Scores, register
 
@@ -98,6 +99,27 @@ class Positions:
     def average_precision(self, k: int) -> Floats:
         """Sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
         return self._per_query(self._order / self.rank, self.rank <= k) / self._total
+
+    def r_precision(self) -> Floats:
+        """Positives within the first R / R, R being the number of positives (`Rprec`)."""
+        return self._per_query(np.ones(len(self.rank)), self.rank <= self.positives[self.query]) / self._total
+
+    def bpref(self, negatives: Positions) -> Floats:
+        """How seldom a document judged as no positive stands above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
+
+        Mean over the positives, those not found counting 0, of 1 - n / min(N, R): n of the N judged negatives stand above
+        it (at most R count), R is the number of positives.
+
+        Args:
+            negatives: Where the judged negatives of the same queries stand in the same rankings.
+        """
+        depth = max(self.rank.max(initial=0), negatives.rank.max(initial=0)) + 1
+        order = negatives.query * depth + negatives.rank
+        first = np.searchsorted(order, self.query * depth)
+        above = np.searchsorted(order, self.query * depth + self.rank) - first
+        bound = self.positives[self.query]
+        most = np.maximum(np.minimum(negatives.positives[self.query], bound), 1)
+        return self._per_query(1.0 - np.minimum(above, bound) / most, np.ones(len(self.rank), dtype=bool)) / self._total
 
     @cached_property
     def _discount(self) -> Floats:
@@ -191,6 +213,10 @@ def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection
 _K = Parameter("k", int, None, help="how many of the first items count")
 _GAIN = Parameter("gain", str, "linear", ("linear", "exponential"), "grade itself, or 2^grade - 1")
 _TREC = "trec_eval; NIST"
+TEXT, TITLED = "text", "title_text"
+_SEARCHED = Parameter(
+    "searched", str, TEXT, (TEXT, TITLED), "what of a passage may hold the answer: its text alone, or its title too", quiet=True
+)
 
 
 def positions(batch: Batch) -> Positions:
@@ -199,37 +225,37 @@ def positions(batch: Batch) -> Positions:
     return batch.once("positions", lambda: find_positives(batch.rankings, list(positives), distinct=True))
 
 
-@register("recall", source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("recall", version=2, source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=(_K,))
 def recall(batch: Batch, k: int) -> Scores:
     """Positives within the first k / all positives: recall@1 is at most 1 / positives. No positives: unscorable."""
     return positions(batch).recall(k)
 
 
-@register("hit", source="trec_eval success", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("hit", version=2, source="trec_eval success", group="retrieval", needs=("ranking",), parameters=(_K,))
 def hit(batch: Batch, k: int) -> Scores:
     """1 if at least one positive is within the first k, else 0; often published as recall. No positives: unscorable."""
     return positions(batch).hit(k)
 
 
-@register("all", source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("all", version=2, source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=(_K,))
 def all_found(batch: Batch, k: int) -> Scores:
     """1 if every positive is within the first k, else 0. No positives: unscorable."""
     return positions(batch).all(k)
 
 
-@register("precision", source=_TREC, group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("precision", version=2, source=_TREC, group="retrieval", needs=("ranking",), parameters=(_K,))
 def precision(batch: Batch, k: int) -> Scores:
     """Positives within the first k / k, also where fewer than k were returned. No positives: unscorable."""
     return positions(batch).precision(k)
 
 
-@register("mrr", source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("mrr", version=2, source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=(_K,))
 def mrr(batch: Batch, k: int) -> Scores:
     """1 / rank of the first positive, 0 if none is within the first k. No positives: unscorable."""
     return positions(batch).reciprocal_rank(k)
 
 
-@register("map", source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=(_K,))
+@register("map", version=2, source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=(_K,))
 def mean_average_precision(batch: Batch, k: int) -> Scores:
     """Sum of the precisions at the rank of each positive within the first k / all positives, found or not.
 
@@ -238,7 +264,7 @@ def mean_average_precision(batch: Batch, k: int) -> Scores:
     return positions(batch).average_precision(k)
 
 
-@register("ndcg", source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN))
+@register("ndcg", version=2, source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN))
 def ndcg(batch: Batch, k: int, gain: str) -> Scores:
     """Sum of gain / log2(rank + 1) over the first k / the same sum for the ideal ranking.
 
@@ -248,27 +274,35 @@ def ndcg(batch: Batch, k: int, gain: str) -> Scores:
     return positions(batch).ndcg(k, exponential=gain == "exponential")
 
 
-@register("has_answer", source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"), parameters=(_K,))
-def has_answer_at(batch: Batch, k: int) -> Scores:
+@register(
+    "has_answer", version=2, source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"), parameters=(_K, _SEARCHED)
+)
+def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
     """1 if the text of one of the first k passages holds an accepted answer as consecutive tokens, else 0.
 
-    DPR's rule: NFD, tokens of letters, digits and marks, uncased. Golds without tokens count for nothing. A question
-    with none left, or without an answer by its gold, is unscorable. For a set of answers any one suffices.
+    DPR's rule: NFD, tokens of letters, digits and marks, uncased; titles do not count, unless searched=title_text. Golds
+    without tokens count for nothing. A question with none left, or without an answer by its gold, is unscorable. For a
+    set of answers any one suffices.
     """
-    ranks = _answer_ranks(batch, k)
+    ranks = _answer_ranks(batch, k, searched)
     return np.where(np.isnan(ranks), np.nan, (ranks <= k).astype(np.float64))
 
 
 @register(
-    "has_answer_mrr", source="trec_eval recip_rank, over DPR's has_answer", group="retrieval", needs=("ranking", "texts"), parameters=(_K,)
+    "has_answer_mrr",
+    version=2,
+    source="trec_eval recip_rank, over DPR's has_answer",
+    group="retrieval",
+    needs=("ranking", "texts"),
+    parameters=(_K, _SEARCHED),
 )
-def has_answer_reciprocal_rank(batch: Batch, k: int) -> Scores:
+def has_answer_reciprocal_rank(batch: Batch, k: int, searched: str) -> Scores:
     """1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
 
     Says how high a reranker puts what can be answered from, where no passage is annotated as positive. Unscorable where
     has_answer is.
     """
-    ranks = _answer_ranks(batch, k)
+    ranks = _answer_ranks(batch, k, searched)
     return np.where(np.isnan(ranks), np.nan, np.where(ranks <= k, 1 / ranks, 0.0))
 
 
@@ -276,17 +310,17 @@ _KEPT_TEXTS = 100_000
 """Normalized passages kept for the questions that share them: about 100 MB."""
 
 
-def _answer_ranks(batch: Batch, k: int) -> Scores:
+def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
     """Rank of the first passage with an answer; infinity where none of the first k has one, NaN where unscorable."""
-    depth, ranks = batch.memo.get("answer_ranks", (0, None))
+    depth, ranks = batch.memo.get(("answer_ranks", searched), (0, None))
     if ranks is not None and depth >= k:
         return ranks
-    if batch.corpus_text is None:
+    if batch.passage is None:
         raise UserError(
             "has_answer and has_answer_mrr need the texts of the passages",
             try_this="score with the benchmark's corpus at hand, or leave these metrics out",
         )
-    known: dict[str, str] = batch.memo.setdefault("padded_texts", {})
+    known: dict[str, str] = batch.memo.setdefault(("padded_texts", searched), {})
     result = np.full(len(batch), np.inf)
     for row, (question, ranking) in enumerate(zip(batch.questions, batch.rankings, strict=True)):
         golds = [f" {gold} " for text in question.golds if (gold := normalize(text, "dpr"))]
@@ -296,20 +330,21 @@ def _answer_ranks(batch: Batch, k: int) -> Scores:
         for rank, identifier in enumerate(ranking[:k], start=1):
             padded = known.get(identifier)
             if padded is None:
-                padded = f" {normalize(_text(batch, identifier), 'dpr')} "
+                passage = _passage(batch, identifier)
+                padded = f" {normalize(passage.text if searched == TEXT else passage.full_text, 'dpr')} "
                 if len(known) < _KEPT_TEXTS:
                     known[identifier] = padded
             if any(gold in padded for gold in golds):
                 result[row] = rank
                 break
-    batch.memo["answer_ranks"] = k, result
+    batch.memo["answer_ranks", searched] = k, result
     return result
 
 
-def _text(batch: Batch, identifier: str) -> str:
-    assert batch.corpus_text is not None
+def _passage(batch: Batch, identifier: str) -> Passage:
+    assert batch.passage is not None
     try:
-        return batch.corpus_text(identifier)
+        return batch.passage(identifier)
     except KeyError:
         raise UserError(
             f"the corpus has no passage {identifier!r}",

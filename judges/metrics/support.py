@@ -1,6 +1,6 @@
 """Support metrics: which sentences, paragraphs and triples a method claims to have used.
 
-Claims stand in `Prediction.notes["support"]` (ids of passages or of sentences, `passage#index`) and
+Claims stand in `Prediction.notes["support"]` (ids of passages, and sentences as [passage id, index]) and
 `notes["triples"]`. A method that claims nothing scores 0, as in the official evaluators: its ranked evidence never
 stands in. Questions whose gold has no such support, and unanswerable ones, are unscorable.
 """
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import SENTENCE_MARK, Question
+from benchmarks.schema import Question, Triple, sentence_id
 from judges.metric import Batch, Parameter, Scores, register
 from judges.metrics.answer import answer_parts
-from methods.api import SUPPORT, TRIPLES, Prediction
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Prediction, support_claims
 
+Names = Sequence[Sequence[str]]
+"""Other names of a triple's head, and of its tail."""
 Parts = tuple[Scores, Scores, Scores, Scores]
 """EM, precision, recall and F1, each of shape (questions,)."""
 
@@ -29,7 +31,7 @@ _MUSIQUE = "MuSiQue evaluator v1.0, SupportMetric"
 _JOINT = Parameter("rules", str, "hotpotqa", ("hotpotqa", "2wiki"), "answer x sentences, or x triples as well")
 
 
-@register("sp_em", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_em", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_em(batch: Batch) -> Scores:
     """1 if the claimed sentences are exactly the supporting facts, else 0.
 
@@ -39,25 +41,25 @@ def sp_em(batch: Batch) -> Scores:
     return sentence_parts(batch)[0]
 
 
-@register("sp_precision", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_precision", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_precision(batch: Batch) -> Scores:
     """Claimed sentences that are supporting facts / claimed sentences; 0 without claim. Otherwise as sp_em."""
     return sentence_parts(batch)[1]
 
 
-@register("sp_recall", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_recall", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_recall(batch: Batch) -> Scores:
     """Claimed sentences that are supporting facts / supporting facts. Otherwise as sp_em."""
     return sentence_parts(batch)[2]
 
 
-@register("sp_f1", source=_HOTPOTQA, group="support", needs=("support",))
+@register("sp_f1", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_f1(batch: Batch) -> Scores:
     """Harmonic mean of sp_precision and sp_recall, 0 where both are 0. Otherwise as sp_em."""
     return sentence_parts(batch)[3]
 
 
-@register("support_em", source=_MUSIQUE, group="support", needs=("support",))
+@register("support_em", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_em(batch: Batch) -> Scores:
     """1 if the claimed paragraphs are exactly the supporting ones, else 0.
 
@@ -66,43 +68,80 @@ def support_em(batch: Batch) -> Scores:
     return paragraph_parts(batch)[0]
 
 
-@register("support_f1", source=_MUSIQUE, group="support", needs=("support",))
+@register("support_f1", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_f1(batch: Batch) -> Scores:
     """F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
     return paragraph_parts(batch)[3]
 
 
-@register("evidence_em", source=_TWO_WIKI, group="triples", needs=("triples",))
+_GROUP = ("answer", "support", "answerable", "group")
+
+
+@register("group_answer_f1", source="MuSiQue evaluator v1.0, GroupAnswerSufficiencyMetric", group="support", needs=_GROUP)
+def group_answer_f1(batch: Batch) -> Scores:
+    """f1(rules=musique) of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+
+    Said by `notes["answerable"]`; saying nothing is wrong. The value stands at the answerable question. Unscorable: its twin,
+    a question that is in no group, and one whose twin is not among the questions.
+    """
+    return _of_groups(batch, answer_parts(batch, "musique")[3])
+
+
+@register("group_support_f1", source="MuSiQue evaluator v1.0, GroupSupportSufficiencyMetric", group="support", needs=_GROUP)
+def group_support_f1(batch: Batch) -> Scores:
+    """support_f1 of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+
+    Otherwise as group_answer_f1.
+    """
+    return _of_groups(batch, paragraph_parts(batch)[3])
+
+
+@register("sufficiency", source="MuSiQue, Trivedi et al. 2022, §5", group="support", needs=("answerable",))
+def sufficiency(batch: Batch) -> Scores:
+    """1 if `notes["answerable"]` says rightly whether the question can be answered, else 0; saying nothing is wrong.
+
+    Unscorable outside groups: where every question is answerable there is nothing to say.
+    """
+    grouped = np.array([question.group is not None for question in batch.questions], dtype=bool)
+    return np.where(grouped, _rightly_said(batch), np.nan)
+
+
+@register("evidence_em", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_em(batch: Batch) -> Scores:
     """1 if the claimed triples are exactly the gold ones, else 0.
 
     Compared part by part after lower-casing, deleting ASCII punctuation and collapsing white space (articles stay);
-    repeated claims count once; where a gold head or tail is an answer with aliases, those are accepted in its place.
-    No claim: 0. No gold triples: unscorable.
+    repeated claims count once; other names of a gold head or tail are accepted in its place (without ids of entities:
+    of the answer alone). No claim: 0. No gold triples: unscorable.
     """
     return triple_parts(batch)[0]
 
 
-@register("evidence_precision", source=_TWO_WIKI, group="triples", needs=("triples",))
+@register("evidence_precision", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_precision(batch: Batch) -> Scores:
     """Claimed triples that are gold / claimed triples, 0 without claim. Otherwise as evidence_em."""
     return triple_parts(batch)[1]
 
 
-@register("evidence_recall", source=_TWO_WIKI, group="triples", needs=("triples",))
+@register("evidence_recall", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_recall(batch: Batch) -> Scores:
     """Claimed triples that are gold / gold triples, at most 1. Otherwise as evidence_em."""
     return triple_parts(batch)[2]
 
 
-@register("evidence_f1", source=_TWO_WIKI, group="triples", needs=("triples",))
+@register("evidence_f1", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_f1(batch: Batch) -> Scores:
     """Harmonic mean of evidence_precision and evidence_recall, 0 where both are 0. Otherwise as evidence_em."""
     return triple_parts(batch)[3]
 
 
 @register(
-    "joint_em", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_em",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_em(batch: Batch, rules: str) -> Scores:
     """Product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
@@ -111,6 +150,7 @@ def joint_em(batch: Batch, rules: str) -> Scores:
 
 @register(
     "joint_precision",
+    version=2,
     source="HotpotQA and 2Wiki v1.1 evaluators",
     group="joint",
     needs=("answer", "support", "triples"),
@@ -122,7 +162,12 @@ def joint_precision(batch: Batch, rules: str) -> Scores:
 
 
 @register(
-    "joint_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_recall",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_recall(batch: Batch, rules: str) -> Scores:
     """Product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
@@ -130,7 +175,12 @@ def joint_recall(batch: Batch, rules: str) -> Scores:
 
 
 @register(
-    "joint_f1", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+    "joint_f1",
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
 )
 def joint_f1(batch: Batch, rules: str) -> Scores:
     """Harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
@@ -141,7 +191,7 @@ def sentence_parts(batch: Batch) -> Parts:
     """EM, precision, recall and F1 of the claimed sentences."""
 
     def make() -> Parts:
-        claimed = [{text for text in _claims(p) if SENTENCE_MARK in text} for p in batch.predictions]
+        claimed = [{sentence_id(passage, index) for passage, index in _claims(p) if index is not None} for p in batch.predictions]
         return _set_parts(batch, claimed, [set(question.supporting_facts) for question in batch.questions])
 
     return batch.once("sentence_parts", make)
@@ -151,7 +201,7 @@ def paragraph_parts(batch: Batch) -> Parts:
     """EM, precision, recall and F1 of the claimed paragraphs."""
 
     def make() -> Parts:
-        claimed = [{text.partition(SENTENCE_MARK)[0] for text in _claims(p)} for p in batch.predictions]
+        claimed = [{passage for passage, _ in _claims(p)} for p in batch.predictions]
         return _set_parts(batch, claimed, [set(question.evidence) for question in batch.questions])
 
     return batch.once("paragraph_parts", make)
@@ -164,7 +214,8 @@ def triple_parts(batch: Batch) -> Parts:
         matched, claims, golds = [], [], []
         for question, prediction in zip(batch.questions, batch.predictions, strict=True):
             claimed = _claimed_triples(prediction)
-            accepted = {triple for gold in question.triples for triple in _accepted(gold, question)}
+            others = question.metadata.get("triple_aliases") or [_by_answer(gold, question) for gold in question.triples]
+            accepted = {triple for gold, names in zip(question.triples, others, strict=True) for triple in _accepted(gold, names)}
             matched.append(len(claimed & accepted))
             claims.append(len(claimed))
             golds.append(len(question.triples))
@@ -184,6 +235,29 @@ def joint_parts(batch: Batch, rules: str) -> Parts:
         return em, precision, recall, _harmonic(precision, recall)
 
     return batch.once(("joint_parts", rules), make)
+
+
+def _rightly_said(batch: Batch) -> Scores:
+    pairs = zip(batch.questions, batch.predictions, strict=True)
+    return np.array([_answerable(prediction) is question.answerable for question, prediction in pairs], dtype=np.float64)
+
+
+def _answerable(prediction: Prediction) -> bool | None:
+    value = prediction.notes.get(ANSWERABLE)
+    if value is not None and not isinstance(value, bool):
+        raise _malformed(prediction, ANSWERABLE, "true or false")
+    return value
+
+
+def _of_groups(batch: Batch, scores: Scores) -> Scores:
+    """The scores of answerable questions whose twin is there, 0 unless what both say is right; NaN everywhere else."""
+    right = _rightly_said(batch)
+    twins = {question.group: row for row, question in enumerate(batch.questions) if not question.answerable}
+    result = np.full(len(batch), np.nan)
+    for row, question in enumerate(batch.questions):
+        if question.answerable and question.group is not None and question.group in twins:
+            result[row] = scores[row] * right[row] * right[twins[question.group]]
+    return result
 
 
 def _set_parts(batch: Batch, claimed: list[set[str]], gold: list[set[str]]) -> Parts:
@@ -209,11 +283,12 @@ def _harmonic(precision: Scores, recall: Scores) -> Scores:
     return np.where(total == 0, 0.0, 2 * precision * recall / np.where(total == 0, 1.0, total))
 
 
-def _claims(prediction: Prediction) -> list[str]:
-    claims = prediction.notes.get(SUPPORT) or ()
-    if isinstance(claims, str) or not all(isinstance(claim, str) for claim in claims):
-        raise _malformed(prediction, SUPPORT, "a list of ids of passages or sentences")
-    return list(claims)
+def _claims(prediction: Prediction) -> list[tuple[str, int | None]]:
+    """Passages, and sentences of them, that are claimed to support the answer."""
+    claims = support_claims(prediction.notes.get(SUPPORT) or ())
+    if claims is None:
+        raise _malformed(prediction, SUPPORT, "a list of ids of passages and of sentences [passage id, index]")
+    return claims
 
 
 def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:
@@ -229,10 +304,15 @@ def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
     return UserError(f"notes[{key!r}] must be {wanted}", where=f"prediction for {prediction.question_id!r}", try_this="correct it")
 
 
-def _accepted(triple: tuple[str, str, str], question: Question) -> Iterable[tuple[str, ...]]:
+def _by_answer(triple: Triple, question: Question) -> Names:
+    """Other names of head and tail, where one of them is the answer: all that is known without ids of entities."""
+    return question.aliases.get(triple[0], ()), question.aliases.get(triple[2], ())
+
+
+def _accepted(triple: Triple, names: Names) -> Iterable[tuple[str, ...]]:
     head, relation, tail = triple
-    for item in (head, *question.aliases.get(head, ())):
-        for other in (tail, *question.aliases.get(tail, ())):
+    for item in (head, *names[0]):
+        for other in (tail, *names[1]):
             yield _normal(item), _normal(relation), _normal(other)
 
 

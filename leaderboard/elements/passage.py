@@ -28,7 +28,6 @@ class PassageText:
         length: Characters that the passage has in all.
         sentences: Where each sentence is; empty where the dataset does not split its passages.
         gold: Which of the sentences support the answer.
-        returned: The one that was returned alone, None where all were.
         answers: Where accepted answers stand.
     """
 
@@ -36,16 +35,12 @@ class PassageText:
     length: int
     sentences: tuple[Span, ...]
     gold: frozenset[int]
-    returned: int | None
     answers: tuple[Span, ...]
 
     @property
     def holds_answer(self) -> bool:
-        """Whether an answer stands in what was returned."""
-        if self.returned is None or self.returned >= len(self.sentences):
-            return bool(self.answers)
-        start, end = self.sentences[self.returned]
-        return any(start <= first and last <= end for first, last in self.answers)
+        """Whether an answer stands in it."""
+        return bool(self.answers)
 
     def drawn(self, key: str) -> Node:
         """The text as elements; what is folded opens on demand.
@@ -69,9 +64,7 @@ class PassageText:
         size = len(self.text)
         if size <= WHOLE:
             return 0, size
-        sentences = [
-            span for number, span in enumerate(self.sentences) if (number in self.gold or number == self.returned) and span[1] <= size
-        ]
+        sentences = [span for number, span in enumerate(self.sentences) if number in self.gold and span[1] <= size]
         first = min([*sentences, *self.answers], default=(0, 0))
         start = self._between(first[0] - _LEAD, 0, first[0]) if first[1] > WHOLE else 0
         end = self._between(start + WHOLE, first[1], size)
@@ -102,21 +95,15 @@ class PassageText:
         done = start
         for number, (first, last) in enumerate(self.sentences):
             first, last = max(first, start), min(last, end)
-            if first >= last or (number not in self.gold and number != self.returned):
+            if first >= last or number not in self.gold:
                 continue
             yield from marked(self.text, self.answers, done, first)
-            inner = marked(self.text, self.answers, first, last)
-            if number in self.gold:
-                yield el("mark", *inner, title="gold sentence")
-            else:
-                yield el("em", *inner, title="the sentence that was returned")
+            yield el("mark", *marked(self.text, self.answers, first, last), title="gold sentence")
             done = last
         yield from marked(self.text, self.answers, done, end)
 
 
-def passage_text(
-    text: str, sentences: Sequence[str], golds: tuple[str, ...], gold: Collection[int] = (), returned: int | None = None
-) -> PassageText:
+def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], gold: Collection[int] = ()) -> PassageText:
     """Look a passage through.
 
     Args:
@@ -124,7 +111,6 @@ def passage_text(
         sentences: Its sentences, or none.
         golds: The answers to look for, as `gold_answers.sought` gives them.
         gold: Indices of its supporting sentences.
-        returned: Index of the sentence that was returned alone.
     """
     spans: list[Span] = []
     parts: list[str] = []
@@ -135,7 +121,7 @@ def passage_text(
         size += len(parts[-1])
     whole = "".join(parts) if sentences else text
     sent = whole[:MOST]
-    return PassageText(sent, len(whole), tuple(spans), frozenset(gold), returned, records.positions(sent, golds) if golds else ())
+    return PassageText(sent, len(whole), tuple(spans), frozenset(gold), records.positions(sent, golds) if golds else ())
 
 
 def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator[Node | str]:

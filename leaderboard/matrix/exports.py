@@ -10,7 +10,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.charts import MEAN, Axis, axes
 from leaderboard.elements.formats import MAIN
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
-from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, doubted, gaps, not_compared, rank, value, why_apart
+from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
 from leaderboard.views.board import METHOD, PARTIAL, Drawing, shape
 from results import checkpoints, invariants, provenance, queries
 from results import systems as column_figures
@@ -93,8 +93,8 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         compared = [
             shown.board.reference,
             paired.value,
-            paired.value - paired.half,
-            paired.value + paired.half,
+            paired.low,
+            paired.high,
             paired.n,
             paired.p,
             paired.corrected,
@@ -110,7 +110,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         run.method_id, run.kind, run.origin if run.origin in SOURCES and run.origin != "run" else "measured",
         run.status, run.run, column.metric,
         "number" if shown.scale(column).factor != formats.PERCENT.factor else "fraction", cell.value,
-        cell.value - cell.half, cell.value + cell.half, cell.n, cell.unscorable, cell.unscored,
+        cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
         *([band.rank, band.low, band.high, band.best] if band else [None] * 4), cell.apart or None,
         cell.contaminated, *compared, *beside, *spent, row.parameters, row.open_weights,
     ]  # fmt: skip
@@ -166,12 +166,14 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
     """
     board = shown.board
     results = [
-        "value ± half its 95 % interval (Student's t" + (", documents that questions share as units)" if board.clustered else ")"),
+        "value ± half its 95 % interval (Student's t; "
+        + "; ".join(f"{shown.names[key][0]}: {sampled.in_words(board.questions[key])}" for key, sampled in board.sampled.items())
+        + ")",
         "rank, and in brackets the ranks that pairwise tests leave open",
         f"● the best, or not separable from it; {apart}: not comparable, and not ranked",
     ]
-    if any(cell.doubt for cell in board.cells.values()):
-        results.append("† the interval may not cover as often as it says, at a head: none of the column")
+    if why := sorted({cell.withheld for cell in board.cells.values() if cell.withheld}):
+        results.append(f"no interval and no mark where too little is there for one: {'; '.join(why[:3])}")
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
         share = gaps(most).removesuffix(" unscored")
@@ -193,7 +195,7 @@ def _heads(shown: Shown) -> list[str]:
     names = []
     for column in shown.board.columns:
         name, below = shown.names[column.key]
-        names.append(", ".join(filter(None, (name, below, shown.metric(column)))) + doubted(shown, column))
+        names.append(", ".join(filter(None, (name, below, shown.metric(column)))))
     return ["method", *names, *(["mean"] if len(names) > 1 else []), *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]
 
 
@@ -204,7 +206,7 @@ def _values(shown: Shown, row: System) -> list[str]:
         if cell is None:
             cells.append(formats.NOTHING)
             continue
-        shown_value, won = value(shown, column, cell) + doubted(shown, column, cell), better(column, cell)
+        shown_value, won = value(shown, column, cell), better(column, cell)
         if cell.apart and not row.control:
             cells.append(f"({', '.join(filter(None, (shown_value, gaps(cell), why_apart(cell))))})")
             continue
@@ -264,7 +266,7 @@ def picture(export: Export) -> Drawing:
     for number, column in enumerate(columns):
         name, below = shown.names[column.key]
         unit = ", ".join(filter(None, (shown.metric(column), below)))
-        parts += _head(number, name, unit, doubted(shown, column))
+        parts += _head(number, name, unit)
     if mean:
         parts += _head(len(columns), "Mean", "of benchmarks")
     start = _at(len(columns) + mean - 1)
@@ -333,28 +335,20 @@ def _cell(shown: Shown, row: System, column: Column, cell: Cell | None, number: 
         return [_text("small", _at(number), y + 16, formats.NOTHING)]
     if cell.apart and not row.control:
         return [
-            _text("apart", _at(number), y + 16, value(shown, column, cell) + doubted(shown, column, cell)),
+            _text("apart", _at(number), y + 16, value(shown, column, cell)),
             _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW)),
         ]
     won = better(column, cell)
     best = cell.band is not None and cell.band.best
-    parts = [
-        _text(
-            "best" if best else "value",
-            _at(number),
-            y + 16,
-            value(shown, column, cell) + doubted(shown, column, cell) + (" ●" if best else ""),
-        )
-    ]
+    parts = [_text("best" if best else "value", _at(number), y + 16, value(shown, column, cell) + (" ●" if best else ""))]
     below = " ".join(filter(None, ("" if won is None else "▲" if won else "▼", rank(cell))))
     if below:
         parts.append(_text("small" if won is None else "small better" if won else "small worse", _at(number), y + 38, below))
     return parts
 
 
-def _head(number: int, name: str, unit: str, doubt: str = "") -> list[Drawing]:
-    lines = _broken(name, _HEADED - len(doubt))
-    lines[-1] += doubt
+def _head(number: int, name: str, unit: str) -> list[Drawing]:
+    lines = _broken(name, _HEADED)
     results = [
         shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above, text_anchor="end")
         for above, line in enumerate(reversed(lines))
@@ -450,8 +444,8 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
         kept = figures[column.key]
         for run in column.runs:
             position = kept.runs[run.run]
-            value, half = float(kept.means.value[position]), float(kept.means.half[position])
-            ours = Estimate(value, value - half, value + half, int(kept.means.n[position]), 0)
+            value, low, high = (float(row[position]) for row in (kept.means.value, *kept.means.interval()))
+            ours = Estimate(value, low, high, int(kept.means.n[position]), 0)
             known = beside(
                 run.dataset, run.setting, column.metric, run.description, estimate=ours, stated={"questions": str(kept.questions)}
             )

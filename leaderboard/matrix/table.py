@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,12 +78,6 @@ class Shown:
         alone = sum(item == name for item, _ in every) == 1
         return name if alone or not details else f"{name} ({details})"
 
-    def doubt(self, column: Column) -> str:
-        """Why every interval of a column may not cover as it says; empty where some are sound."""
-        cells = [cell for (_, key), cell in self.board.cells.items() if key == column.key and not math.isnan(cell.half)]
-        doubts = [cell.doubt for cell in cells]
-        return max(doubts, key=doubts.count) if doubts and all(doubts) else ""
-
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """The printed figure beside a cell."""
         result = self.published.get((column.key, cell.run.run))
@@ -98,12 +91,6 @@ def value(shown: Shown, column: Column, cell: Cell) -> str:
         return formats.NOTHING
     half = "" if formats.missing(cell.half) else f" ± {scale.value(cell.half)}"
     return scale.value(cell.value) + half
-
-
-def doubted(shown: Shown, column: Column, cell: Cell | None = None) -> str:
-    """† where an interval may not cover as it says: at a head where that holds of its column, else at a cell."""
-    whole = bool(shown.doubt(column))
-    return "†" if (whole if cell is None else bool(cell.doubt) and not whole) else ""
 
 
 def rank(cell: Cell) -> str:
@@ -155,9 +142,8 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         sentences.append(f"Rank {cell.band.rank}, {band}{'; not separable from the best' if cell.band.best else ''}.")
     if cell.paired is not None:
         item = cell.paired
-        low, high = item.value - item.half, item.value + item.half
         sentences.append(
-            f"{scale.difference(item.value)} {scale.differences(low, high)} to {shown.board.reference} on "
+            f"{scale.difference(item.value)} {scale.differences(item.low, item.high)} to {shown.board.reference} on "
             f"{item.n:,} common questions, {formats.p_value(item.corrected)} corrected, "
             f"{formats.p_value(item.p)} before."
         )
@@ -165,8 +151,10 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if known is not None:
         differs = f" What differs: {'; '.join(map(str, known.differs))}." if known.differs else ""
         sentences.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
-    if cell.doubt:
-        sentences.append(f"† {cell.doubt}.")
+    if cell.paired is not None and cell.paired.withheld:
+        sentences.append(f"No verdict on it: {cell.paired.withheld}.")
+    if cell.withheld:
+        sentences.append(f"No interval: {cell.withheld}.")
     return " ".join(sentences)
 
 
@@ -205,7 +193,6 @@ class _Layout:
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
         sources: Whether where results are from stands beside names.
-        doubted: Keys of benchmarks whose intervals are all doubted.
         axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
     """
 
@@ -214,7 +201,6 @@ class _Layout:
     milliseconds: bool
     costs: Collection[str]
     sources: bool
-    doubted: Collection[str]
     axes: Mapping[str, Axis]
 
 
@@ -228,7 +214,6 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
         bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
         bool(papers) or any(tuple(row.origins) != ("run",) for row in board.rows),
-        {column.key for column in board.columns if shown.doubt(column)},
         axes(board) if len(board.columns) <= MOST_DRAWN else {},
     )
 
@@ -303,14 +288,12 @@ def legend(shown: Shown) -> Node:
         lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
         lines += not_compared(shown)
     lines.append(
-        "Gray: not comparable, with the reason; never ranked, never tested. † the interval may not cover as often as "
-        "it says. Point at a cell for all that is known of it."
+        "Gray: not comparable, with the reason; never ranked, never tested. No interval and no mark where too little "
+        "is there for one. Point at a cell for all that is known of it."
     )
-    units = "Questions that share a document count as one unit. " if board.clustered else ""
-    lines.append(
-        f"{units}Student's t here; a benchmark's own board, behind its name, resamples, and may differ in the "
-        "last digit. Who is filtered out does not compete; who is hidden still does."
-    )
+    counts = {shown.names[key][0]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
+    lines.append("; ".join(f"{name}: {count}" for name, count in counts.items()) + ".")
+    lines.append("Student's t over these units. Who is filtered out does not compete; who is hidden still does.")
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
@@ -354,13 +337,11 @@ def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
             scope="col",
             cls="number",
         )
-    unit, doubt = f"{shown.metric(column)} · {shown.scale(column).unit}", shown.doubt(column)
-    mark = el("span", " †", cls="half", tip=f"No interval of this column may cover as it says: {doubt}.")
+    unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
     return el(
         "th",
         _sorter(shown.board, column.key, name, explanation(column.metric, shown.definitions), order),
-        mark if doubt else None,
         el("span", unit, cls="unit"),
         el("span", below, cls="unit") if below else None,
         el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened, label=f"Open the board of {name}"),
@@ -483,8 +464,6 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
     known = shown.comparison(column, cell)
     # A control's whole line stands apart: its cells need not say so one by one.
     apart = bool(cell.apart) and cell.run.kind != "control"
-    # What holds of a whole column stands in its head.
-    alone = bool(cell.doubt) and column.key not in layout.doubted
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
     return el(
         "td",
@@ -492,7 +471,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
             "span",
             mark,
             el("span", scale.value(cell.value), cls="value"),
-            el("span", half, "†" if alone else None, cls="half") if half or alone else None,
+            el("span", half, cls="half") if half else None,
             el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
             cls="top",
         ),

@@ -31,6 +31,7 @@ from leaderboard.widgets import (
 )
 from results.board import Board, Row
 from results.queries import UserError
+from results.tables import could_have_shown, why_withheld
 from results.tables import render as render_boards
 
 QUESTIONS_PAGE = "question.py"
@@ -127,10 +128,8 @@ def _summary(board: Board) -> Node:
 
 
 def _legend(board: Board, *, ranked: bool) -> Node:
-    units = "documents, because questions share them" if board.clustered else "questions"
-    text = f"Brackets: 95 % bootstrap interval over {units}. A column's head sorts by it."
-    if any(cell.estimate.doubt for row in board.rows for cell in row.cells.values()):
-        text += " † may not cover as often as it says; point at the cell for the reason."
+    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s. A column's head sorts by it."
+    text += "".join(f" {line[0].upper()}{line[1:]}." for line in (*why_withheld(board), *could_have_shown(board)))
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     flagged = [

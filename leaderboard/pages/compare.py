@@ -83,10 +83,10 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
     show(compare.values(result, shown), "values")
     if not result.pairs:
         return
-    units = "documents, because questions share them" if result.clustered else "questions"
     text = (
-        f"Intervals: 95 % bootstrap over {units}. ▲ ▼ significantly better or worse (Holm-corrected over the pairs "
-        "shown, 5 %). † may not cover as often as it says; point at the cell for the reason."
+        f"{result.sampled.in_words(len(result.questions))}. Intervals: at the level of the corrected test, over {result.sampled.kind}s. "
+        "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
+        "shown, 5 %). No interval and no mark where too little is there for one; point at the cell for the reason."
     )
     show(
         el(

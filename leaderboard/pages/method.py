@@ -97,7 +97,7 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
     contaminated = {run.run: contaminated_by(run, *learned) for run in runs}
     show(history_view.results(result, metrics, source.definitions(at), contaminated), "results")
     note = (
-        "Brackets: 95 % bootstrap interval. † may not cover as often as it says; point at the cell for the reason. "
+        "Brackets: 95 % interval. No interval and no mark where too little is there for one; point at the cell for the reason. "
         "Lines are not comparable with each other: data, settings and parts differ."
     )
     show(el("p", note, cls="note"), "results-note")

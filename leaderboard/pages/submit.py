@@ -154,8 +154,8 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     leaked = bool(report.get("contamination"))
     show(submission.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked), "preview")
     note = (
-        f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % bootstrap interval. "
-        "† may not cover as often as it says; point at the cell for the reason."
+        f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % interval. "
+        "No interval and no mark where too little is there for one; point at the cell for the reason."
     )
     show(el("p", note, cls="note"), "preview-note")
     return metrics[0]

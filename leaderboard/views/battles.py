@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MATRIX_NOTE = (
     "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % "
-    "bootstrap interval of the pair alone. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
+    "interval of the pair alone. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
     "the table, Holm-corrected, 5 %)."
 )
 STRENGTHS_NOTE = (
@@ -149,8 +149,8 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     counts += [f"{item.pending:,} not judged yet"] if item.pending else []
     counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
     counts += [f"{formats.p_value(item.corrected)} after correction"] if not math.isnan(item.corrected) else []
-    counts += [f"† {share.doubt}"] if share.doubt else []
-    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if share.doubt else "")
+    counts += [share.withheld] if share.withheld else []
+    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value)
     return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
 
 
@@ -267,11 +267,7 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
             name,
             [
                 _elo(item),
-                Cell(
-                    formats.PLAIN.value(item.logit.value) + ("†" if item.logit.doubt else ""),
-                    formats.PLAIN.interval(item.logit.low, item.logit.high),
-                    f"† {item.logit.doubt}" if item.logit.doubt else "",
-                ),
+                Cell(formats.PLAIN.value(item.logit.value), formats.PLAIN.interval(item.logit.low, item.logit.high), item.logit.withheld),
                 item.positions,
                 f"{item.battles:,}",
                 f"{item.logit.n:,}",
@@ -301,7 +297,7 @@ def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
             "value": value,
             "low": low,
             "high": high,
-            "shown": f"{value:,.0f} [{low:,.0f}, {high:,.0f}]",
+            "shown": f"{value:,.0f}" + ("" if math.isnan(low) else f" [{low:,.0f}, {high:,.0f}]"),
         }
         for number, (name, item) in enumerate(rows)
         for value, low, high in [item.elo]

@@ -172,7 +172,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
                     f"Δ {name}",
                     scale_of(metric, definitions).difference_unit,
                     f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
-                    f"sign-flip test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
+                    f"paired test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
                     order,
                     best[metric],
                     "number",
@@ -333,11 +333,11 @@ def _value_cell(
             el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
             cls="top",
         ),
-        el("span", shown.interval(result.low, result.high), "†" if result.doubt else None, cls="interval"),
+        el("span", shown.interval(result.low, result.high), cls="interval"),
         whisker,
         gap,
         cls=cls,
-        tip=result.doubt if control else " ".join(filter(None, (cell.apart, result.doubt))),
+        tip=result.withheld if control else " ".join(filter(None, (cell.apart, result.withheld))),
     )
 
 
@@ -375,7 +375,8 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
     cell = row.cells.get(focus)
     notes = []
     if cell is not None and cell.estimate.unscorable:
-        notes.append(f"{cell.estimate.unscorable:,} unscorable")
+        also = "" if cell.over_all is None else f" (as 0: {cell.scale * cell.over_all:.1f})"
+        notes.append(f"{cell.estimate.unscorable:,} unscorable{also}")
     if cell is not None and cell.unscored:
         notes.append(f"{cell.unscored:,} not scored by the judge")
     if row.run.failed:

@@ -75,11 +75,7 @@ def written(x: float, axis: str) -> str:
 
 
 def _value(value: Estimate, scale: Scale) -> Cell:
-    return Cell(
-        scale.value(value.value) + ("†" if value.doubt else ""),
-        scale.interval(value.low, value.high),
-        f"† {value.doubt}" if value.doubt else "",
-    )
+    return Cell(scale.value(value.value), scale.interval(value.low, value.high), value.withheld)
 
 
 def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:

@@ -89,7 +89,7 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
             "Difference",
             shown.difference_unit,
             cls="number",
-            tip="First minus second on the questions that both have a value on, with its 95 % bootstrap interval",
+            tip="First minus second on the questions that both have a value on, with its 95 % interval",
         ),
         head("p", "Holm-corrected", cls="number", tip="Sign-flip permutation test, corrected over all pairs shown"),
         head("Better", "questions", cls="number", tip="The first scores better"),
@@ -140,7 +140,7 @@ def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
     for position in positions:
         row = result.questions[position]
         opener = el("button", row.text, cls="turn", action={"open": row.question}, key=f"open-{position}")
-        gold = " · ".join(row.answers) or "none"
+        gold = " · ".join(dict.fromkeys(row.answers)) or "none"
         lines.append(
             el(
                 "tr",
@@ -218,17 +218,17 @@ def table(caption: str, heads: Sequence[Node], lines: Sequence[Node], key: str, 
 
 
 def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
-    """A value with its interval beneath, and † where the interval deserves doubt."""
+    """A value with its interval beneath."""
     if formats.missing(item.value):
         return el("td", formats.NOTHING, cls="number")
-    bracket = el("span", shown.interval(item.low, item.high), "†" if item.doubt else None, cls="interval")
+    bracket = el("span", shown.interval(item.low, item.high), cls="interval")
     return el(
         "td",
         el("span", shown.value(item.value), cls="value"),
         bracket,
         el("span", note, cls="interval") if note else None,
         cls="number",
-        tip=item.doubt,
+        tip=item.withheld,
     )
 
 
@@ -239,10 +239,10 @@ def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> No
     return el(
         "td",
         el("span", shown.difference(item.value), cls="value"),
-        el("span", shown.differences(item.low, item.high), "†" if item.doubt else None, cls="interval"),
+        el("span", shown.differences(item.low, item.high), cls="interval"),
         el("span", note, cls="interval") if note else None,
         cls="number",
-        tip=item.doubt,
+        tip=item.withheld,
     )
 
 
@@ -261,9 +261,9 @@ def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_
     return el(
         "td",
         el("span", mark, el("span", shown.difference(item.value), cls="value"), cls="top"),
-        el("span", shown.differences(item.low, item.high), "†" if item.doubt else None, cls="interval"),
+        el("span", shown.differences(item.low, item.high), cls="interval"),
         cls="number",
-        tip=item.doubt,
+        tip=item.withheld,
     )
 
 

@@ -149,7 +149,7 @@ def sampled(samples: Sequence[Sample]) -> Node:
 def _sample(sample: Sample) -> Node:
     row = sample.question
     about = [row.type, f"document {row.document_id}" if row.document_id else "", row.question]
-    golds = [el("span", gold, cls="gold-answer") for gold in row.answers if gold]
+    golds = [el("span", gold, cls="gold-answer") for gold in dict.fromkeys(row.answers) if gold]
     evidence = [_passage(identifier, sample) for identifier in row.evidence]
     return el(
         "div",

@@ -21,12 +21,11 @@ KAPPA = Scale(1.0, 2, "", "")
 
 
 def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Cell:
-    """A value with its 95 % interval beneath; † where the interval may not cover as often as it says."""
+    """A value with its 95 % interval beneath."""
     if math.isnan(estimate.value):
         return Cell(formats.NOTHING, tip=tip)
-    doubt = "†" if estimate.doubt else ""
-    tip_text = "; ".join(part for part in (tip, f"† {estimate.doubt}" if doubt else "") if part)
-    return Cell(scale.value(estimate.value) + doubt, scale.interval(estimate.low, estimate.high), tip_text)
+    tip_text = "; ".join(part for part in (tip, estimate.withheld) if part)
+    return Cell(scale.value(estimate.value), scale.interval(estimate.low, estimate.high), tip_text)
 
 
 def card(result: JudgeCard) -> Node:

@@ -212,8 +212,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
                 cells.append(formats.NOTHING)
                 continue
             scale = scale_of(metric, definitions)
-            doubt = "†" if item.doubt else ""
-            cells.append(Cell(scale.value(item.value), scale.interval(item.low, item.high) + doubt, item.doubt))
+            cells.append(Cell(scale.value(item.value), scale.interval(item.low, item.high), item.withheld))
         failed = f"{row.run.failed:,} failed" if row.run.failed else ""
         cells.append(Cell(f"{row.run.done:,} of {row.run.questions:,}", failed))
         lines.append(Line(f"{row.run.dataset} · {row.run.setting} · {row.run.seed}", cells))

@@ -20,7 +20,7 @@ _BEGINNING = 80
 def question(row: QuestionRow) -> Node:
     """Question, gold answer and other accepted wordings."""
     others = [gold for gold in row.golds if gold not in row.answers]
-    answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in row.answers]
+    answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in dict.fromkeys(row.answers)]
     return el(
         "section",
         el(
@@ -126,8 +126,8 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
 
 
 def _rank(answer: AnswerRow, passage: str) -> int | None:
-    """The first rank at which an answer's evidence names a passage or one of its sentences."""
-    return next((item.rank for item in answer.evidence if _owner(item.id) == passage), None)
+    """The first rank at which an answer's evidence names a passage."""
+    return next((item.rank for item in answer.evidence if item.id == passage), None)
 
 
 def _answer_text(answer: AnswerRow) -> Node:
@@ -196,7 +196,7 @@ def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
     Gold passages are open; where the dataset names none, the first one that holds an answer is.
     """
     golds = records.sought(row.golds)
-    result = sum(_is_gold(row, item) for item in answer.evidence)
+    result = sum(item.gold for item in answer.evidence)
     wanted = len(row.evidence)
     texts = [_looked_through(row, item, golds) for item in answer.evidence]
     holding = [text.holds_answer or bool(records.positions(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
@@ -262,20 +262,13 @@ def _call(call: Call, number: int, key: str) -> Node:
     )
 
 
-def _is_gold(row: QuestionRow, item: EvidenceRow) -> bool:
-    return item.gold or _owner(item.id) in row.evidence
-
-
 def _looked_through(row: QuestionRow, item: EvidenceRow, golds: tuple[str, ...]) -> PassageText:
-    """An item's text with its supporting sentences, the one sentence that was returned alone, and the answers."""
-    owner, _, index = item.id.partition("#")
-    supporting = gold_sentences(row, owner) if _is_gold(row, item) else ()
-    returned = int(index) if index.isdecimal() and len(index) < 9 else None
-    return passage_text(item.text, item.sentences, golds, supporting, returned)
+    """An item's text with its supporting sentences and the answers."""
+    return passage_text(item.text, item.sentences, golds, gold_sentences(row, item.id) if item.gold else ())
 
 
 def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool, opened: bool) -> Node:
-    gold = _is_gold(row, item)
+    gold = item.gold
     at = f"{run}-{row.question}-{item.rank}"
     head = [
         el("span", str(item.rank), cls="rank"),
@@ -356,8 +349,3 @@ def question_list(
 
 def _turn(text: str, question: str) -> Node:
     return el("li", el("button", text, cls="pick turn", action={"question": question}, key=f"turn-{text}"))
-
-
-def _owner(identifier: str) -> str:
-    """The passage of a sentence id; any other id is its own."""
-    return identifier.partition("#")[0]

@@ -47,7 +47,7 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
         Head(
             "Difference",
             "second minus first",
-            "Paired, on the questions that both have a value on; 95 % bootstrap interval. ▲ better, ▼ worse at 5 %",
+            "Paired, on the questions that both have a value on; 95 % interval. ▲ better, ▼ worse at 5 %",
             True,
         ),
         Head("p", "Holm-corrected", "Sign-flip permutation test, corrected over the metrics shown", True),
@@ -68,9 +68,8 @@ def _number(item: Number, definitions: Definitions) -> Line:
     else:
         sure = item.p_holm is not None and item.p_holm < ALPHA and apart.value != 0
         mark = ("▲ " if (apart.value > 0) == item.higher_is_better else "▼ ") if sure else ""
-        doubt = "†" if apart.doubt else ""
         rest = [
-            Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high) + doubt, apart.doubt),
+            Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high), apart.withheld),
             formats.p_value(item.p_holm),
             f"{apart.wins:,}",
             f"{apart.ties:,}",
@@ -82,7 +81,7 @@ def _number(item: Number, definitions: Definitions) -> Line:
 def _estimate(item: Estimate | None, scale: formats.Scale) -> Cell | str:
     if item is None or formats.missing(item.value):
         return formats.NOTHING
-    return Cell(scale.value(item.value), scale.interval(item.low, item.high) + ("†" if item.doubt else ""), item.doubt)
+    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.withheld)
 
 
 def questions(result: Diff, definitions: Definitions) -> Node:

@@ -30,12 +30,11 @@ def scale_of(factor: float) -> Scale:
 
 
 def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: str = "") -> Cell:
-    """A signed value with its interval beneath; † where the interval may not cover as often as it says."""
+    """A signed value with its interval beneath."""
     if math.isnan(item.value):
         return Cell(formats.NOTHING, tip=tip)
-    doubt = "†" if item.doubt else ""
-    tip_text = "; ".join(part for part in (tip, f"† {item.doubt}" if doubt else "") if part)
-    return Cell(f"{better}{scale.difference(item.value)}{doubt}", scale.differences(item.low, item.high), tip_text)
+    tip_text = "; ".join(part for part in (tip, item.withheld) if part)
+    return Cell(f"{better}{scale.difference(item.value)}", scale.differences(item.low, item.high), tip_text)
 
 
 def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
@@ -52,11 +51,11 @@ def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
         Head("Style"),
         Head("Formal", f"{scale.unit} [95 %]", "Value over formal candidates", number=True),
         Head("Style gap", f"{scale.difference_unit} [95 %]", f"Formal minus style on the same questions: {loss} is a loss. "
-             "▼ significantly worse, ▲ significantly better (sign flips, Holm-corrected over a method's styles, 5 %)",
+             "▼ significantly worse, ▲ significantly better (paired tests, Holm-corrected over a method's styles, 5 %)",
              number=True),
         *([Head("Beyond", f"{scale.difference_unit} [95 %]", f"How much larger the style gap is than that of "
                 f"{table.reference}, question by question. ▼ significantly larger, ▲ significantly smaller "
-                "(sign flips, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
+                "(paired tests, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
         Head("Relative", "% of formal", number=True),
         Head("Questions", "worse · better", "How many questions score differently in this style, either way; the rest "
              "score the same. A small gap may hide many changes", number=True),
@@ -113,9 +112,9 @@ def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
 def gaps_note(table: GapTable) -> str:
     """What the marks in a table of style gaps mean."""
     every = [gap for row in table.rows for gap in row.gaps]
-    note = "Formal minus style, paired by question. Brackets: 95 % bootstrap interval."
-    if any(gap.result.gap.doubt for gap in every):
-        note += " † may not cover as often as it says; point at the cell for the reason."
+    note = "Formal minus style, paired by question. Brackets: 95 % interval."
+    if any(gap.result.gap.withheld for gap in every):
+        note += " No interval and no mark where too little is there for one; point at the cell for the reason."
     if not all(gap.content_known for gap in every):
         note += " – under content: these questions were stored before ragmeter recorded what a rewriting lost."
     return note
@@ -224,9 +223,7 @@ def curve_table(table: CurveTable, key: str) -> Node:
 def _value(item: Estimate | None, scale: Scale) -> Cell:
     if item is None or math.isnan(item.value):
         return Cell(formats.NOTHING)
-    return Cell(
-        scale.value(item.value) + ("†" if item.doubt else ""), scale.interval(item.low, item.high), f"† {item.doubt}" if item.doubt else ""
-    )
+    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.withheld)
 
 
 def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:

@@ -225,7 +225,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
 
     Args:
         name: The submission's.
-        worth: By metric id: value, low, high, n, doubt.
+        worth: By metric id: value, low, high, n, withheld.
         board: The runs that are there.
         metrics: The columns, the one that ranks first; at least one.
         definitions: Metric definitions by id.
@@ -282,8 +282,7 @@ def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entr
 def _cell(worth: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | Node | str:
     if worth is None or worth["value"] is None:
         return formats.NOTHING
-    doubt = "†" if worth["doubt"] else ""
-    return Cell(scale.value(worth["value"]), scale.interval(worth["low"], worth["high"]) + doubt, worth["doubt"])
+    return Cell(scale.value(worth["value"]), scale.interval(worth["low"], worth["high"]), worth["withheld"])
 
 
 def _head(metric: str, definitions: Definitions) -> Head:

@@ -16,9 +16,8 @@ from methods.graphs.extraction import GraphConfig
 from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
 from methods.graphs.neighborhood import NeighborhoodConfig
 from methods.models.causal import CausalConfig
-from methods.models.chat import reach_model
 from methods.models.encoder import EncoderConfig
-from methods.models.endpoint import ChatConfig
+from methods.models.llm import LLMConfig, check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
 from methods.models.weights import check_remote_code, locate
 from methods.training import TrainingConfig
@@ -225,17 +224,10 @@ class ArkTrainingConfig(TrainingConfig):
         return self.mine.source == "graph" and bool({"stage2", "stage3"} & set(self.train.stages))
 
     @property
-    def chats(self) -> list[ChatConfig]:
-        """The endpoints that are asked."""
-        if not self.augments:
-            return []
-        seeds = self.neighborhood.seeds
-        queries = (
-            self.kg.chat if self.kg.extractor == "llm" else None,
-            seeds.chat if seeds.namer == "llm" else None,
-            self.queries.chat if self.queries.generator == "llm" else None,
-        )
-        return [item for item in queries if item is not None]
+    def llms(self) -> list[LLMConfig]:
+        """The language models that are asked."""
+        parts = (self.kg, self.neighborhood.seeds, self.queries) if self.augments else ()
+        return [part.active_llm for part in parts if part.active_llm is not None]
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
         """The stages that are trained; of mixed ones the last stands for all."""
@@ -256,10 +248,10 @@ class ArkTrainingConfig(TrainingConfig):
             raise UserError(
                 f"the extractor worlds reads worlds alone, not {others[0]}",
                 where="kg.extractor",
-                try_this="kg: {extractor: llm, chat: {model: …}}",
+                try_this="kg: {extractor: llm, llm: {model: …}}",
             )
-        for chat in self.chats:
-            chat.key()
+        for llm in self.llms:
+            check_llm(llm)
         if self.augments and self.kg.similarity.enabled:
             self.kg.similarity.encoder.check()
         if self.score.f.weight or self.score.b.weight:
@@ -270,8 +262,8 @@ class ArkTrainingConfig(TrainingConfig):
 
     def reach(self, cache: Path | None) -> None:
         """One short call to every endpoint, unless replies of its model are kept."""
-        for chat in self.chats:
-            reach_model(chat, cache)
+        for llm in self.llms:
+            reach_llm(llm, cache)
 
 
 def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:
@@ -281,17 +273,14 @@ def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:
 
 
 DATA = ["ultradomain/fin:train", "ultradomain/legal:train"]
-GEMINI = {
-    "kg": {"extractor": "llm", "chat": {"model": "gemini-2.5-flash"}},
-    "seeds": {"namer": "llm", "chat": {"model": "gemini-2.5-flash"}},
-}
+GEMINI = {"kg": {"extractor": "llm", "llm": {"model": "gemini-2.5-flash"}}, "seeds": {"namer": "llm", "llm": {"model": "gemini-2.5-flash"}}}
 """The models behind the graphs of paper and released code; where they are served is said by `base_url`."""
 
 PAPER: Mapping[str, Any] = {
     "data": DATA,
     "kg": {**GEMINI["kg"], "similarity": {"encoder": dict(ENCODERS["bge-m3"])}},
     "neighborhood": {**NEIGHBORHOODS["paper"], "seeds": GEMINI["seeds"]},
-    "queries": {"generator": "llm", "chat": {"model": "gemini-2.5-pro"}},
+    "queries": {"generator": "llm", "llm": {"model": "gemini-2.5-pro"}},
     "score": {"normalize": "none"},
     "loss": {"in_batch": ["positives", "none", "none"], "mask_same_question": False},
     "train": {"learning_rate": [6e-6, 6e-6, 6e-6]},
@@ -305,7 +294,7 @@ RELEASED: Mapping[str, Any] = {
         "similarity": {"inclusive": True, "encoder": dict(ENCODERS["qwen3-embedding-0.6b"])},
     },
     "neighborhood": {**NEIGHBORHOODS["released"], "seeds": GEMINI["seeds"]},
-    "queries": {"generator": "llm", "chat": {"model": "gemini-2.5-flash"}},
+    "queries": {"generator": "llm", "llm": {"model": "gemini-2.5-flash"}},
     "score": {"v": {"model": "bge-m3", "use_instruction": False}},
     "mine": {"model": "base", "top_k": 10, "stage1_random": 20},
     "loss": {"in_batch": ["all", "all", "all"], "mask_same_question": False, "count_duplicates": True},

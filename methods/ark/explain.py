@@ -18,6 +18,7 @@ from methods.ark.data import Document, Piece, pieces_of, pool
 from methods.ark.negatives import GraphQueries, mine
 from methods.ark.retriever import trained_by_ark
 from methods.ark.train import SIZES
+from methods.flow import run
 from methods.graphs.neighborhood import Neighborhood
 from methods.graphs.picture import svg
 from methods.models.encoder import Encoder
@@ -75,9 +76,9 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
     with TemporaryDirectory() as kept:
         # Graphs of documents already explained are found again where artifacts are kept.
         source = GraphQueries(options, services.folder("explain", "ark") or Path(kept), services)
-        graph = source.graph(document)
-        (around,) = source.around(graph, [question])
-        augmented = source.queries(document, [question])[question.id]
+        graph = run(source.graph(document))
+        around = run(source.around(graph)(question))
+        augmented = run(source.queries(document, [question]))[question.id]
     rows = _scores(document, question, options, services)
     gold = {question.id: positives(rows, options.score.positives)}
     model = config.checkpoint or options.encoder.model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,12 +16,14 @@ from benchmarks.schema import Question
 from methods.api import Services
 from methods.ark.config import ArkTrainingConfig, MineConfig
 from methods.ark.data import Document, Piece, TrainRow
-from methods.graphs.augmented_queries import generator_of, graph_of, neighborhoods_of, queries_of
+from methods.flow import in_worker, together
+from methods.graphs.augmented_queries import Neighborhoods, generator_of, graph_of, queries_of
 from methods.graphs.chunking import chunk
-from methods.graphs.extraction import chat_model, extractor_of
+from methods.graphs.extraction import extractor_of
 from methods.graphs.knowledge_graph import KnowledgeGraph
-from methods.graphs.neighborhood import GraphNamer, LLMNamer, Namer, Neighborhood
+from methods.graphs.neighborhood import GraphNamer, LLMNamer, Namer
 from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.llm import open_llm
 
 # -- What ARK asks of knowledge graphs: the augmented queries of a document's questions, large and small --
 
@@ -38,7 +40,7 @@ class Augmented:
 class QuerySource(Protocol):
     """Makes augmented queries, and keeps what it made."""
 
-    def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
+    async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
         """The queries of questions about a document, by question id."""
         ...
 
@@ -80,29 +82,31 @@ class GraphQueries:
         self._extractor = extractor_of(config.kg, services)
         self._generator = generator_of(config.queries, services)
         seeds = config.neighborhood.seeds
-        asks = seeds.namer == "llm" and seeds.chat is not None
         self._namer: Namer = GraphNamer()
-        if asks and seeds.chat is not None:
-            self._namer = LLMNamer(chat_model(seeds.chat, "seeds", services.cache), seeds.prompt)
+        if (llm := seeds.active_llm) is not None:
+            model = open_llm(llm, role="seeds", cache=services.cache, device=services.device, seed=services.seed)
+            self._namer = LLMNamer(model, seeds.prompt)
         self._encoder = LazyEncoder(config.kg.similarity.encoder, services)
 
-    def graph(self, document: Document) -> KnowledgeGraph:
+    async def graph(self, document: Document) -> KnowledgeGraph:
         """The graph of a document."""
-        chunks = chunk(document.text, self._config.kg.chunk)
-        return graph_of(document.id, chunks, self._extractor, self._work, self._config.kg.similarity, self._encoder)
+        chunks = await in_worker(partial(chunk, document.text, self._config.kg.chunk))
+        return await graph_of(document.id, chunks, self._extractor, self._work, self._config.kg.similarity, self._encoder)
 
-    def around(self, graph: KnowledgeGraph, questions: Sequence[Question]) -> list[Neighborhood]:
-        """The neighborhoods of questions."""
-        return neighborhoods_of(graph, questions, self._config.neighborhood, self._work, self._namer, self._encoder)
+    def around(self, graph: KnowledgeGraph) -> Neighborhoods:
+        """The neighborhoods of questions about the document of a graph."""
+        return Neighborhoods(graph, self._config.neighborhood, self._work, self._namer, self._encoder)
 
-    def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
+    async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
         """The queries of questions about a document, by question id."""
-        graph = self.graph(document)
-        made = queries_of(graph, questions, self.around(graph, questions), self._generator, self._work)
-        return {
-            question.id: Augmented(question.id, *(item[size].queries if size in item else () for size in ("large", "small")))
-            for question, item in zip(questions, made, strict=True)
-        }
+        graph = await self.graph(document)
+        around = self.around(graph)
+
+        async def augmented(question: Question) -> Augmented:
+            made = await queries_of(graph, question, await around(question), self._generator, self._work)
+            return Augmented(question.id, *(made[size].queries if size in made else () for size in ("large", "small")))
+
+        return {item.question_id: item for item in await together(*map(augmented, questions))}
 
 
 class Embedder(Protocol):

@@ -17,6 +17,7 @@ from methods.ark.data import Document, Material, TrainRow, check_rows, documents
 from methods.ark.loss import batch_of
 from methods.ark.negatives import Augmented, Embedder, GraphQueries, Mined, QuerySource, mine, random_pool, rows_of
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
+from methods.flow import in_order
 from methods.graphs.chunking import ChunkConfig
 from methods.graphs.extraction import load_prompt
 from methods.models.encoder import Encoder, EncoderConfig
@@ -239,6 +240,8 @@ class StageTrainer:
 
 
 SIZES = {"stage2": "large", "stage3": "small"}
+DOCUMENTS = 16
+"""Documents whose graphs and queries are made side by side."""
 
 
 @dataclass
@@ -278,8 +281,9 @@ class Preparation:
             self.progress.advance()
         if self.source is not None:
             self.progress.begin("graphs and queries", len(self.material.documents))
-            for document in self.material.documents:
-                self.augmented.update(self.source.queries(document, document.questions))
+            source = self.source
+            for made in in_order(lambda item: source.queries(item, item.questions), self.material.documents, DOCUMENTS):
+                self.augmented.update(made)
                 self.progress.advance()
         manifest.counts |= {"documents": len(self.material.documents), "chunks": len(self.material.texts), "questions": len(self.positives)}
         if self.source is not None:
@@ -400,7 +404,7 @@ def _needs(config: ArkTrainingConfig) -> Needs:
         config.score.causal if config.score.f.weight or config.score.b.weight else None,
         config.vector_encoder if config.score.v.weight else None,
         similarity.encoder if config.augments and similarity.enabled else None,
-        *config.chats,
+        *config.llms,
     )
 
 
@@ -462,17 +466,13 @@ def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
         return tokens(prompt.system) + tokens(prompt.user)
 
     pieces, length = _cut(config.kg.chunk, lengths)
-    seeds, queries, work = config.neighborhood.seeds, config.queries, Work()
-    if config.kg.extractor == "llm":
-        work += ask(config.kg.chat, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
+    seeds, queries = config.neighborhood.seeds, config.queries
+    work = ask(config.kg.active_llm, _documents(lengths) * pieces, length + template("extraction", config.kg.prompt))
     if config.kg.similarity.enabled:
         # Names are compared by their vectors: together they are at most as long as the text.
         work += encode(config.kg.similarity.encoder, _documents(lengths) * pieces, length)
-    if seeds.namer == "llm":
-        work += ask(seeds.chat, lengths.questions, lengths.question + lengths.answer + template("names", seeds.prompt))
-    if queries.generator == "llm":
-        work += ask(queries.chat, len(SIZES) * lengths.questions, GIVEN + template("queries", queries.prompt))
-    return work
+    work += ask(seeds.active_llm, lengths.questions, lengths.question + lengths.answer + template("names", seeds.prompt))
+    return work + ask(queries.active_llm, len(SIZES) * lengths.questions, GIVEN + template("queries", queries.prompt))
 
 
 def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: int) -> Work:

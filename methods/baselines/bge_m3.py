@@ -172,5 +172,5 @@ class BgeM3Index:
             for start in range(0, len(rows), SCORED)
         ]
         scores = np.concatenate(parts) if parts else np.empty(0)
-        best = best_rows(scores, k, rows)
+        best = best_rows(scores, k)
         return self._scope.ranking(query, rows[best], scores[best])

@@ -3,13 +3,22 @@
     score(q, d) = Σ_t∈q  ln(1 + (N − n_t + ½) / (n_t + ½)) · f_td / (f_td + k1 · (1 − b + b · |d| / mean |d|))
 
 N passages, n_t of them with term t, f_td occurrences of t in d, |d| terms in d; a term that a query repeats counts
-each time. N, n_t and mean |d| always come from the whole corpus, also where a query may use only some passages.
-A passage without any term of the query is not found.
+each time. A passage without any term of the query is not found.
+
+Where a question brings its own candidates (or asks about one document), N, n_t and mean |d| are those of these passages:
+a ranking then depends on its question alone, and not on what other questions brought. Without candidates they are those
+of the corpus, from an index of `bm25s`; `statistics: corpus` takes them from there for every question.
+
+Passages whose terms are as rare, as frequent and among as many get the same score, whichever terms they are and in
+whatever order: among candidates a passage's summands are added from the smallest to the largest, and the sum keeps
+`ranking.SIGNIFICANT` bits; those of an index are numbers in float32, whose sum in float64 is exact.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
@@ -23,7 +32,7 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
-from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once, comparable
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, index
 
 
@@ -37,6 +46,17 @@ class BM25Config(MethodConfig):
     b: float = Field(0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")
     stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
     stopwords: Literal["en"] | None = Field("en", description="words left out: bm25s' English list, or null for none")
+    statistics: Literal["candidates", "corpus"] | None = Field(
+        None,
+        description="what the rarity of words and the mean length are counted in: the passages to be ranked, or the whole corpus; "
+        "null: candidates where a question brings its own, else corpus",
+    )
+
+    def among_candidates(self, query: Query) -> bool:
+        """Whether statistics are those of the passages to be ranked."""
+        if self.statistics is None:
+            return query.candidates is not None or query.document_id is not None
+        return self.statistics == "candidates"
 
 
 def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
@@ -64,6 +84,59 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     )
 
 
+# -- Among candidates: the statistics are another with every question, and its words are few --
+
+
+Numbers = NDArray[np.int64]
+
+
+def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float) -> NDArray[np.float64]:
+    """BM25 of documents among themselves.
+
+    Args:
+        frequencies: How often each term occurs in each document, shape (terms, documents).
+        lengths: Words of each document, shape (documents,).
+        repeated: How often the query has each term, shape (terms,).
+        k1, b: As in `BM25Config`.
+
+    Returns:
+        Shape (documents,); 0 for a document without any of the terms. In whatever order terms and documents come, equal
+        documents have equal scores.
+    """
+    documents = len(lengths)
+    scores = np.zeros(documents)
+    if not documents or not lengths.any():
+        return scores
+    holders = (frequencies > 0).sum(axis=1)
+    idf = np.log1p((documents - holders + 0.5) / (holders + 0.5))
+    damped = frequencies + k1 * (1 - b + b * lengths / lengths.mean())
+    saturation = np.divide(frequencies, damped, out=np.zeros(frequencies.shape), where=frequencies > 0)
+    for summands in np.sort((repeated * idf)[:, None] * saturation, axis=0):
+        scores += summands
+    return comparable(scores)
+
+
+def scores_among(words: Sequence[str], texts: Sequence[str], config: BM25Config) -> NDArray[np.float64]:
+    """BM25 of some texts among themselves: shape (texts,).
+
+    Args:
+        words: Of the query, as `tokenize` gives them.
+        texts: At least one.
+        config: Options.
+    """
+    tokens = tokenize(texts, config, ids=True)
+    lengths = np.fromiter(map(len, tokens.ids), np.int64, len(texts))
+    held = np.fromiter(chain.from_iterable(tokens.ids), np.int64, int(lengths.sum()))
+    owners = np.repeat(np.arange(len(texts)), lengths)
+    repeated = Counter(number for word in words if (number := tokens.vocab.get(word)) is not None)
+    frequencies = [np.bincount(owners[held == number], minlength=len(texts)) for number in repeated]
+    counts = np.array(list(repeated.values()), np.int64)
+    return lucene_scores(np.array(frequencies, np.int64).reshape(len(counts), len(texts)), lengths, counts, config.k1, config.b)
+
+
+# -- Over a corpus --
+
+
 POSTING = 8
 """Bytes of a word's entry in the index: row and score."""
 
@@ -76,7 +149,8 @@ def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
 @register(
     "bm25",
     kind="retriever",
-    summary="BM25 (Lucene's formula) by bm25s",
+    summary="BM25 (Lucene's formula), its statistics from a question's own candidates or from the corpus",
+    version=2,
     config=BM25Config,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
@@ -152,12 +226,16 @@ class BM25Index:
 
     def _rank(self, query: Query, words: list[str], k: int) -> Ranking:
         rows = self._scope.rows(query)
-        scores = self.scores(words, rows)
-        best = best_rows(scores, k, rows, above=0.0)
+        if rows is not None and len(rows) and self._config.among_candidates(query):
+            corpus = self._scope.corpus
+            scores = scores_among(words, [corpus[row].full_text for row in rows.tolist()], self._config)
+        else:
+            scores = self.scores(words, rows)
+        best = best_rows(scores, k, above=0.0)
         return self._scope.ranking(query, best if rows is None else rows[best], scores[best])
 
-    def scores(self, words: Sequence[str], rows: Rows | None) -> NDArray[np.float32]:
-        """Scores for the words of a query.
+    def scores(self, words: Sequence[str], rows: Rows | None) -> NDArray[np.float64]:
+        """Scores for the words of a query under the statistics of the corpus.
 
         Args:
             words: As `tokenize` gives them; those that the corpus lacks count for nothing.
@@ -166,23 +244,19 @@ class BM25Index:
         Returns:
             One per row, 0 where a passage has none of the words.
         """
-        terms = self._model.get_tokens_ids(words) if self._model is not None else []
-        if not terms:
-            return np.zeros(len(self._scope.corpus) if rows is None else len(rows), dtype=np.float32)
-        return self._model.get_scores_from_ids(terms) if rows is None else self._scores_of(terms, rows)
-
-    def _scores_of(self, terms: Sequence[int], rows: Rows) -> NDArray[np.float32]:
-        """Scores of some rows alone, added up in the order in which `get_scores_from_ids` adds: equal to the bit."""
-        scores = np.zeros(len(rows), dtype=np.float32)
-        if not len(rows):
+        scores = np.zeros(len(self._scope.corpus) if rows is None else len(rows))
+        if self._model is None or not len(scores):
             return scores
         postings = self._model.scores
-        for term in terms:
+        for term in self._model.get_tokens_ids(words):
             start, end = postings["indptr"][term], postings["indptr"][term + 1]
-            holders = postings["indices"][start:end]  # passages with this term, ascending
-            position = np.searchsorted(holders, rows)
-            position[position == len(holders)] = 0
-            scores += np.where(holders[position] == rows, postings["data"][start:end][position], np.float32(0))
+            holders, values = postings["indices"][start:end], postings["data"][start:end]  # passages with this term, ascending
+            if rows is None:
+                np.add.at(scores, holders, values.astype(np.float64))
+            else:
+                position = np.searchsorted(holders, rows)
+                position[position == len(holders)] = 0
+                scores += np.where(holders[position] == rows, values[position], 0)
         return scores
 
 
@@ -190,23 +264,24 @@ class BM25Index:
 
 
 class BM25RerankerConfig(BM25Config, PointwiseConfig):
-    """Options of BM25, what its statistics are of, and how far down it reranks."""
-
-    statistics: Literal["corpus", "candidates"] = Field(
-        "corpus", description="what the rarity of words and the mean length are counted in: the whole corpus, or the query's own candidates"
-    )
+    """Options of BM25, and how far down it reranks."""
 
 
 def _reranker_work(config: BM25RerankerConfig, lengths: Lengths) -> Work:
     """The index of BM25 as a retriever, where statistics are the corpus's."""
-    options = config.model_dump(include=set(BM25Config.model_fields))
-    return Component.of("bm25", options).work(lengths) if config.statistics == "corpus" else Work()
+    indexed = lengths.whole if config.statistics is None else config.statistics == "corpus"
+    return _retriever_of(config).work(lengths) if indexed else Work()
+
+
+def _retriever_of(config: BM25RerankerConfig) -> Component:
+    return Component.of("bm25", config.model_dump(include=set(BM25Config.model_fields)))
 
 
 @register(
     "bm25_reranker",
     kind="reranker",
-    summary="BM25 over the candidates, its statistics from the corpus or from the candidates alone",
+    summary="BM25 over the passages that it is handed, its statistics from these or from the corpus",
+    version=2,
     config=BM25RerankerConfig,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
@@ -225,9 +300,7 @@ class BM25Reranker(PointwiseReranker):
         super().__init__(config.depth)
         self.config = config
         self._services = services
-        options = config.model_dump(include=set(BM25Config.model_fields))
-        self._retriever = Component.of("bm25", options)
-        self._bm25 = BM25(BM25Config(**options), services)
+        self._retriever = _retriever_of(config)
         self._indexed: tuple[Corpus, BM25Index] | None = None
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
@@ -235,19 +308,13 @@ class BM25Reranker(PointwiseReranker):
         if not ids:
             return np.zeros(0)
         words = tokenize([query.text], self.config, ids=False)[0]
-        if self.config.statistics == "candidates":
-            counted = Corpus.of(corpus.get(sorted(ids)))
-            index = self._index(counted, None)
-        else:
-            counted, index = corpus, self._whole(corpus)
-        return index.scores(words, np.array([counted.row(identifier) for identifier in ids], dtype=np.int64))
+        if self.config.among_candidates(query):
+            return scores_among(words, [passage.full_text for passage in corpus.get(ids)], self.config)
+        return self._whole(corpus).scores(words, np.array([corpus.row(identifier) for identifier in ids], dtype=np.int64))
 
     def _whole(self, corpus: Corpus) -> BM25Index:
         """The index of the whole corpus, opened once."""
         if self._indexed is None or self._indexed[0] is not corpus:
             folder = index_folder(self._retriever, corpus, self._services)
-            self._indexed = corpus, self._index(corpus, folder)
+            self._indexed = corpus, cast(BM25Index, self._retriever.build(self._services).index(corpus, folder))
         return self._indexed[1]
-
-    def _index(self, corpus: Corpus, folder: Path | None) -> BM25Index:
-        return cast(BM25Index, self._bm25.index(corpus, folder))

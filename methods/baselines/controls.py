@@ -10,17 +10,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.schema import GoldQuery, Query, Question
+from benchmarks.schema import GoldQuery, Query, Question, sentence_of
 from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
-from methods.api import SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.baselines.hybrid import Part, RetrieverPart
 from methods.flow import in_flight, one
 from methods.pipeline import index_folder
@@ -75,7 +75,7 @@ class _Answering(ABC):
         """The prediction under this query id, its usage left empty."""
 
 
-@register("gold_answer", kind="control", summary="the gold answer with the gold evidence: every metric's maximum", work=free)
+@register("gold_answer", kind="control", version=2, summary="the gold answer with the gold evidence: every metric's maximum", work=free)
 class GoldAnswer(_Answering):
     """Answers with the gold; evidence, support and triples are the gold ones too."""
 
@@ -83,9 +83,11 @@ class GoldAnswer(_Answering):
         evidence = tuple(Evidence(gold, 1 / rank) for rank, gold in enumerate(dict.fromkeys(question.evidence), 1))
         notes: dict[str, Any] = {}
         if question.supporting_facts:
-            notes[SUPPORT] = list(question.supporting_facts)
+            notes[SUPPORT] = [list(sentence_of(fact)) for fact in question.supporting_facts]
         elif question.evidence:
             notes[SUPPORT] = list(dict.fromkeys(question.evidence))
+        if question.group is not None:
+            notes[ANSWERABLE] = question.answerable
         if question.triples:
             notes[TRIPLES] = [list(triple) for triple in question.triples]
         return Prediction(identifier, gold_text(question), evidence, notes=notes)
@@ -196,6 +198,9 @@ class HasAnswerOrderConfig(MethodConfig):
     retriever: RetrieverPart = Field(
         Part(id="bm25"), description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates"
     )
+    searched: Literal["text", "title_text"] = Field(
+        "text", description="where an answer counts as held: in the text (as has_answer@k looks), or in the title too"
+    )
 
     def preflight(self) -> None:
         """Check the retriever."""
@@ -205,6 +210,7 @@ class HasAnswerOrderConfig(MethodConfig):
 @register(
     "has_answer_order",
     kind="control",
+    version=2,
     summary="passages that hold a gold answer first, the rest in a retriever's order",
     config=HasAnswerOrderConfig,
     checkpoint_hash=lambda config: fingerprint(config.retriever.component.fingerprint),
@@ -220,6 +226,7 @@ class HasAnswerOrder:
     """
 
     def __init__(self, config: HasAnswerOrderConfig, services: Services) -> None:
+        self._titled = config.searched == "title_text"
         self._component = config.retriever.component
         self._retriever = self._component.build(services)
         self._services = services
@@ -230,14 +237,15 @@ class HasAnswerOrder:
     def index(self, corpus: Corpus, folder: Path | None = None) -> _HasAnswerIndex:
         """The index of the retriever underneath."""
         own = index_folder(self._component, corpus, self._services) or folder
-        return _HasAnswerIndex(corpus, self._retriever.index(corpus, own))
+        return _HasAnswerIndex(corpus, self._retriever.index(corpus, own), self._titled)
 
 
 class _HasAnswerIndex:
     """An index whose rankings are split by whether a passage holds an answer."""
 
-    def __init__(self, corpus: Corpus, index: Index) -> None:
+    def __init__(self, corpus: Corpus, index: Index, titled: bool) -> None:
         self._corpus = corpus
+        self._titled = titled
         self._retrieve = one(index, "retrieve")
         self.in_flight = in_flight([(index, "retrieve")])
 
@@ -247,7 +255,7 @@ class _HasAnswerIndex:
         return self._split(query, await self._retrieve(without_gold, k))
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:
-        texts = [passage.full_text for passage in self._corpus.get(ranking.ids)]
+        texts = [passage.full_text if self._titled else passage.text for passage in self._corpus.get(ranking.ids)]
         holding = has_answer_all(texts, [gold_of(query).golds] * len(texts))
         ids = sorted(ranking.ids, key=dict(zip(ranking.ids, ~holding, strict=True)).__getitem__)
         return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage)
@@ -282,7 +290,7 @@ class EmptyIndex:
 # -- Random ranking: the floor that every retriever must clear --
 
 
-@register("random", kind="retriever", summary="passages in random order, seeded per query", work=free)
+@register("random", kind="retriever", summary="passages in random order, seeded per query", version=2, work=free)
 class Random:
     """Retriever that draws.
 
@@ -317,6 +325,7 @@ class RandomIndex:
         size = self._size if rows is None else len(rows)
         drawn = generator.choice(size, min(k, size), replace=False)
         if rows is not None:
-            # Candidates are drawn from in corpus order, so that how a benchmark lists them changes nothing.
-            drawn = np.sort(rows)[drawn]
+            # From candidates in the order of their ids: neither how a benchmark lists them nor other questions count.
+            ids = self._scope.corpus.ids
+            drawn = np.array(sorted(rows.tolist(), key=ids.__getitem__), dtype=np.int64)[drawn]
         return self._scope.ranking(query, drawn, 1 / np.arange(1, len(drawn) + 1))

@@ -2,15 +2,19 @@
 
     score(d) = Σ_r 1 / (k + rank_r(d))
 
-over the retrievers r that found d, ranks from 1. Ranks, not scores, so that retrievers need no common scale.
+over the retrievers r that found d, ranks from 1. Ranks, not scores, so that retrievers need no common scale. Equal sums
+are common (first in one, second in the other, and the reverse): of these the first among the query's candidates comes
+first, or in the corpus where it brings none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.core.fingerprint import fingerprint
@@ -20,6 +24,7 @@ from methods.api import Index, Ranking, Services, Usage
 from methods.flow import in_flight, one, together
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
+from methods.retrieval.ranking import best_rows, comparable
 from methods.work import Lengths, Needs, Work, all_needs, total
 
 
@@ -78,6 +83,7 @@ def _needs(config: HybridConfig) -> Needs | None:
     "hybrid",
     kind="retriever",
     summary="reciprocal-rank fusion of any retrievers; BM25 and MiniLM by default",
+    version=2,
     config=HybridConfig,
     paper="Cormack, Clarke and Buettcher 2009, Reciprocal Rank Fusion",
     extra="models",
@@ -134,15 +140,17 @@ def fuse(query: Query, rankings: Sequence[Ranking], k: int, corpus: Corpus, damp
         query: Whose.
         rankings: Of passages of the corpus.
         k: At most this many.
-        corpus: Its order decides between equal scores.
+        corpus: Its order decides between equal scores where the query brings no candidates.
         damping: Added to every rank.
     """
-    fused: dict[str, float] = {}
+    shares: dict[str, list[float]] = {}
     for ranking in rankings:
         for rank, identifier in enumerate(ranking.ids, start=1):
-            fused[identifier] = fused.get(identifier, 0.0) + 1 / (damping + rank)
-    # Equal scores are common here (first in one, first in the other): corpus order decides.
-    best = sorted(fused, key=lambda identifier: (-fused[identifier], corpus.row(identifier)))[:k]
+            shares.setdefault(identifier, []).append(1 / (damping + rank))
+    order = corpus.row if query.candidates is None else {identifier: n for n, identifier in enumerate(query.candidates)}.__getitem__
+    ids = sorted(shares, key=order)
+    scores = comparable(np.array([math.fsum(shares[identifier]) for identifier in ids]))
+    best = best_rows(scores, k).tolist()
     usage = sum((ranking.usage for ranking in rankings), Usage())
     notes = {key: value for ranking in rankings for key, value in ranking.notes.items()}
-    return Ranking(query.id, tuple(best), tuple(fused[identifier] for identifier in best), usage, notes)
+    return Ranking(query.id, tuple(ids[row] for row in best), tuple(scores[best].tolist()), usage, notes)

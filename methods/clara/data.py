@@ -362,7 +362,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
 def _answer(question: Question, evidence: Sequence[str]) -> str:
     """What is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
     if question.answer_set:
-        return ", ".join(question.answers)
+        return ", ".join(question.wanted)
     stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
     first = question.answers[0]
     return first if any(first in text for text in evidence) else next(stated, first)

@@ -651,7 +651,7 @@ class ClaraIndex:
         else:
             ids = [self._corpus.ids[int(row)] for row in rows]
             scores = cosines(question, self._retriever.documents.of(self._corpus, ids))
-        best = best_rows(scores, k, rows)
+        best = best_rows(scores, k)
         return rows[best], scores[best]
 
 

@@ -1,220 +1,151 @@
-"""Rows of pretraining by a chat model: simple and complex questions, answers, checks, coverage, paraphrases.
+"""Rows of pretraining by a language model: simple and complex questions, answers, checks, coverage, paraphrases.
 
-Every document has one loop for each type of row (`Loop`); loops run side by side and share the endpoint.
-After each step a loop's state is on disk, and every reply is in the cache of replies before it is used: a run that was
-killed goes on where it was, and what was answered is not asked again.
+Each type of row of a document is one program, which asks until what it has covers the document:
 
-Source: the paper's section 2.1.
+    questions    ask → answer and check each → ask what is missing → … until nothing is
+    paraphrase   ask → check → ask again … until it is accepted
+
+Both end as `covered`, or as `uncovered` after the last round; what is uncovered is no training data. What became of a
+document is on disk when its program ends, and every reply is in the cache of replies before it is used: a run that was
+killed asks for nothing that was answered.
+
+Source: the paper's section 2.1 and Figures 9 to 16.
 """
 
 from __future__ import annotations
 
-import json
-import threading
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
-from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Protocol, Self, TypeVar, overload
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple, overload
 
-from pydantic import BaseModel, Field
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.text import normalize
+from methods.api import Services
 from methods.clara.config import TYPES, Type
 from methods.clara.rows import Pair, ScpRow
-from methods.clara.synthesis_prompts import (
-    ABSENT,
-    NONE_YET,
-    REPLIES,
-    Answer,
-    Judgment,
-    Preserved,
-    Prompts,
-    Questions,
-    Rephrasing,
-    Supplement,
-    shown_pairs,
-)
-from methods.models.chat import ChatModel, Structured
-from methods.models.endpoint import ChatConfig, Messages, TokenCounter
+from methods.clara.synthesis_prompts import ABSENT, NONE_YET, REPLIES, Prompts, Supplement, shown_pairs
+from methods.flow import stream
+from methods.models.chat import ChatModel, parse
+from methods.models.endpoint import Counter as Counts
+from methods.models.llm import LLM, AskingConfig, defaults, open_llm
 from methods.training import Progress, Silent
-from methods.training.stages import file_id
-
-# -- The loop over one document, as a state that moves from reply to reply; it asks nobody itself --
-# Questions:   ask → answer (one call a question) → check (one call a pair) → ask what is missing → … until nothing is.
-# Paraphrase:  ask → check → ask again … until it is accepted.
-#
-# Both end as `covered`, or as `uncovered` after the last round; what is uncovered is no training data.
-#
-# Source: the paper's section 2.1 and Figures 9 to 16.
-
+from methods.training.journal import Journal
 
 ROUNDS = 10
 """Rounds of the coverage loop, and further paraphrases, at most."""
 MOST_QUESTIONS = 40
 """Questions of one reply that are looked at; the authors' documents have at most 34."""
 
-Step = Literal["ask", "answer", "check"]
 Status = Literal["open", "covered", "uncovered"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A call to make: the prompt's name and the conversation."""
-
-    prompt: str
-    messages: Messages
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """Where a document is.
+class Made:
+    """What became of a document.
 
     Attributes:
         kind: What is made.
-        round: 0 for the first questions or paraphrase, then 1, 2 …
-        step: What comes next.
-        status: Whether it has ended, and how.
+        round: In which it ended: 0 for the first questions or paraphrase, then 1, 2 …
+        status: How it ended; open where a call failed for good, or none was made.
         pairs: What was accepted; of a paraphrase one pair without a question.
-        pending: What is on its way in this round; answers are "" until they are there.
         counts: What became of replies and questions.
         by: The models that replied, by the names that their endpoint gives them.
     """
 
     kind: Type
     round: int = 0
-    step: Step = "ask"
     status: Status = "open"
     pairs: tuple[Pair, ...] = ()
-    pending: tuple[Pair, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     by: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            "kind": self.kind,
-            "round": self.round,
-            "step": self.step,
-            "status": self.status,
-            "pairs": [list(pair) for pair in self.pairs],
-            "pending": [list(pair) for pair in self.pending],
-            "counts": dict(self.counts),
-            "by": list(self.by),
-        }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Loop:
-        """Read what `to_json` made."""
-        pairs = {name: tuple(Pair(*pair) for pair in value[name]) for name in ("pairs", "pending")}
-        return cls(**{**value, **pairs, "by": tuple(value["by"])})
-
-    def counted(self, **more: int) -> Loop:
-        """The same with higher counts."""
-        total = Counter(self.counts)
-        total.update({name: number for name, number in more.items() if number})
-        return replace(self, counts=dict(total))
+_read_made = TypeAdapter(Made).validate_python
 
 
-def row_of(loop: Loop, document: str, identifier: str) -> ScpRow | None:
+def row_of(made: Made, document: str, identifier: str) -> ScpRow | None:
     """The training row of a document that is covered; None where it is not, or where nothing could be asked."""
-    if loop.status != "covered" or not loop.pairs:
+    if made.status != "covered" or not made.pairs:
         return None
-    questions, answers = zip(*loop.pairs, strict=True)
-    if loop.kind == "paraphrase":
+    questions, answers = zip(*made.pairs, strict=True)
+    if made.kind == "paraphrase":
         return ScpRow("paraphrase", document, (), answers, identifier)
     return ScpRow("qa", document, questions, answers, identifier)
 
 
-# -- what to ask --
+# -- The two programs --
 
 
-def asks(loop: Loop, document: str, prompts: Prompts) -> list[Ask]:
-    """The calls of the next step; none where the loop has ended."""
-    return list(_asks(loop, document, prompts)) if loop.status == "open" else []
+Asking = Callable[..., Awaitable[Any]]
+"""From a prompt's name, the round, and what the prompt is filled with besides the document, to the reply; None: no reply
+could be read."""
 
 
-def _asks(loop: Loop, document: str, prompts: Prompts) -> Iterator[Ask]:
-    def ask(name: str, **values: str) -> Ask:
-        return Ask(name, prompts.messages(name, document=document, **values))
-
-    if loop.step == "ask":
-        if loop.kind == "paraphrase" or loop.round == 0:
-            yield ask(loop.kind)
-        else:
-            yield ask(f"more_{loop.kind}", pairs=shown_pairs(loop.pairs))
-    for question, answer in loop.pending:
-        if loop.step == "answer":
-            yield ask("answer", question=question, absent=ABSENT)
-        elif loop.kind == "paraphrase":
-            yield ask("check_paraphrase", paraphrase=answer)
-        else:
-            yield ask("check_answer", question=question, answer=answer)
-
-
-# -- what the replies lead to --
-
-
-def advanced(loop: Loop, replies: Sequence[BaseModel | None], rounds: int = ROUNDS, most: int = MOST_QUESTIONS) -> Loop:
-    """Where the loop is after the replies to `asks`.
+async def ask_questions(
+    kind: Type, ask: Asking, counts: Counter[str], rounds: int = ROUNDS, most: int = MOST_QUESTIONS
+) -> tuple[Status, int, list[Pair]]:
+    """Questions and answers that cover a document.
 
     Args:
-        loop: Before.
-        replies: One for each call, in order; None where no reply could be read.
+        kind: simple or complex.
+        ask: Asks.
+        counts: Counts what became of questions.
         rounds: Rounds after which a document that is not covered is given up.
         most: Questions of a reply that are looked at.
+
+    Returns:
+        How it ended, in which round, and the accepted pairs.
     """
-    loop = loop.counted(without_reply=sum(reply is None for reply in replies))
-    if loop.step == "answer":
-        return _answered(loop, replies, rounds)
-    if loop.step == "check":
-        return _checked(loop, replies, rounds)
-    (reply,) = replies
-    if isinstance(reply, Rephrasing):
-        return replace(loop, step="check", pending=(Pair("", reply.paraphrase),))
-    if isinstance(reply, Supplement) and reply.count == 0:
-        return replace(loop, status="covered")
-    result = reply.questions if isinstance(reply, Questions | Supplement) else []
-    new, repeated = _new(result[:most], loop.pairs)
-    loop = loop.counted(questions=len(new), repeated=repeated, beyond_the_most=len(result[most:]))
-    if not new:
-        return _next_round(loop, rounds)
-    return replace(loop, step="answer", pending=tuple(Pair(question, "") for question in new))
+    pairs: list[Pair] = []
+
+    async def answered(question: str, turn: int) -> Pair | None:
+        reply = await ask("answer", turn, question=question, absent=ABSENT)
+        if reply is None or normalize(reply.answer) == normalize(ABSENT):
+            counts["unanswered" if reply is None else "not_contained"] += 1
+            return None
+        check = await ask("check_answer", turn, question=question, answer=reply.answer)
+        if check is None or check.judgment != "Correct":
+            counts["unchecked" if check is None else "unsupported"] += 1
+            return None
+        return Pair(question, reply.answer)
+
+    for turn in range(rounds + 1):
+        reply = await (ask(f"more_{kind}", turn, pairs=shown_pairs(pairs)) if turn else ask(kind, turn))
+        if isinstance(reply, Supplement) and reply.count == 0:
+            return "covered", turn, pairs
+        listed = [] if reply is None else reply.questions
+        new, repeated = _new(listed[:most], pairs)
+        counts.update({"questions": len(new), "repeated": repeated, "beyond_the_most": len(listed[most:])})
+        pairs += [pair for pair in await _all(*(answered(question, turn) for question in new)) if pair is not None]
+    return "uncovered", rounds, pairs
 
 
-def _answered(loop: Loop, replies: Sequence[BaseModel | None], rounds: int) -> Loop:
-    results = [(pair.question, reply.answer) for pair, reply in _with(loop, replies) if isinstance(reply, Answer)]
-    kept = tuple(Pair(*pair) for pair in results if normalize(pair[1]) != normalize(ABSENT))
-    loop = loop.counted(unanswered=len(replies) - len(results), not_contained=len(results) - len(kept))
-    return replace(loop, step="check", pending=kept) if kept else _next_round(loop, rounds)
+async def ask_paraphrase(ask: Asking, counts: Counter[str], rounds: int = ROUNDS) -> tuple[Status, int, list[Pair]]:
+    """A paraphrase that says what its document says; arguments and result as for `ask_questions`."""
+    for turn in range(rounds + 1):
+        reply = await ask("paraphrase", turn)
+        if reply is None:
+            continue
+        check = await ask("check_paraphrase", turn, paraphrase=reply.paraphrase)
+        if check is not None and check.judgment == "Yes":
+            return "covered", turn, [Pair("", reply.paraphrase)]
+        counts["unchecked" if check is None else "unsupported"] += 1
+    return "uncovered", rounds, []
 
 
-def _checked(loop: Loop, replies: Sequence[BaseModel | None], rounds: int) -> Loop:
-    good = tuple(
-        pair for pair, reply in _with(loop, replies) if isinstance(reply, Judgment | Preserved) and reply.judgment in ("Correct", "Yes")
-    )
-    unchecked = sum(reply is None for reply in replies)
-    loop = loop.counted(unchecked=unchecked, unsupported=len(replies) - len(good) - unchecked)
-    if loop.kind == "paraphrase" and good:
-        return replace(loop, status="covered", pairs=good, pending=())
-    return _next_round(replace(loop, pairs=(*loop.pairs, *good)), rounds)
-
-
-def _with(loop: Loop, replies: Sequence[BaseModel | None]) -> Iterator[tuple[Pair, BaseModel | None]]:
-    return zip(loop.pending, replies, strict=True)
-
-
-def _next_round(loop: Loop, rounds: int) -> Loop:
-    over = loop.round >= rounds
-    if over:
-        return replace(loop, status="uncovered", pending=())
-    return replace(loop, round=loop.round + 1, step="ask", pending=())
+async def _all(*programs: Awaitable[Any]) -> list[Any]:
+    """The results of programs; where one raises, after the others have ended, so that what they are replied is kept."""
+    results = await asyncio.gather(*programs, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
 
 
 def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], int]:
@@ -232,121 +163,24 @@ def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], in
     return new, len(questions) - len(new)
 
 
-# -- A file of states that grows by whole lines; the last line of an id counts. Only places are held in memory --
-# A line is `{"id", "made_of", "value"}` and on its way to the disk when `add` returns: it outlives the process.
-
-
-class StateFile:
-    """States by id; may be used from several threads. A context manager.
-
-    Args:
-        path: The file; made when something is first added. A last line that was cut off is removed.
-
-    Raises:
-        UserError: The file cannot be read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._positions: dict[str, int] = {}
-        self._lock = threading.Lock()
-        self._file: IO[bytes] | None = None
-        if path.exists():
-            self._scan()
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def get(self, identifier: str, made_of: str) -> Any | None:
-        """The state of an id; None where there is none, or it was made of something else."""
-        with self._lock:
-            position = self._positions.get(file_id(identifier))
-            if position is None:
-                return None
-            file = self._opened()
-            file.seek(position)
-            row = self._row(file.readline(), position)
-        return row["value"] if row["id"] == identifier and row["made_of"] == made_of else None
-
-    def add(self, identifier: str, made_of: str, value: Any) -> None:
-        """Add the state of an id (JSON).
-
-        Raises:
-            UserError: The file cannot be written.
-            Broke: The disk is full.
-        """
-        row = {"id": identifier, "made_of": made_of, "value": value}
-        line = (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
-        try:
-            with self._lock:
-                file = self._opened()
-                position = file.seek(0, 2)
-                file.write(line)
-                file.flush()
-                self._positions[file_id(identifier)] = position
-        except OSError as error:
-            raise unwritable(error, self.path, what="the file of states") from error
-
-    def close(self) -> None:
-        """Close the file; it opens again when next used."""
-        with self._lock:
-            if self._file is not None:
-                self._file.close()
-            self._file = None
-
-    def _opened(self) -> IO[bytes]:
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("r+b" if self.path.exists() else "w+b")
-        return self._file
-
-    def _scan(self) -> None:
-        position = 0
-        try:
-            with self.path.open("r+b") as file:
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        file.truncate(position)
-                        break
-                    self._positions[file_id(self._row(line, position)["id"])] = position
-                    position += len(line)
-        except OSError as error:
-            raise UserError(f"the states cannot be read: {error.strerror}", where=str(self.path)) from None
-
-    def _row(self, line: bytes, position: int) -> dict[str, Any]:
-        try:
-            row = json.loads(line)
-            return {name: row[name] for name in ("id", "made_of", "value")}
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(
-                f"this state cannot be read: {error}",
-                where=f"{self.path}, byte {position}",
-                try_this="remove the line: what it held is made again",
-            ) from None
-
-
 VERSION = 1
 """Of how rows come about; bump it when equal replies may give other rows."""
 TRIES = 3
-M = TypeVar("M", bound=BaseModel)
 
 
-class SynthesisConfig(ChatConfig):
+class SynthesisConfig(AskingConfig):
     """The model that writes, answers and checks, and how often it is asked."""
 
-    max_tokens: int = Field(2048, ge=1, description="longest reply")
-    temperature: float = Field(0.7, ge=0, description="above 0, so that another round or try gives another reply")
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    llm: Annotated[LLM, defaults(max_tokens=2048, temperature=0.7)] = Field(
+        description="the model; above temperature 0 another round or try gives another reply"
+    )
     rounds: int = Field(ROUNDS, ge=0, description="rounds of the coverage loop, and further paraphrases, at most; paper: 10")
     tries: int = Field(TRIES, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
     most_questions: int = Field(MOST_QUESTIONS, ge=1, description="questions of one reply that are looked at")
     prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
-    documents_at_once: int = Field(32, ge=1, description="loops that run side by side", exclude=True)
+    documents_at_once: int = Field(32, ge=1, description="documents that are worked on side by side", exclude=True)
 
 
 class Document(NamedTuple):
@@ -387,20 +221,8 @@ class Passages(Sequence[Document]):
         return Document(passage.id, passage.full_text)
 
 
-class _Replies(NamedTuple):
-    """What was replied to calls: None where nothing could be read; how often that was; and by whom."""
-
-    values: list[BaseModel | None]
-    unreadable: int
-    by: set[str]
-
-
-class Model(Protocol):
-    """What of a chat model is needed here."""
-
-    def complete_structured(self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0) -> list[Structured[M]]:
-        """A reply to each conversation, read as JSON of a shape."""
-        ...
+class _Lost(Exception):
+    """A call failed for good: a limit, or an endpoint that refuses it."""
 
 
 class Synthesis:
@@ -408,48 +230,48 @@ class Synthesis:
 
     Args:
         config: The model and its limits.
-        states: Where loops are kept.
+        states: What became of documents.
+        services: Of them the cache of replies, without which what was not finished is asked anew; and for a local model
+            device and seed.
         model: In place of the model that the options name.
-        cache: File of cached replies; without one, what no state holds is asked anew.
 
     Attributes:
-        put_aside: Loops that stopped because a call failed for good; the next run goes on with them.
+        put_aside: Documents left open because a call failed for good; the next run goes on with them.
 
     Raises:
         UserError: The key is not set, or a prompt is not right.
     """
 
-    def __init__(self, config: SynthesisConfig, states: StateFile, *, model: Model | None = None, cache: Path | None = None) -> None:
+    def __init__(
+        self, config: SynthesisConfig, states: Journal, services: Services | None = None, *, model: ChatModel | None = None
+    ) -> None:
         self.config = config
         self.states = states
         self.prompts = Prompts(config.prompts)
-        self.model: Model = model or ChatModel(config, role="synthesis", cache=cache)
+        services = services or Services()
+        self.model = model or open_llm(config.llm, role="synthesis", cache=services.cache, device=services.device, seed=services.seed)
         self.put_aside: Counter[str] = Counter()
-        self._stop = threading.Event()
-        self._made_of = [VERSION, config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]
+        options = config.model_dump(mode="json", exclude={"llm"})
+        self._made_of = [VERSION, options, self.model.config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]
 
-    # -- states --
-
-    def loop(self, document: Document, kind: Type) -> Loop:
-        """Where a document is."""
+    def made(self, document: Document, kind: Type) -> Made:
+        """What became of a document."""
         kept = self.states.get(_name(document, kind), self._identity(document))
-        return Loop(kind) if kept is None else Loop.from_json(kept)
+        return Made(kind) if kept is None else _read_made(kept)
 
     def rows(self, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Iterator[ScpRow]:
         """The rows of what is covered, in the order of documents and types."""
         for document in documents:
             for kind in types:
-                row = row_of(self.loop(document, kind), document.text, _name(document, kind))
+                row = row_of(self.made(document, kind), document.text, _name(document, kind))
                 if row is not None:
                     yield row
 
     def _identity(self, document: Document) -> str:
         return fingerprint(*self._made_of, document.text)
 
-    # -- work --
-
     def run(self, documents: Sequence[Document], types: Sequence[Type] = TYPES, progress: Progress | None = None) -> None:
-        """Bring every loop to its end.
+        """Bring every document to its end.
 
         Raises:
             Broke: No further call could succeed; what was done is kept.
@@ -457,71 +279,46 @@ class Synthesis:
         """
         progress = progress or Silent()
         progress.begin("synthesizing", len(documents) * len(types))
-        self._stop.clear()
-        jobs = ((document, kind) for document in documents for kind in types)
-        with ThreadPoolExecutor(self.config.documents_at_once) as pool:
-            try:
-                self._flow(pool, jobs, progress)
-            except BaseException:
-                self._stop.set()
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    def _flow(self, pool: ThreadPoolExecutor, jobs: Iterator[tuple[Document, Type]], progress: Progress) -> None:
-        """Keep so many loops running until there are no more; millions of them never wait in memory."""
-        running: set[Future[Loop]] = set()
         pairs = 0
-        while True:
-            free = self.config.documents_at_once - len(running)
-            running |= {pool.submit(self._work, *job) for job in islice(jobs, free)}
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for item in done:
-                pairs += len(item.result().pairs)
-            progress.advance(len(done))
+        jobs = ((document, kind) for document in documents for kind in types)
+        for made in stream(lambda job: self._work(*job), jobs, self.config.documents_at_once):
+            pairs += len(made.pairs)
+            progress.advance()
             progress.log({"pairs": pairs, "put aside": self.put_aside.total()})
 
-    def _work(self, document: Document, kind: Type) -> Loop:
-        identifier, made_of = _name(document, kind), self._identity(document)
-        loop = self.loop(document, kind)
-        while loop.status == "open" and not self._stop.is_set():
-            calls = asks(loop, document.text, self.prompts)
-            replies = self._replies(calls, loop)
-            if replies is None:
-                break
-            unreadable = replies.unreadable
-            loop = advanced(loop, replies.values, self.config.rounds, self.config.most_questions).counted(
-                calls=len(calls) + unreadable - replies.values.count(None), unreadable=unreadable
-            )
-            loop = replace(loop, by=tuple(sorted({*loop.by, *replies.by})))
-            self.states.add(identifier, made_of, loop.to_json())
-        return loop
+    async def _work(self, document: Document, kind: Type) -> Made:
+        made = self.made(document, kind)
+        if made.status != "open":
+            return made
+        counts: Counter[str] = Counter()
+        by: set[str] = set()
 
-    def _replies(self, calls: Sequence[Ask], loop: Loop) -> _Replies | None:
-        """What was replied to calls of one prompt; None: one was lost for good.
+        async def ask(prompt: str, turn: int, **values: str) -> Any:
+            """A reply that cannot be read is asked for again as another draw; each round has draws of its own."""
+            messages, shape = self.prompts.messages(prompt, document=document.text, **values), REPLIES[prompt]
+            for draw in range(turn * self.config.tries, (turn + 1) * self.config.tries):
+                reply = await self.model.ask(messages, shape=shape, repetition=draw, step=prompt)
+                if reply.failed is not None and not reply.model:
+                    raise _Lost(reply.failed)
+                by.add(reply.model)
+                counts["calls"] += 1
+                if (value := parse(reply.text, shape).value) is not None:
+                    return value
+                counts["unreadable"] += 1
+            counts["without_reply"] += 1
+            return None
 
-        A reply that cannot be read is asked for again as another draw; each round has draws of its own.
-        """
-        shape = REPLIES[calls[0].prompt]
-        results: list[BaseModel | None] = [None] * len(calls)
-        waiting, unreadable, by = list(range(len(calls))), 0, set[str]()
-        for number in range(self.config.tries):
-            replies = self.model.complete_structured(
-                [calls[position].messages for position in waiting], shape, repetition=loop.round * self.config.tries + number
-            )
-            lost = [reply.reply.failed for reply in replies if reply.reply.failed is not None and not reply.reply.model]
-            if lost:
-                self.put_aside[_short(lost[0])] += 1
-                return None
-            for position, reply in zip(waiting, replies, strict=True):
-                results[position] = reply.value
-            by |= {reply.reply.model for reply in replies} - {""}
-            waiting = [position for position in waiting if results[position] is None]
-            unreadable += len(waiting)
-            if not waiting:
-                break
-        return _Replies(results, unreadable, by)
+        try:
+            if kind == "paraphrase":
+                status, turn, pairs = await ask_paraphrase(ask, counts, self.config.rounds)
+            else:
+                status, turn, pairs = await ask_questions(kind, ask, counts, self.config.rounds, self.config.most_questions)
+        except _Lost as lost:
+            self.put_aside[_short(str(lost))] += 1
+            return made
+        made = Made(kind, turn, status, tuple(pairs), dict(sorted((+counts).items())), tuple(sorted(by)))
+        self.states.add(_name(document, kind), self._identity(document), asdict(made))
+        return made
 
 
 def _name(document: Document, kind: Type) -> str:
@@ -617,14 +414,14 @@ def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Seq
         for row in synthesis.rows([document], types):
             result[next(item for item in types if row.id.endswith(f"/{item}"))].add(row)
         for kind, item in result.items():
-            loop = synthesis.loop(document, kind)
-            item.counts.update(loop.counts)
-            item.by = sorted({*item.by, *loop.by})
-            item.uncovered += loop.status == "uncovered"
-            item.unfinished += loop.status == "open"
-            item.covered_without_pairs += loop.status == "covered" and not loop.pairs
-            if loop.status != "open":
-                item.rounds[loop.round] += 1
+            made = synthesis.made(document, kind)
+            item.counts.update(made.counts)
+            item.by = sorted({*item.by, *made.by})
+            item.uncovered += made.status == "uncovered"
+            item.unfinished += made.status == "open"
+            item.covered_without_pairs += made.status == "covered" and not made.pairs
+            if made.status != "open":
+                item.rounds[made.round] += 1
     return result
 
 
@@ -663,9 +460,9 @@ class Outlook:
 
 
 def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence[Type] = TYPES) -> Outlook:
-    """What is still to be asked; a loop that has started counts as if it had not. Makes no call."""
-    counter = TokenCounter(synthesis.config.tokenizer)
-    waiting = {kind: [document for document in documents if synthesis.loop(document, kind).status == "open"] for kind in types}
+    """What is still to be asked; a document that was begun counts as if it had not been. Makes no call."""
+    counter = synthesis.model.counter
+    waiting = {kind: [document for document in documents if synthesis.made(document, kind).status == "open"] for kind in types}
     calls = prompt = completion = 0.0
     fewest = most = 0
     for kind, some in waiting.items():
@@ -687,7 +484,7 @@ def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence
         most,
         round(prompt),
         round(completion),
-        synthesis.config.usd(round(prompt), round(completion)),
+        synthesis.config.llm.usd(round(prompt), round(completion)),
         counter.name,
     )
 
@@ -698,7 +495,7 @@ def most_calls(kind: Type, config: SynthesisConfig) -> int:
     return (config.rounds + 1) * each * config.tries
 
 
-def _prompt_tokens(kind: Type, text: str, prompts: Prompts, counter: TokenCounter) -> float:
+def _prompt_tokens(kind: Type, text: str, prompts: Prompts, counter: Counts) -> float:
     """Prompt tokens of a document that is covered by the paper's number of pairs."""
 
     def tokens(name: str, **values: str) -> int:

@@ -14,8 +14,8 @@ from methods.gpr.loss import LossConfig
 from methods.gpr.questions import QuestionsConfig, load_prompt
 from methods.gpr.sampling import SamplingConfig
 from methods.graphs.triples import LinearizeConfig
-from methods.models.chat import reach_model
 from methods.models.encoder import EncoderConfig
+from methods.models.llm import check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
 from methods.training import TrainingConfig
 
@@ -107,8 +107,8 @@ class GprTrainingConfig(TrainingConfig):
         for encoder in (self.question_encoder, self.triple_encoder):
             encoder.check()
         questions = self.questions
-        if questions.generator == "llm" and questions.chat is not None:
-            questions.chat.key()
+        if questions.active_llm is not None:
+            check_llm(questions.active_llm)
             load_prompt(questions.prompt)
         if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
             raise UserError("there is no such file of questions", where=f"questions.path: {questions.path}")
@@ -117,20 +117,20 @@ class GprTrainingConfig(TrainingConfig):
             raise UserError(
                 f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",
                 where="questions.generator",
-                try_this="--set questions.generator=llm --set questions.chat.model=meta-llama/Llama-3.1-8B-Instruct",
+                try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct",
             )
 
     def reach(self, cache: Path | None) -> None:
         """One short call to the model that writes questions, unless replies of it are kept."""
-        if self.questions.generator == "llm" and self.questions.chat is not None:
-            reach_model(self.questions.chat, cache)
+        if self.questions.active_llm is not None:
+            reach_llm(self.questions.active_llm, cache)
 
 
 PAPER: Mapping[str, Any] = {
     "graph": ["webqsp:train+validation", "cwq:train+validation"],
-    "questions": {"generator": "llm", "chat": {"model": "meta-llama/Llama-3.1-8B-Instruct"}},
+    "questions": {"generator": "llm", "llm": {"model": "meta-llama/Llama-3.1-8B-Instruct"}},
 }
-"""Where the model is served is said by `questions.chat.base_url`."""
+"""Where the model is served is said by `questions.llm.base_url`."""
 DEMO: Mapping[str, Any] = {
     "base": "minilm",
     "graph": ["worlds/graph:train"],

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from benchmarks.core.errors import UserError, require_writable, unwritable
+from benchmarks.core.errors import UserError, require_writable
+from benchmarks.core.files import Lines, mend
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.schema import Triple, triple_id
 from benchmarks.worlds.world import Relation, relations
 from methods.api import Services
+from methods.flow import form_of, in_flight, in_order, one
 from methods.graphs.extraction import Prompt, read_prompt
 from methods.graphs.triples import PretrainingGraph, relation_text
 from methods.models.chat import ChatModel, Reply
-from methods.models.endpoint import ChatConfig
+from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 from methods.models.rewriter import refuses, said
 from methods.training import Progress, Silent
 
@@ -83,7 +86,9 @@ class MaskedTriple:
 
 
 class QuestionGenerator(Protocol):
-    """Turns masked triples into questions.
+    """Turns masked triples into questions, None where none could be made.
+
+    It has `generate(batch)`, or `generate_one(masked)`, where it asks (`methods.flow`).
 
     Attributes:
         name: Says in every row who wrote it, with what decides what is written.
@@ -95,10 +100,6 @@ class QuestionGenerator(Protocol):
 
     @property
     def counts(self) -> Counter[str]: ...
-
-    def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """A question for each, or None where none could be made."""
-        ...
 
 
 def words(text: str) -> list[str]:
@@ -146,7 +147,7 @@ def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], wh
     return question if reason is None else None
 
 
-# -- Questions on disk: a line of JSON each, written as they come and taken up again --
+# -- Questions on disk: a line of JSON each, in the order of the triples, written as they come and taken up again --
 # {"tid": "t…", "h": head, "r": relation, "t": tail, "side": "head" | "tail", "question": …, "generator": …}
 #
 # `side` is the hidden end. Questions of several generators may stand in one file.
@@ -214,7 +215,7 @@ def kept_questions(path: Path, generator: str) -> dict[Key, str]:
     """
     if not path.exists():
         return {}
-    _mend(path)
+    mend(path)
     return {
         (question.masked.id, question.masked.side): question.question
         for question in read_questions(path)
@@ -222,42 +223,11 @@ def kept_questions(path: Path, generator: str) -> dict[Key, str]:
     }
 
 
-def _mend(path: Path) -> None:
-    with open(path, "rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        at = end
-        while at > 0:
-            start = max(0, at - (1 << 16))
-            file.seek(start)
-            newline = file.read(at - start).rfind(b"\n")
-            if newline >= 0:
-                at = start + newline + 1
-                break
-            at = start
-        if at < end:
-            file.truncate(at)
-
-
-def append_questions(path: Path, rows: Iterable[Written]) -> None:
-    """Append questions to a file, which is made where it is not there; they are on disk when this returns.
-
-    Raises:
-        UserError: The file cannot be written.
-        Broke: The disk is full.
-    """
-    lines = []
-    for masked, question, generator in rows:
-        head, relation, tail = masked.triple
-        values = (masked.id, head, relation, tail, masked.side, question, generator)
-        lines.append(json.dumps(dict(zip(FIELDS, values, strict=True)), ensure_ascii=False) + "\n")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a", encoding="utf-8", newline="\n") as file:
-            file.write("".join(lines))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise unwritable(error, path, what=WHAT) from error
+def line_of(written: Written) -> str:
+    """A line of the file."""
+    masked, question, generator = written
+    values = (masked.id, *masked.triple, masked.side, question, generator)
+    return json.dumps(dict(zip(FIELDS, values, strict=True)), ensure_ascii=False) + "\n"
 
 
 class CachedQuestions:
@@ -292,13 +262,6 @@ _LEAD = re.compile(r"^(?:[-*•>#\s]+|\(?\d{1,3}[.):]\s+|(?:\*\*)?question(?:\s*
 _QUOTES = "\"'“”‘’«»`*_"
 
 
-class QuestionsChat(ChatConfig):
-    """The model that writes questions: short replies, with some variety so that a second try differs."""
-
-    max_tokens: int = Field(96, ge=1, description="longest reply")
-    temperature: float = Field(0.7, ge=0, description="above 0, so that another seed gives another question")
-
-
 class LLMQuestions:
     """Asks a model for one question a triple; what cannot be used is asked for again, at most twice.
 
@@ -314,37 +277,27 @@ class LLMQuestions:
         self._model = model
         self._prompt = load_prompt(prompt)
         self.counts: Counter[str] = Counter()
+        self.in_flight = model.in_flight
         also = fingerprint(model.config.model_dump(mode="json"), self._prompt.hash, TRIES)
         self.name = f"llm-{model.config.model}({also[:8]})"
 
-    def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
-        """A question for each, or None.
+    async def generate_one(self, masked: MaskedTriple) -> str | None:
+        """A question, or None.
 
         Raises:
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
-        results: list[str | None] = [None] * len(batch)
-        reasons = {position: why for position, item in enumerate(batch) if (why := unaskable(item)) is not None}
-        waiting = [position for position in range(len(batch)) if position not in reasons]
-        for number in range(TRIES):
-            if not waiting:
-                break
-            self.counts[RETRIED] += len(waiting) if number else 0
-            queries = [self._messages(batch[position]) for position in waiting]
-            replies = self._model.complete(queries, repetition=number)
-            for position, reply in zip(waiting, replies, strict=True):
-                results[position], reason = read(reply, batch[position])
+        reason = unaskable(masked)
+        if reason is None:
+            messages = self._prompt.messages(triple=str(masked), side=masked.side, answer=masked.hidden)
+            for number in range(TRIES):
+                self.counts[RETRIED] += number > 0
+                question, reason = read(await self._model.ask(messages, repetition=number, step="question"), masked)
                 if reason is None:
-                    reasons.pop(position, None)
-                else:
-                    reasons[position] = reason
-            waiting = [position for position in waiting if position in reasons]
-        self.counts.update(DROPPED + reason for reason in reasons.values())
-        self.counts[ACCEPTED] += len(batch) - len(reasons)
-        return results
-
-    def _messages(self, masked: MaskedTriple) -> list[dict[str, str]]:
-        return self._prompt.messages(triple=str(masked), side=masked.side, answer=masked.hidden)
+                    self.counts[ACCEPTED] += 1
+                    return question
+        self.counts[f"{DROPPED}{reason}"] += 1
+        return None
 
 
 def read(reply: Reply, masked: MaskedTriple) -> tuple[str | None, str | None]:
@@ -543,20 +496,22 @@ def _known() -> dict[str, Relation]:
 
 
 BATCH = 2048
-"""Masked triples that a generator is given at a time, and after which the file is safe on disk."""
+"""Masked triples that a generator without a model is given at a time."""
 
 
-class QuestionsConfig(BaseModel):
+class QuestionsConfig(MayAskConfig):
     """Who writes the questions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    choice: ClassVar[str] = "generator"
 
     generator: Literal["llm", "cache", "template", "worlds"] = Field(
         default="worlds",
-        description="llm: ask `chat` (paper); cache: read `path`; template: words of the relation, for dry runs; "
+        description="llm: a language model (paper); cache: read `path`; template: words of the relation, for dry runs; "
         "worlds: wordings of worlds' relations",
     )
-    chat: QuestionsChat | None = Field(default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct")
+    llm: Annotated[LLM, defaults(max_tokens=96, temperature=0.7)] | None = Field(
+        default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct. Above temperature 0 a second try differs"
+    )
     prompt: str | None = Field(default=None, description="a template file of one's own; null: the one that ships")
     path: str | None = Field(default=None, description="the file of generator cache, JSON lines")
     phrasings: tuple[Phrasing, ...] = Field(
@@ -570,8 +525,6 @@ class QuestionsConfig(BaseModel):
 
     @model_validator(mode="after")
     def _has_its_source(self) -> Self:
-        if self.generator == "llm" and self.chat is None:
-            raise ValueError("generator llm needs chat: {model: …}")
         if self.generator == "cache" and self.path is None:
             raise ValueError("generator cache needs path: a file of questions")
         if len(set(self.sides)) < len(self.sides):
@@ -608,8 +561,9 @@ def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerat
     Raises:
         UserError: Its file, prompt or key cannot be used.
     """
-    if config.generator == "llm" and config.chat is not None:
-        return LLMQuestions(ChatModel(config.chat, role="masked triples", cache=services.cache), config.prompt)
+    if (llm := config.active_llm) is not None:
+        model = open_llm(llm, role="masked triples", cache=services.cache, device=services.device, seed=services.seed)
+        return LLMQuestions(model, config.prompt)
     if config.generator == "cache" and config.path is not None:
         return CachedQuestions(Path(config.path).expanduser())
     if config.generator == "template":
@@ -652,37 +606,31 @@ def questions_of(
     texts: list[str] = []
     taken = 0
     progress.begin("questions", len(rows) * len(config.sides))
-    for positions, batch in _batches(graph, rows, config.sides):
-        results, from_file = _questions(batch, kept, generator, path)
-        taken += from_file
-        for position, item, question in zip(positions, batch, results, strict=True):
+    made = _made(generator, (item for _, item in _masked(graph, rows, config.sides) if (item.id, item.side) not in kept))
+    with Lines(path, WHAT) if path is not None else nullcontext() as file:
+        for row, item in _masked(graph, rows, config.sides):
+            question = kept.get((item.id, item.side))
+            taken += question is not None
+            if question is None and (question := next(made)) is not None and file is not None:
+                file.add(line_of(Written(item, question, generator.name)))
             if question is not None:
-                triples.append(position)
+                triples.append(row)
                 sides.append(SIDES.index(item.side))
                 texts.append(question)
-        progress.advance(len(batch))
-    counted = Counter(generator.counts) - before
+            progress.advance()
+    counted = dict(sorted((Counter(generator.counts) - before).items()))
     counts = {"triples": len(rows), "unnamed": int((~graph.nameable).sum()), "kept": taken, **counted}
     if not texts:
         raise _nothing(graph, generator.name, counts)
     return QuestionSet(np.array(triples, np.int64), np.array(sides, np.int8), texts, generator.name, counts)
 
 
-def _questions(
-    batch: Sequence[MaskedTriple], kept: Mapping[Key, str], generator: QuestionGenerator, path: Path | None
-) -> tuple[list[str | None], int]:
-    """The questions of a batch, new ones appended to the file, and how many were kept there."""
-    results = [kept.get((item.id, item.side)) for item in batch]
-    missing = [number for number, question in enumerate(results) if question is None]
-    made = generator.generate([batch[number] for number in missing]) if missing else []
-    new = []
-    for number, question in zip(missing, made, strict=True):
-        if question is not None:
-            results[number] = question
-            new.append(Written(batch[number], question, generator.name))
-    if path is not None and new:
-        append_questions(path, new)
-    return results, len(batch) - len(missing)
+def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | None]:
+    """What a generator writes, in order."""
+    if form_of(generator, "generate") == "single":
+        return in_order(one(generator, "generate"), missing, in_flight([(generator, "generate")]))
+    batches = iter(lambda: list(islice(missing, BATCH)), [])
+    return (question for batch in batches for question in generator.generate(batch))
 
 
 def _entities_of_questions(graph: PretrainingGraph, config: QuestionsConfig, seed: int) -> NDArray[np.int64]:
@@ -692,13 +640,12 @@ def _entities_of_questions(graph: PretrainingGraph, config: QuestionsConfig, see
     return np.sort(np.random.default_rng(seed).choice(rows, config.triples, replace=False))
 
 
-def _batches(graph: PretrainingGraph, rows: NDArray[np.int64], sides: tuple[Side, ...]) -> Iterator[tuple[list[int], list[MaskedTriple]]]:
-    """Masked triples with the rows of their triples, so many at a time."""
-    step = max(1, BATCH // len(sides))
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
-        positions = np.repeat(part, len(sides)).tolist()
-        yield positions, [MaskedTriple(triple, side) for triple in graph.triples.take(part) for side in sides]
+def _masked(graph: PretrainingGraph, rows: NDArray[np.int64], sides: tuple[Side, ...]) -> Iterator[tuple[int, MaskedTriple]]:
+    """Masked triples with the rows of their triples."""
+    for start in range(0, len(rows), BATCH):
+        part = rows[start : start + BATCH]
+        for row, triple in zip(part.tolist(), graph.triples.take(part), strict=True):
+            yield from ((row, MaskedTriple(triple, side)) for side in sides)
 
 
 def _nothing(graph: PretrainingGraph, generator: str, counts: Mapping[str, int]) -> UserError:

@@ -360,14 +360,10 @@ TEXTS = 3
 """Triples of a row: the one asked about, a neighbor, a negative."""
 
 
-def _chat(config: GprTrainingConfig) -> Any:
-    return config.questions.chat if config.questions.generator == "llm" else None
-
-
 def _needs(config: GprTrainingConfig) -> Needs:
     third = config.triple_encoder
     triple = EncoderConfig.model_validate({"model": third.model, "revision": config.triple_revision or config.revision})
-    return needs_of(config.question_encoder, triple, _chat(config))
+    return needs_of(config.question_encoder, triple, config.questions.active_llm)
 
 
 def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -379,7 +375,7 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     masked = min(triples, config.questions.triples or triples) * len(config.questions.sides)
     prompt, train = load_prompt(config.questions.prompt), config.train
-    written = ask(_chat(config), TRIES * masked, tokens(prompt.system) + tokens(prompt.user) + length)
+    written = ask(config.questions.active_llm, TRIES * masked, tokens(prompt.system) + tokens(prompt.user) + length)
     shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
     rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
     work = learn(config.question_encoder, train.epochs * rows, length, train.precision)

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.schema import Question
 from methods.api import Services
+from methods.flow import Batcher, in_worker, one, together
 from methods.graphs.chunking import Chunk
-from methods.graphs.extraction import FAILED, Extractor, chat_model, load_prompt, strings_in
+from methods.graphs.extraction import FAILED, load_prompt, strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node, SimilarityConfig, TextEncoder, clean_name, read_json, with_similarity_edges
-from methods.graphs.neighborhood import SIZES, GraphNamer, Namer, Neighborhood, NeighborhoodConfig, neighborhoods
+from methods.graphs.neighborhood import SIZES, GraphNamer, Named, Namer, Neighborhood, NeighborhoodConfig, neighborhoods, texts_of
 from methods.models.chat import ChatModel, Reply
-from methods.models.endpoint import ChatConfig
+from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 from methods.training.stages import write_json
 
 MOST = 10
@@ -31,30 +33,19 @@ MOST = 10
 UNREADABLE = "the reply holds no list of queries"
 
 
-class QueriesChat(ChatConfig):
-    """The model that writes queries: long replies, and some variety."""
-
-    max_tokens: int = Field(2048, ge=1, description="longest reply")
-    temperature: float = Field(0.7, ge=0)
-
-
-class QueriesConfig(BaseModel):
+class QueriesConfig(MayAskConfig):
     """Who writes the queries, and how many."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    choice: ClassVar[str] = "generator"
 
     generator: Literal["template", "llm"] = Field(
-        "template", description="llm: ask `chat`; template: fill sentence patterns, without a model"
+        "template", description="llm: ask a language model; template: fill sentence patterns, without a model"
     )
     most: int = Field(MOST, ge=1, le=50, description="queries per question and size")
-    chat: QueriesChat | None = Field(None, description="the model of generator llm; paper: Gemini-2.5-Pro")
+    llm: Annotated[LLM, defaults(max_tokens=2048, temperature=0.7)] | None = Field(
+        None, description="the model of generator llm; paper: Gemini-2.5-Pro"
+    )
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-
-    @model_validator(mode="after")
-    def _has_a_model(self) -> Self:
-        if self.generator == "llm" and self.chat is None:
-            raise ValueError("generator llm needs chat: {model: …}")
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +88,11 @@ class AugmentedQueries:
 
 
 class QueryGenerator(Protocol):
-    """Writes queries."""
+    """Writes queries: `generate(requests)`, or `generate_one(request)`, where it asks (`methods.flow`)."""
 
     @property
     def fingerprint(self) -> str:
         """Of all that decides what it writes."""
-        ...
-
-    def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
-        """One set of queries per request."""
         ...
 
 
@@ -127,15 +114,10 @@ class LLMQueries:
     def fingerprint(self) -> str:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, self._most)
 
-    def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
-        conversations = [self._prompt.messages(given=given(request), most=str(self._most)) for request in requests]
-        results = [self._read(reply) for reply in self._model.complete(conversations)]
-        again = [number for number, item in enumerate(results) if item.failed]
-        if again:
-            replies = self._model.complete([conversations[number] for number in again], repetition=1)
-            for number, reply in zip(again, replies, strict=True):
-                results[number] = self._read(reply)
-        return results
+    async def generate_one(self, request: QueryRequest) -> AugmentedQueries:
+        messages = self._prompt.messages(given=given(request), most=str(self._most))
+        made = self._read(await self._model.ask(messages, step="queries"))
+        return made if made.failed is None else self._read(await self._model.ask(messages, repetition=1, step="queries"))
 
     def _read(self, reply: Reply) -> AugmentedQueries:
         model = reply.model or self._model.config.model
@@ -201,9 +183,10 @@ PATTERNS = {
 
 def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
     """The generator that options name."""
-    if config.generator == "template" or config.chat is None:
+    if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
-    return LLMQueries(chat_model(config.chat, "augmented queries", services.cache), config.most, config.prompt)
+    model = open_llm(llm, role="augmented queries", cache=services.cache, device=services.device, seed=services.seed)
+    return LLMQueries(model, config.most, config.prompt)
 
 
 def given(request: QueryRequest) -> str:
@@ -261,10 +244,10 @@ def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> P
     return folder / step / f"{content_hash((identifier,))}.{ending}"
 
 
-def graph_of(
+async def graph_of(
     document_id: str,
     chunks: Sequence[Chunk],
-    extractor: Extractor,
+    extractor: Any,
     folder: Path,
     similarity: SimilarityConfig | None = None,
     encoder: TextEncoder | None = None,
@@ -296,85 +279,101 @@ def graph_of(
     )
     path = file_of(folder, "kg", document_id)
     if path.exists():
-        kept = KnowledgeGraph.load(path)
+        kept = await in_worker(partial(KnowledgeGraph.load, path))
         if kept.made_of == made_of and FAILED not in kept.counts:
             return kept
-    graph = extractor.extract(document_id, chunks)
+    if hasattr(extractor, "extract_one"):
+        graph: KnowledgeGraph = await extractor.extract_one(document_id, chunks)
+    else:
+        graph = await in_worker(partial(extractor.extract, document_id, chunks))
     if chunks and graph.counts.get(FAILED, 0) == len(chunks):
         raise Broke(
             f"no graph for document {document_id!r}: all {len(chunks)} calls failed",
-            where="kg.chat",
+            where="kg.llm",
             try_this="try again when the endpoint answers; replies that came are kept",
         )
-    if joined is not None and encoder is not None:
-        graph = with_similarity_edges(graph, joined, encoder)
-    graph = KnowledgeGraph(graph.document_id, graph.nodes, graph.edges, graph.counts, made_of)
-    graph.save(path)
-    return graph
+
+    def finished() -> KnowledgeGraph:
+        whole = graph if joined is None or encoder is None else with_similarity_edges(graph, joined, encoder)
+        whole = replace(whole, made_of=made_of)
+        whole.save(path)
+        return whole
+
+    return await in_worker(finished)
 
 
-def neighborhoods_of(
-    graph: KnowledgeGraph,
-    questions: Sequence[Question],
-    config: NeighborhoodConfig,
-    folder: Path,
-    namer: Namer | None = None,
-    encoder: TextEncoder | None = None,
-) -> list[Neighborhood]:
+class Neighborhoods:
     """The neighborhoods of questions about one document, from the folder or made and kept there.
 
-    One whose names could not be had, because a call failed, is not kept.
-    """
-    namer = namer or GraphNamer()
-    base = fingerprint(graph.made_of or _graph_hash(graph), config.model_dump(mode="json"), namer.fingerprint)
-    keys = [fingerprint(base, question.id, question.text, list(question.answers[:1])) for question in questions]
-    paths = [file_of(folder, "subgraphs", question.id) for question in questions]
-    results = {n: kept for n, key in enumerate(keys) if (kept := _kept(paths[n], key, Neighborhood)) is not None}
-    missing = [number for number in range(len(questions)) if number not in results]
-    made = neighborhoods(graph, [questions[number] for number in missing], config, namer, encoder) if missing else []
-    for number, around in zip(missing, made, strict=True):
-        results[number] = around
-        if around.seeds.failed is None:
-            _keep(paths[number], keys[number], around)
-    return [results[number] for number in range(len(questions))]
-
-
-def queries_of(
-    graph: KnowledgeGraph, questions: Sequence[Question], around: Sequence[Neighborhood], generator: QueryGenerator, folder: Path
-) -> list[dict[str, AugmentedQueries]]:
-    """The augmented queries of questions about one document by size, from the folder or made and kept there.
+    One whose names could not be had, because a call failed, is not kept. Those that wait are scored together.
 
     Args:
         graph: The document's graph.
-        questions: The questions.
-        around: Their neighborhoods, in the same order.
+        config: Options.
+        folder: The folder of work.
+        namer: Finds names; None looks for the graph's nodes.
+        encoder: For the fallback `embedding`.
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        config: NeighborhoodConfig,
+        folder: Path,
+        namer: Namer | None = None,
+        encoder: TextEncoder | None = None,
+    ) -> None:
+        self._graph, self._config, self._folder, self._encoder = graph, config, folder, encoder
+        namer = namer or GraphNamer()
+        self._names = one(namer, "names")
+        self._made_of = fingerprint(graph.made_of or _graph_hash(graph), config.model_dump(mode="json"), namer.fingerprint)
+        self._score = Batcher(self._scored, GraphNamer.batch_size)
+
+    async def __call__(self, question: Question) -> Neighborhood:
+        """The neighborhood of a question."""
+        key = fingerprint(self._made_of, question.id, question.text, list(question.answers[:1]))
+        path = file_of(self._folder, "subgraphs", question.id)
+        around: Neighborhood | None = _kept(path, key, Neighborhood)
+        if around is None:
+            texts = texts_of(question, self._config.seeds.source)
+            around = await self._score((question, await together(*(self._names(text, self._graph) for text in texts))))
+            if around.seeds.failed is None:
+                _keep(path, key, around)
+        return around
+
+    def _scored(self, waiting: Sequence[tuple[Question, Named]]) -> list[Neighborhood]:
+        questions, named = zip(*waiting, strict=True)
+        return neighborhoods(self._graph, questions, self._config, named, self._encoder)
+
+
+async def queries_of(
+    graph: KnowledgeGraph, question: Question, around: Neighborhood, generator: QueryGenerator, folder: Path
+) -> dict[str, AugmentedQueries]:
+    """The augmented queries of a question by size, from the folder or made and kept there.
+
+    Args:
+        graph: The document's graph.
+        question: The question.
+        around: Its neighborhood.
         generator: Writes queries.
         folder: The folder of work.
 
     Returns:
-        Per question `large` and `small`; empty for a question that is left out.
+        `large` and `small`; empty for a question that is left out.
     """
-    results: list[dict[str, AugmentedQueries]] = [{} for _ in questions]
-    missing: list[tuple[int, str, QueryRequest]] = []
-    keys: list[str] = []
-    for number, (question, item) in enumerate(zip(questions, around, strict=True)):
-        requests = {
-            size: QueryRequest(question, tuple(item.size(size).nodes(graph)), item.seeds.names) for size in SIZES if not item.skipped
-        }
-        entities = [[asdict(node) for node in request.entities] for request in requests.values()]
-        keys.append(fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), entities))
-        kept = _kept(file_of(folder, "queries", question.id), keys[-1], dict[str, AugmentedQueries])
-        if kept is not None:
-            results[number] = kept
-        else:
-            missing += [(number, size, request) for size, request in requests.items()]
-    made = generator.generate([request for _, _, request in missing]) if missing else []
-    for (number, size, _), queries in zip(missing, made, strict=True):
-        results[number][size] = queries
-    for number in dict.fromkeys(number for number, _, _ in missing):
-        if all(item.lasting for item in results[number].values()):
-            _keep(file_of(folder, "queries", questions[number].id), keys[number], results[number])
-    return results
+    if around.skipped:
+        return {}
+    requests = [QueryRequest(question, tuple(around.size(size).nodes(graph)), around.seeds.names) for size in SIZES]
+    entities = [[asdict(node) for node in request.entities] for request in requests]
+    key = fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), entities)
+    path = file_of(folder, "queries", question.id)
+    kept: dict[str, AugmentedQueries] | None = _kept(path, key, dict[str, AugmentedQueries])
+    if kept is not None:
+        return kept
+    made = dict(zip(SIZES, await together(*map(one(generator, "generate"), requests)), strict=True))
+    if all(item.lasting for item in made.values()):
+        _keep(path, key, made)
+    return made
 
 
 class _Kept(BaseModel):

@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from methods.api import Services
+from methods.flow import together
 from methods.graphs.chunking import Chunk, ChunkConfig
 from methods.graphs.knowledge_graph import GraphBuilder, KnowledgeGraph, SimilarityConfig, parse
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models import template_text
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 
 # -- Prompts of this room: templates as text files, filled without ever reading what is put in --
 # A template is two parts with a line `---` between them, the system message and the user message. Placeholders are those
@@ -81,45 +82,29 @@ FAILED = "failed call"
 """Count of chunks for which no reply came; a kept graph that has some is made again, with cached replies."""
 
 
-class ExtractionChat(ChatConfig):
-    """The model that extracts: long replies."""
-
-    max_tokens: int = Field(4096, ge=1, description="longest reply")
-
-
-class GraphConfig(BaseModel):
+class GraphConfig(MayAskConfig):
     """How the graph of a document is made."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    choice: ClassVar[str] = "extractor"
 
-    extractor: Literal["llm", "worlds"] = Field("worlds", description="llm: ask `chat`; worlds: read worlds' sentences")
-    chat: ExtractionChat | None = Field(None, description="the model of extractor llm; paper: Gemini-2.5-Flash")
+    extractor: Literal["llm", "worlds"] = Field("worlds", description="llm: ask a language model; worlds: read worlds' sentences")
+    llm: Annotated[LLM, defaults(max_tokens=4096)] | None = Field(None, description="the model of extractor llm; paper: Gemini-2.5-Flash")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="the pieces that are read one by one")
     similarity: SimilarityConfig = SimilarityConfig.model_validate({})
 
-    @model_validator(mode="after")
-    def _has_a_model(self) -> Self:
-        if self.extractor == "llm" and self.chat is None:
-            raise ValueError("extractor llm needs chat: {model: …}")
-        return self
-
 
 class Extractor(Protocol):
-    """Reads documents."""
+    """Reads documents: `extract(document_id, chunks)` to a graph, or `extract_one`, an `async` function, where it asks."""
 
     @property
     def fingerprint(self) -> str:
         """Of all that decides what it extracts."""
         ...
 
-    def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
-        """The graph of a document."""
-        ...
-
 
 class LLMExtractor:
-    """Asks a model for the records of every chunk, many chunks at a time.
+    """Asks a model for the records of every chunk.
 
     Args:
         model: The model.
@@ -134,8 +119,9 @@ class LLMExtractor:
     def fingerprint(self) -> str:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
-    def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
-        replies = self._model.complete([self._prompt.messages(text=chunk.text) for chunk in chunks])
+    async def extract_one(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
+        """The graph of a document."""
+        replies = await together(*(self._model.ask(self._prompt.messages(text=chunk.text), step="extract") for chunk in chunks))
         builder = GraphBuilder()
         for chunk, reply in zip(chunks, replies, strict=True):
             if reply.failed is None:
@@ -145,16 +131,12 @@ class LLMExtractor:
         return builder.build(document_id)
 
 
-def extractor_of(config: GraphConfig, services: Services) -> Extractor:
+def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | LLMExtractor:
     """The extractor that options name."""
-    if config.extractor == "worlds" or config.chat is None:
+    if (llm := config.active_llm) is None:
         return WorldsExtractor()
-    return LLMExtractor(chat_model(config.chat, "knowledge graph", services.cache), config.prompt)
-
-
-def chat_model(config: ChatConfig, role: str, cache: Path | None) -> ChatModel:
-    """A model under a role of its own in the usage."""
-    return ChatModel(config, role=role, cache=cache)
+    model = open_llm(llm, role="knowledge graph", cache=services.cache, device=services.device, seed=services.seed)
+    return LLMExtractor(model, config.prompt)
 
 
 # -- Lists of strings out of replies that should be JSON with one list, and often are nearly so --

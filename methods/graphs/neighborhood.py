@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +17,17 @@ from methods.graphs.extraction import load_prompt, strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node, TextEncoder, clean_name
 from methods.graphs.pagerank import Floats, PageRankConfig, scores_from_seeds
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.llm import LLM, MayAskConfig, defaults
 
 NEAREST = 5
 """Nodes that take the place of names which no node has."""
 _WORD = re.compile(r"\w+(?:[.'’-]\w+)*")
 
 
-class NamesChat(ChatConfig):
-    """The model that names entities."""
-
-    max_tokens: int = Field(512, ge=1, description="longest reply")
-
-
-class SeedConfig(BaseModel):
+class SeedConfig(MayAskConfig):
     """Which entities a question starts from."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    choice: ClassVar[str] = "namer"
 
     source: Literal["answer", "question", "both"] = Field("answer", description="the text that names them")
     fallback: Literal["jaccard5", "embedding", "none"] = Field(
@@ -42,16 +36,10 @@ class SeedConfig(BaseModel):
         "nearest by an encoder, or none, which leaves the question out",
     )
     namer: Literal["graph", "llm"] = Field(
-        "graph", description="who finds names in a text: llm asks `chat`; graph: the text itself and the nodes in it"
+        "graph", description="who finds names in a text: llm: a language model; graph: the text itself and the nodes in it"
     )
-    chat: NamesChat | None = Field(None, description="the model of namer llm")
+    llm: Annotated[LLM, defaults(max_tokens=512)] | None = Field(None, description="the model of namer llm")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-
-    @model_validator(mode="after")
-    def _has_a_model(self) -> Self:
-        if self.namer == "llm" and self.chat is None:
-            raise ValueError("namer llm needs chat: {model: …}")
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +60,21 @@ class Seeds:
 
 
 class Namer(Protocol):
-    """Finds the entities that texts name."""
+    """Finds the entities that texts name: for each its names, cleaned, or why there are none (a failed call).
+
+    It has `names(texts, graph)`, or `names_one(text, graph)`, where it asks (`methods.flow`).
+    """
 
     @property
     def fingerprint(self) -> str:
         """Of all that decides what it finds."""
         ...
 
-    def names(self, texts: Sequence[str], graph: KnowledgeGraph) -> list[tuple[str, ...] | str]:
-        """For each text its names, cleaned, or why there are none (a failed call)."""
-        ...
-
 
 class GraphNamer:
     """A text is a name itself, and names every node that occurs in it, unless within the name of another."""
+
+    batch_size = 10_000
 
     @property
     def fingerprint(self) -> str:
@@ -129,26 +118,23 @@ class LLMNamer:
     def fingerprint(self) -> str:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
-    def names(self, texts: Sequence[str], graph: KnowledgeGraph) -> list[tuple[str, ...] | str]:
-        distinct = list(dict.fromkeys(texts))
-        replies = self._model.complete([self._prompt.messages(text=text) for text in distinct])
-        results: dict[str, tuple[str, ...] | str] = {}
-        for text, reply in zip(distinct, replies, strict=True):
-            names = (clean_name(name) for name in strings_in(reply.text) or ())
-            results[text] = reply.failed or tuple(dict.fromkeys(name for name in names if name))
-        return [results[text] for text in texts]
+    async def names_one(self, text: str, graph: KnowledgeGraph) -> tuple[str, ...] | str:
+        reply = await self._model.ask(self._prompt.messages(text=text), step="names")
+        names = (clean_name(name) for name in strings_in(reply.text) or ())
+        return reply.failed or tuple(dict.fromkeys(name for name in names if name))
 
 
-def seeds_of(
-    graph: KnowledgeGraph, questions: Sequence[Question], config: SeedConfig, namer: Namer, encoder: TextEncoder | None = None
-) -> list[Seeds]:
+Named = Sequence[tuple[str, ...] | str]
+"""What was found in each of a question's texts."""
+
+
+def seeds_of(graph: KnowledgeGraph, config: SeedConfig, named: Sequence[Named], encoder: TextEncoder | None = None) -> list[Seeds]:
     """The seeds of questions about one document.
 
     Args:
         graph: The document's graph.
-        questions: With their gold: the first answer is looked at.
         config: Options.
-        namer: Finds names.
+        named: For each question what was found in its `texts_of`.
         encoder: Needed where the fallback is `embedding`.
 
     Raises:
@@ -156,10 +142,8 @@ def seeds_of(
     """
     if config.fallback == "embedding" and encoder is None:
         raise ValueError("the fallback 'embedding' needs an encoder")
-    texts = [_texts(question, config.source) for question in questions]
-    named = iter(namer.names([text for several in texts for text in several], graph))
     finder = _Finder(graph, config.fallback, encoder)
-    return [finder.seeds([next(named) for _ in several]) for several in texts]
+    return [finder.seeds(names) for names in named]
 
 
 class _Finder:
@@ -200,7 +184,8 @@ class _Finder:
         return (self._vectors @ _unit(self._encoder.passages(list(queries))).T).max(axis=1)
 
 
-def _texts(question: Question, source: str) -> list[str]:
+def texts_of(question: Question, source: str) -> list[str]:
+    """The texts that name where a question starts."""
     answer = [question.answers[0]] if question.answers else []
     return {"answer": answer, "question": [question.text], "both": [*answer, question.text]}[source]
 
@@ -390,7 +375,7 @@ def neighborhoods(
     graph: KnowledgeGraph,
     questions: Sequence[Question],
     config: NeighborhoodConfig,
-    namer: Namer | None = None,
+    named: Sequence[Named] | None = None,
     encoder: TextEncoder | None = None,
 ) -> list[Neighborhood]:
     """The neighborhoods of questions about one document, all scored together.
@@ -399,13 +384,15 @@ def neighborhoods(
         graph: The document's graph.
         questions: With their gold.
         config: Options.
-        namer: Finds names in answers and questions; None looks for the graph's nodes in them.
+        named: As in `seeds_of`; None looks for the graph's nodes.
         encoder: For the fallback `embedding`.
 
     Returns:
         One per question, in order; those without a seed are `skipped`.
     """
-    seeds = seeds_of(graph, questions, config.seeds, namer or GraphNamer(), encoder)
+    if named is None:
+        named = [GraphNamer().names(texts_of(question, config.seeds.source), graph) for question in questions]
+    seeds = seeds_of(graph, config.seeds, named, encoder)
     started = [number for number, item in enumerate(seeds) if item.names]
     results = [Neighborhood(question.id, item) for question, item in zip(questions, seeds, strict=True)]
     if started:

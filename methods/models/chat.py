@@ -205,23 +205,7 @@ class Reply:
         return self.model.startswith(SCRIPTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Structured(Generic[M]):
-    """A reply with what it says; `failed` covers the call and the reading of its reply."""
-
-    reply: Reply
-    parsed: Parsed[M]
-
-    @property
-    def value(self) -> M | None:
-        return self.parsed.value
-
-    @property
-    def failed(self) -> str | None:
-        return self.reply.failed or self.parsed.failed
-
-
-__all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "Structured", "reach_model"]
+__all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "reach_model"]
 
 DOUBT = 4
 """Tries, where so far nothing at all answers at an endpoint."""
@@ -357,14 +341,9 @@ class ChatModel:
         )
         return reply
 
-    def complete(self, conversations: Sequence[Messages], *, repetition: int = 0) -> list[Reply]:
+    def complete(self, conversations: Sequence[Messages], *, shape: type[BaseModel] | None = None, repetition: int = 0) -> list[Reply]:
         """Replies to conversations, for ordinary code: many at a time, in order; otherwise as `ask`."""
-        return ordered(lambda messages: self.ask(messages, repetition=repetition), conversations, self.in_flight)
-
-    def complete_structured(self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0) -> list[Structured[M]]:
-        """Replies by JSON that fits a pydantic model; otherwise as `complete`."""
-        replies = ordered(lambda messages: self.ask(messages, shape=model, repetition=repetition), conversations, self.in_flight)
-        return [Structured(reply, Parsed(None, reply.failed) if reply.failed else parse(reply.text, model)) for reply in replies]
+        return ordered(lambda messages: self.ask(messages, shape=shape, repetition=repetition), conversations, self.in_flight)
 
     def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
         """What asking these would take, without asking; equal conversations count once where there is a cache."""

@@ -254,10 +254,16 @@ class Encoder:
             chosen = None if titles is None else [titles[position] for position in positions]
             return self._vectors(self._passages, [texts[position] for position in positions], chosen, self.config.batch_size)
 
-        if self._cache is None or not cached:
-            return encode(range(len(texts)))
         keys = texts if titles is None else [f"{title}\0{text}" for title, text in zip(titles, texts, strict=True)]
-        return self._cache.vectors(keys, encode)
+        if self._cache is not None and cached:
+            return self._cache.vectors(keys, encode)
+        # Equal texts get one vector here, too: float noise must not rank one of them above the other.
+        first: dict[str, int] = {}
+        for position, key in enumerate(keys):
+            first.setdefault(key, position)
+        vectors = encode(list(first.values()))
+        rows = {key: row for row, key in enumerate(first)}
+        return vectors if len(first) == len(keys) else vectors[[rows[key] for key in keys]]
 
     def queries(self, texts: Sequence[str]) -> Vectors:
         """Encode queries one by one, so that a vector depends on its text alone, to the last bit.

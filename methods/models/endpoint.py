@@ -144,7 +144,7 @@ REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know t
 """Statuses that every further call would meet as well."""
 _QUOTA = "insufficient_quota"
 _AS_IT_IS = {"headers": {"X-Stainless-Raw-Response": "true"}}
-"""How the client is made to hand back a response unread, as its `with_raw_response` does."""
+"""Asks the client for a response unread, as its `with_raw_response` does."""
 
 
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}

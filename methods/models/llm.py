@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -74,6 +74,8 @@ class ScriptedConfig(_Options):
 
 
 LLMConfig = ChatConfig | LocalConfig | ScriptedConfig
+KINDS = frozenset({"model", "local", "scripted"})
+"""The option that names the model, of each kind."""
 
 
 def _kind(value: Any) -> str:
@@ -127,6 +129,26 @@ class AskingConfig(BaseModel):
     def reach(self, cache: Path | None) -> None:
         """Make one short call to an endpoint, unless replies of its model are kept."""
         reach_llm(self.llm, cache)
+
+
+class MayAskConfig(BaseModel):
+    """Options of a step that a language model takes where the option `choice` is `llm`, and something else where it is not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    choice: ClassVar[str] = "by"
+
+    llm: LLM | None = Field(None, description="the model")
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Self:
+        if getattr(self, self.choice) == "llm" and self.llm is None:
+            raise ValueError(f"{self.choice}: llm needs llm: {{model: …}}")
+        return self
+
+    @property
+    def active_llm(self) -> LLMConfig | None:
+        """The model that is asked; None where none is."""
+        return self.llm if getattr(self, self.choice) == "llm" else None
 
 
 def check_llm(config: LLMConfig) -> None:

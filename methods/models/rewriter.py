@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.schema import Passage, passage_id
 from benchmarks.styles.rules import STYLES, Outcome
-from methods.models.chat import ChatModel, Reply, Structured
-from methods.models.endpoint import ChatConfig, Estimate, Messages
-from methods.models.limits import UsageByRole
+from methods.api import Services
+from methods.flow import in_order, one
+from methods.models.chat import Reply, parse
+from methods.models.endpoint import Estimate, Messages
+from methods.models.llm import LLM, AskingConfig, defaults, open_llm
 
 # -- The prompts of the rewriter, what is put into them, and how what comes back is read --
 
@@ -184,26 +186,23 @@ VERSION = 1
 
 
 class Validator(Protocol):
-    """Says of rewritten texts why they cannot be used (`judges.style` has some)."""
+    """Says of rewritten texts why they cannot be used (`judges.style` has some).
+
+    It has `objections(sources, rewritten, style)`, for each pair a reason, `what: detail`, or None where there is nothing
+    against it; or `objections_one(source, rewritten, style)`, where it asks (`methods.flow`).
+    """
 
     @property
     def id(self) -> str:
         """What it is; part of the rewriter's id."""
         ...
 
-    def objections(self, sources: Sequence[str], rewritten: Sequence[str], style: str) -> list[str | None]:
-        """For each pair a reason, `what: detail`, or None where there is nothing against it.
 
-        Raises:
-            Broke: No further call could succeed.
-        """
-        ...
+class RewritingOptions(BaseModel):
+    """How a language model is asked to rewrite, and what is let through."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-class RewriterConfig(ChatConfig):
-    """Options of the rewriter by a language model."""
-
-    max_tokens: int = Field(512, ge=1, description="longest reply")
     tries: int = Field(3, ge=1, description="times that a passage is asked for before it is given up")
     output: Literal["text", "json"] = Field("text", description="how replies are asked to look")
     keep_sentences: bool = Field(
@@ -227,128 +226,113 @@ class RewriterConfig(ChatConfig):
         return value
 
 
-@dataclass(slots=True)
-class _Try:
-    """A passage on its way."""
-
-    position: int
-    passage: Passage
-    failed: list[str] = field(default_factory=list)
+REPLY = defaults(max_tokens=512)
+"""What a rewriting needs of its model."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Came:
-    """What came back for a passage: texts (its sentences, or one), who wrote them, and why there are none."""
+class RewriterConfig(AskingConfig, RewritingOptions):
+    """Options of the rewriter by a language model."""
 
-    texts: list[str]
-    by: str
-    failed: str | None = None
+    llm: Annotated[LLM, REPLY] = Field(description="the model that rewrites")
 
 
 class LLMRewriter:
-    """Rewrites by a chat model.
+    """Rewrites by a language model.
 
     Args:
         config: Options.
         validators: Asked in order about what passed the checks before; later ones see what earlier ones let through.
-        cache: File of cached replies; None asks every time.
-        usage_by_role: Shared with other models; None makes one.
+        services: Of them the cache of replies, and for a local model device and seed.
 
     Raises:
         UserError: The key is not set, or a prompt cannot be used.
     """
 
-    def __init__(
-        self,
-        config: RewriterConfig,
-        *,
-        validators: Sequence[Validator] = (),
-        cache: Path | None = None,
-        usage_by_role: UsageByRole | None = None,
-    ) -> None:
+    def __init__(self, config: RewriterConfig, *, validators: Sequence[Validator] = (), services: Services | None = None) -> None:
         self.config = config
         self.validators = tuple(validators)
-        self.model = ChatModel(config, role="rewriter", cache=cache, usage_by_role=usage_by_role)
+        services = services or Services()
+        self.model = open_llm(config.llm, role="rewriter", cache=services.cache, device=services.device, seed=services.seed)
+        self._object = [one(validator, "objections") for validator in validators]
         self._prompts_hash = prompts_hash(config.prompts)
 
     @property
     def id(self) -> str:
         """Model, version, and a hash of everything else that decides what it writes."""
-        also = fingerprint(self.config.model_dump(mode="json"), self._prompts_hash, [v.id for v in self.validators])
-        return f"llm-{self.config.model}#v{VERSION}({also[:8]})"
+        options = self.config.model_dump(mode="json", exclude={"llm"})
+        model = self.model.config.model_dump(mode="json")
+        also = fingerprint({**model, **options}, self._prompts_hash, [v.id for v in self.validators])
+        return f"llm-{self.model.config.model}#v{VERSION}({also[:8]})"
 
     def rewrite(self, passages: Sequence[Passage], style: str) -> list[Passage | None]:
         return [outcome.passage for outcome in self.outcomes(passages, style)]
 
-    def outcomes(self, passages: Sequence[Passage], style: str) -> list[Outcome]:
-        """Rewrite passages; what fails is asked for again, all that failed at once.
+    def outcomes(self, passages: Sequence[Passage], style: str) -> Iterator[Outcome]:
+        """Rewrite passages; what fails is asked for again, with the reason.
 
         Args:
             passages: The formal passages.
             style: One that there is a prompt for.
 
         Returns:
-            One per passage, in order; `by` is the model as its endpoint names it.
+            One per passage, in order, each as soon as it and those before it are there; `by` is the model as its endpoint
+            names it.
 
         Raises:
             UserError: There is no prompt of this style.
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
         prompt = load_prompt(style, self.config.prompts)
-        result = [Outcome(None)] * len(passages)
-        waiting = [_Try(position, passage) for position, passage in enumerate(passages)]
-        for item in [item for item in waiting if not item.passage.text.strip()]:
-            result[item.position] = Outcome(None, failed=("empty: the source has no text",))
-            waiting.remove(item)
-        for number in range(self.config.tries):
-            if not waiting:
-                break
-            results = self._ask(waiting, prompt, number)
-            self._validate(waiting, results, style)
-            for item, (passage, by) in zip(waiting, results, strict=True):
-                result[item.position] = Outcome(passage, by if passage else "", tuple(item.failed))
-            waiting = [item for item, (passage, _) in zip(waiting, results, strict=True) if passage is None]
-        return result
+        return in_order(lambda passage: self._rewritten(passage, style, prompt), passages, self.model.in_flight)
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
         """What asking once for every passage would take, without the validators; nothing is asked."""
         prompt = load_prompt(style, self.config.prompts)
-        queries = [_Try(position, item) for position, item in enumerate(passages) if item.text.strip()]
-        return self.model.estimate([self._messages(item, prompt, 0) for item in queries])
+        return self.model.estimate([self._messages(passage, prompt, ()) for passage in passages if passage.text.strip()])
 
-    def _ask(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[tuple[Passage | None, str]]:
-        """Ask once more for every passage; those that cannot be used leave a reason."""
-        results: list[tuple[Passage | None, str]] = []
-        for item, came in zip(waiting, self._replies(waiting, prompt, number), strict=True):
-            reason = came.failed or self._fault(item.passage, came.texts)
-            if reason is not None:
-                item.failed.append(reason)
-            results.append((None if reason is not None else self._passage(item.passage, came.texts), came.by))
-        return results
+    async def _rewritten(self, passage: Passage, style: str, prompt: Prompt) -> Outcome:
+        if not passage.text.strip():
+            return Outcome(None, failed=("empty: the source has no text",))
+        shape = None if self.config.output == "text" else Sentences if self._by_lines(passage) else Whole
+        failed: list[str] = []
+        for number in range(self.config.tries):
+            reply = await self.model.ask(self._messages(passage, prompt, failed), shape=shape, repetition=number, step="rewrite")
+            texts, reason = self._read(passage, reply, shape)
+            reason = reason or self._fault(passage, texts)
+            if reason is None:
+                made = self._passage(passage, texts)
+                reason = await self._objection(passage.text, made.text, style)
+                if reason is None:
+                    return Outcome(made, reply.model, tuple(failed))
+            failed.append(reason)
+        return Outcome(None, "", tuple(failed))
 
-    def _replies(self, waiting: Sequence[_Try], prompt: Prompt, number: int) -> list[_Came]:
-        queries = [self._messages(item, prompt, number) for item in waiting]
-        if self.config.output == "text":
-            replies = self.model.complete(queries, repetition=number)
-            return [self._plain(item.passage, reply) for item, reply in zip(waiting, replies, strict=True)]
-        results: dict[int, _Came] = {}
-        for shape in (Whole, Sentences):
-            positions = [position for position, item in enumerate(waiting) if self._by_lines(item.passage) == (shape is Sentences)]
-            made = self.model.complete_structured([queries[position] for position in positions], shape, repetition=number)
-            results |= {position: _read(item) for position, item in zip(positions, made, strict=True)}
-        return [results[position] for position in range(len(waiting))]
+    async def _objection(self, source: str, rewritten: str, style: str) -> str | None:
+        """That of the first validator that has one."""
+        for ask in self._object:
+            objection: str | None = await ask(source, rewritten, style)
+            if objection is not None:
+                return objection
+        return None
 
-    def _plain(self, passage: Passage, reply: Reply) -> _Came:
+    def _read(self, passage: Passage, reply: Reply, shape: type[Sentences | Whole] | None) -> tuple[list[str], str | None]:
+        """The texts of a reply (the passage's sentences, or one), or why there are none."""
         if reply.failed is not None:
-            return _Came([], reply.model, f"no reply: {reply.failed}")
-        text = said(reply.text)
-        return _Came(lines_of(text) if self._by_lines(passage) else [text], reply.model)
+            return [], f"no reply: {reply.failed}"
+        if shape is None:
+            text = said(reply.text)
+            return lines_of(text) if self._by_lines(passage) else [text], None
+        parsed = parse(reply.text, shape)
+        if parsed.value is None:
+            return [], f"unreadable: {parsed.failed}"
+        texts = parsed.value.sentences if isinstance(parsed.value, Sentences) else [parsed.value.text]
+        return [text.strip() for text in texts], None
 
-    def _messages(self, item: _Try, prompt: Prompt, number: int) -> Messages:
-        passage = item.passage if self._by_lines(item.passage) else _whole(item.passage)
-        again = AGAIN.replace("$number", str(number + 1)).replace("$reason", item.failed[-1]) if item.failed else ""
-        text = shown(passage)
-        form = form_of(passage, structured=self.config.output == "json")
+    def _messages(self, passage: Passage, prompt: Prompt, failed: Sequence[str]) -> Messages:
+        shown_as = passage if self._by_lines(passage) else replace(passage, sentences=())
+        again = AGAIN.replace("$number", str(len(failed) + 1)).replace("$reason", failed[-1]) if failed else ""
+        text = shown(shown_as)
+        form = form_of(shown_as, structured=self.config.output == "json")
         return prompt.messages(text, word_range(text, self.config.words), form, again)
 
     def _by_lines(self, passage: Passage) -> bool:
@@ -376,29 +360,3 @@ class LLMRewriter:
         identifier = passage_id(source.title, text, source.document_id)
         sentences = tuple(texts) if self._by_lines(source) else ()
         return Passage(identifier, source.title, text, sentences, source.document_id)
-
-    def _validate(self, waiting: Sequence[_Try], results: list[tuple[Passage | None, str]], style: str) -> None:
-        """Let the validators object; what they object to is not returned."""
-        for validator in self.validators:
-            positions = [position for position, (passage, _) in enumerate(results) if passage is not None]
-            sources = [waiting[position].passage.text for position in positions]
-            texts = [passage.text for passage, _ in results if passage is not None]
-            objections = validator.objections(sources, texts, style) if positions else []
-            for position, objection in zip(positions, objections, strict=True):
-                if objection is not None:
-                    waiting[position].failed.append(objection)
-                    results[position] = (None, results[position][1])
-
-
-def _whole(passage: Passage) -> Passage:
-    """A passage without its sentences."""
-    return Passage(passage.id, passage.title, passage.text, (), passage.document_id)
-
-
-def _read(item: Structured[Any]) -> _Came:
-    value = item.value
-    if value is None:
-        kind = "no reply" if item.reply.failed else "unreadable"
-        return _Came([], item.reply.model, f"{kind}: {item.failed}")
-    texts = value.sentences if isinstance(value, Sentences) else [value.text]
-    return _Came([text.strip() for text in texts], item.reply.model)

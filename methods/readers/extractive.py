@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from benchmarks.schema import Passage, Query, sentence_id
+from benchmarks.schema import Passage, Query
 from benchmarks.text import normalize, sentences, tokens
 from methods.api import SUPPORT, Answer, Context, Services
 from methods.registry import MethodConfig, register
@@ -177,6 +177,7 @@ class _Sentence:
 @register(
     "extractive",
     kind="reader",
+    version=2,
     summary="the best span of the best sentences by rule, without a language model",
     config=ExtractiveConfig,
     work=free,
@@ -207,7 +208,7 @@ class Extractive:
         for sentence in ranked:
             first_of_passage.setdefault(sentence.passage.id, sentence)
         chosen = list(first_of_passage.values())[: self.config.support]
-        support = [sentence_id(sentence.passage.id, sentence.index) for sentence in chosen]
+        support = [[sentence.passage.id, sentence.index] for sentence in chosen]
         return Answer(text, notes={SUPPORT: support} if support else {})
 
 

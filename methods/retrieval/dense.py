@@ -2,7 +2,8 @@
 
 Search is a blocked matrix product, which is fast, decided in float64, which is unique: the product finds every passage
 that could be among the k best given its rounding, then those few are scored again in float64, row by row. So a ranking
-does not depend on which other queries were in the batch, and ties go by corpus order.
+does not depend on which other queries were in the batch, and equal scores keep the order of the
+candidates, or of the corpus.
 
 A passage may be split into parts, for encoders that read little at once; it scores as its best part does.
 """
@@ -199,7 +200,7 @@ class DenseIndex:
             if rows is None:
                 rows = results[position]
             scores = self._scores(encoded[position], rows)
-            best = best_rows(scores, k, rows)
+            best = best_rows(scores, k)
             rankings.append(self._scope.ranking(query, rows[best], scores[best]))
         return rankings
 

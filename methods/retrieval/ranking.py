@@ -130,13 +130,25 @@ class Scope:
         return Ranking(query.id, tuple(ids[row] for row in rows), tuple(float(score) for score in scores))
 
 
-def best_rows(scores: NDArray, k: int, rows: Rows | None = None, *, above: float | None = None) -> Rows:
-    """Positions of the k best scores, best first; equal scores in corpus order, so that a ranking is unique.
+SIGNIFICANT = 40
+"""Bits of a score that count, about twelve digits: the other twelve of a float64 hold what rounding left of its sums."""
+
+
+def comparable(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores to `SIGNIFICANT` bits, so that those that are equal in exact numbers are equal, on any processor."""
+    mantissas, exponents = np.frexp(scores)
+    return np.ldexp(np.round(np.ldexp(mantissas, SIGNIFICANT)), exponents - SIGNIFICANT)
+
+
+def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
+    """Positions of the k best scores, best first; of equal scores the first, so that a ranking is unique.
+
+    Where a query brings its candidates, a position is one among these: where they stand in the corpus depends on what
+    other questions brought.
 
     Args:
         scores: Shape (n,).
         k: At most this many.
-        rows: Corpus row of each score, where these are not all rows; decides ties.
         above: Only scores strictly above this count as found.
 
     Returns:
@@ -152,8 +164,7 @@ def best_rows(scores: NDArray, k: int, rows: Rows | None = None, *, above: float
         kept = np.arange(len(scores))
     if above is not None:
         kept = kept[scores[kept] > above]
-    order = kept if rows is None else rows[kept]
-    return kept[np.lexsort((order, -scores[kept]))][:k]
+    return kept[np.argsort(-scores[kept], kind="stable")][:k]
 
 
 def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:

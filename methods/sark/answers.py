@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage, Question
 from benchmarks.styles.sark_files import contents
 from benchmarks.text import em, normalize, tokens
 from methods.api import FAILED, Context, Judge, Reader, Services
-from methods.flow import each
+from methods.flow import in_flight, one
 from methods.models.chat import ChatModel
+from methods.models.llm import open_llm
 from methods.models.rewriter import said
 from methods.readers.prompts import bare_answer
 from methods.sark.config import LabelsConfig
@@ -45,8 +45,8 @@ class Answerer(Protocol):
         """Of all that decides what it answers."""
         ...
 
-    def answers(self, queries: Sequence[AnswerRequest]) -> list[str | None]:
-        """One answer each, None where none came; a later call may get it.
+    async def answers_one(self, request: AnswerRequest) -> str | None:
+        """The answer, None where none came; a later call may get it.
 
         Raises:
             Broke: No further call could succeed.
@@ -55,7 +55,7 @@ class Answerer(Protocol):
 
 
 class LLMAnswerer:
-    """Asks a chat model.
+    """Asks a language model.
 
     Args:
         model: The model; with a cache of replies it is asked but once.
@@ -65,17 +65,16 @@ class LLMAnswerer:
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
         self._prompt = load_prompt("answer", prompt)
+        self.in_flight = model.in_flight
 
     @property
     def fingerprint(self) -> str:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
-    def answers(self, queries: Sequence[AnswerRequest]) -> list[str | None]:
-        conversations = [
-            asking(self._prompt, item.question.text, None if item.passage is None else contents(item.passage)) for item in queries
-        ]
-        replies = self._model.complete(conversations)
-        return [bare_answer(said(reply.text)) if reply.failed is None else None for reply in replies]
+    async def answers_one(self, request: AnswerRequest) -> str | None:
+        passage = None if request.passage is None else contents(request.passage)
+        reply = await self._model.ask(asking(self._prompt, request.question.text, passage), step="answer")
+        return bare_answer(said(reply.text)) if reply.failed is None else None
 
 
 class ReaderAnswerer:
@@ -89,8 +88,9 @@ class ReaderAnswerer:
     """
 
     def __init__(self, reader: Reader, identity: str, known: float = 0.0, seed: int = 0) -> None:
-        self._reader, self._identity = reader, identity
+        self._read, self._identity = one(reader, "read"), identity
         self._known, self._seed = known, seed
+        self.in_flight = in_flight([(reader, "read")])
 
     @property
     def fingerprint(self) -> str:
@@ -105,19 +105,12 @@ class ReaderAnswerer:
         alone = len(set(question.evidence)) == 1
         return alone and Draws("known by heart", self._seed, question.id).chance(self._known)
 
-    def answers(self, requests: Sequence[AnswerRequest]) -> list[str | None]:
-        size = int(getattr(self._reader, "batch_size", 32))
-        results: list[str | None] = []
-        for start in range(0, len(requests), size):
-            some = requests[start : start + size]
-            queries = [item.question.query() for item in some]
-            contexts = [Context(query.id, self._read(item)) for query, item in zip(queries, some, strict=True)]
-            for answer in each(self._reader, "read", queries, contexts):
-                failed = answer.notes.get(FAILED)
-                results.append(None if failed else answer.text)
-        return results
+    async def answers_one(self, request: AnswerRequest) -> str | None:
+        query = request.question.query()
+        answer = await self._read(query, Context(query.id, self._shown(request)))
+        return None if answer.notes.get(FAILED) else str(answer.text)
 
-    def _read(self, item: AnswerRequest) -> tuple[Passage, ...]:
+    def _shown(self, item: AnswerRequest) -> tuple[Passage, ...]:
         if item.passage is not None:
             return (item.passage,)
         return item.memory if self.knows(item.question) else ()
@@ -129,22 +122,11 @@ def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer
     Raises:
         UserError: Its key, template or weights cannot be used.
     """
-    if config.by == "llm" and config.chat is not None:
-        return LLMAnswerer(ChatModel(config.chat, role="passage labels", cache=services.cache), config.prompt)
+    if (llm := config.active_llm) is not None:
+        model = open_llm(llm, role="passage labels", cache=services.cache, device=services.device, seed=services.seed)
+        return LLMAnswerer(model, config.prompt)
     component = config.component
     return ReaderAnswerer(component.build(services), component.fingerprint, config.known, seed)
-
-
-def require_some(came: int, of: int, where: str) -> None:
-    """Stop where not one of many calls was answered: what comes of that is no data.
-
-    Raises:
-        Broke: None was.
-    """
-    if of and not came:
-        raise Broke(
-            f"not one of {of} calls was answered", where=where, try_this="try again when the endpoint answers; what came before is kept"
-        )
 
 
 # -- Is an answer right (E of eq. 2): exact match first, and a judge for what matches no gold exactly --
@@ -174,37 +156,29 @@ class Verifier:
 
     def __init__(self, judge: Judge | None, exact: Literal["squad", "strict"] = "squad") -> None:
         self._judge, self._exact = judge, exact
+        self._ask = None if judge is None else one(judge, "verdicts")
 
     @property
     def fingerprint(self) -> str:
         """Of what decides, the judge's prompt and options among it."""
         return fingerprint(self._exact, None if self._judge is None else self._judge.fingerprint)
 
-    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[Verdict]:
-        """One verdict each. The judge sees each question and answer once, and none that is blank or an exact match.
+    async def verdict(self, question: Question, answer: str) -> Verdict:
+        """The verdict on an answer; the judge sees none that is blank or an exact match.
 
         Raises:
-            ValueError: The judge gave more or fewer verdicts than there were answers, or one of its own making.
+            ValueError: The judge gave a verdict of its own making.
         """
-        results: dict[tuple[str, str], Verdict] = {}
-        doubtful: dict[tuple[str, str], Question] = {}
-        for question, answer in zip(questions, answers, strict=True):
-            key = (question.id, answer)
-            if not answer.strip():
-                results[key] = Verdict(MISMATCH, BLANK)
-            elif exact_match(question, answer, self._exact):
-                results[key] = Verdict(MATCH, EM)
-            elif self._judge is None:
-                results[key] = Verdict(MISMATCH, UNSEEN)
-            else:
-                doubtful[key] = question
-        if doubtful and self._judge is not None:
-            verdicts = self._judge.verdicts(list(doubtful.values()), [answer for _, answer in doubtful])
-            for key, verdict in zip(doubtful, verdicts, strict=True):
-                if verdict is not None and verdict not in VERDICTS:
-                    raise ValueError(f"a judge of answers says {', '.join(VERDICTS)}, not {verdict!r}")
-                results[key] = Verdict(verdict, JUDGE)
-        return [results[question.id, answer] for question, answer in zip(questions, answers, strict=True)]
+        if not answer.strip():
+            return Verdict(MISMATCH, BLANK)
+        if exact_match(question, answer, self._exact):
+            return Verdict(MATCH, EM)
+        if self._ask is None:
+            return Verdict(MISMATCH, UNSEEN)
+        verdict = await self._ask(question, answer)
+        if verdict is not None and verdict not in VERDICTS:
+            raise ValueError(f"a judge of answers says {', '.join(VERDICTS)}, not {verdict!r}")
+        return Verdict(verdict, JUDGE)
 
 
 def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
@@ -226,7 +200,7 @@ def exact_match(question: Question, answer: str, rules: Literal["squad", "strict
     """Whether an answer is a gold word for word; where all of a set are wanted, whether it is all of them."""
     if rules == "strict":
         return bool(question.answers) and answer == question.answers[0]
-    if question.answer_set and len(question.answers) > 1:
+    if question.answer_set and len(question.wanted) > 1:
         return _whole_set(question, answer)
     return em(answer, [gold for gold in question.golds if normalize(gold)]) == 1.0
 
@@ -236,7 +210,7 @@ def _whole_set(question: Question, answer: str) -> bool:
     words = Counter(tokens(answer))
     wanted: Counter[str] = Counter()
     text = f" {' '.join(tokens(answer))} "
-    for gold in question.answers:
+    for gold in question.wanted:
         wordings = [tokens(item) for item in (gold, *question.aliases.get(gold, ()))]
         # The longest that stands there: of "New York" and "York", both do.
         longest = max((wording for wording in wordings if wording and f" {' '.join(wording)} " in text), key=len, default=None)

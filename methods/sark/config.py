@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmarks.core.errors import UserError, described, unknown_name
 from benchmarks.registry import resolve
 from benchmarks.styles.rules import STYLES
-from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
-from methods.models.reply_cache import shared
-from methods.models.rewriter import RewriterConfig
+from methods.models.llm import LLM, LLMConfig, MayAskConfig, check_llm, defaults, reach_llm
+from methods.models.rewriter import REPLY, RewritingOptions
 from methods.models.rewriter import load_prompt as rewriting_prompt
 from methods.models.weights import check_remote_code, locate
 from methods.registry import METHODS, Component
@@ -51,18 +49,6 @@ class CandidatesConfig(_Part):
         return _component(self.retriever, self.options, "candidates.retriever")
 
 
-class AnswerChat(ChatConfig):
-    """The model that answers: a few words."""
-
-    max_tokens: int = Field(64, ge=1, description="longest reply")
-
-
-class OrderChat(ChatConfig):
-    """The model that orders passages: one short line."""
-
-    max_tokens: int = Field(128, ge=1, description="longest reply")
-
-
 class ExtraConfig(_Part):
     """Further negatives: passages that turn a right answer wrong, from further down."""
 
@@ -77,11 +63,11 @@ class ExtraConfig(_Part):
         return _component(self.retriever, self.options, "labels.extra.retriever")
 
 
-class LabelsConfig(_Part):
+class LabelsConfig(MayAskConfig):
     """Passage-level labels: the answer without context against the answer with one passage."""
 
-    by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: `chat`; reader: a reader of this machine, for worlds")
-    chat: AnswerChat | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: a language model; reader: `reader`, for worlds")
+    llm: Annotated[LLM, defaults(max_tokens=64)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     reader: str = Field("pocket", description="of by: reader: its name")
     reader_options: dict[str, Any] = Field(default_factory=dict, description="of that reader")
@@ -113,9 +99,7 @@ class LabelsConfig(_Part):
     extra: ExtraConfig | None = Field(None, description="further negatives; null: none. Paper: {n: 100}")
 
     @model_validator(mode="after")
-    def _has_a_model(self) -> Self:
-        if self.by == "llm" and self.chat is None:
-            raise ValueError("labels by llm need chat: {model: …}")
+    def _knows_nothing(self) -> Self:
         if self.by == "llm" and self.known:
             raise ValueError("known is for readers that know nothing; a language model knows what it knows")
         return self
@@ -126,26 +110,20 @@ class LabelsConfig(_Part):
         return _component(self.reader, self.reader_options, "labels.reader")
 
 
-class ListsConfig(_Part):
+class ListsConfig(MayAskConfig):
     """List-level orders: six candidates, best first."""
 
     by: Literal["llm", "evidence"] = Field(
-        "evidence", description="who orders: llm: `chat`, shown one passage a turn; evidence: the dataset's gold, for worlds"
+        "evidence", description="who orders: llm: a language model, shown one passage a turn; evidence: the dataset's gold, for worlds"
     )
-    chat: OrderChat | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    llm: Annotated[LLM, defaults(max_tokens=128)] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     keep_evidence: bool = Field(
         False, description="put the evidence that is not among the sampled ranks in the places of the last ones that are none; paper no"
     )
 
-    @model_validator(mode="after")
-    def _has_a_model(self) -> Self:
-        if self.by == "llm" and self.chat is None:
-            raise ValueError("lists by llm need chat: {model: …}")
-        return self
 
-
-class StylesConfig(_Part):
+class StylesConfig(MayAskConfig):
     """The other style of every labeled or listed passage."""
 
     by: Literal["rules", "llm", "file", "own"] = Field(
@@ -154,13 +132,12 @@ class StylesConfig(_Part):
         "the data brings (worlds/style, parallel texts)",
     )
     style: str = Field("informal", description="paper: informal")
-    llm: RewriterConfig | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    llm: Annotated[LLM, REPLY] | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    rewriting: RewritingOptions = Field(RewritingOptions.model_validate({}), description="how it is asked, and what is let through")
     file: str | None = Field(None, description="the file of by: file (`ragmeter data restyle`)")
 
     @model_validator(mode="after")
     def _has_its_source(self) -> Self:
-        if self.by == "llm" and self.llm is None:
-            raise ValueError("styles by llm need llm: {model: …}")
         if self.by == "file" and self.file is None:
             raise ValueError("styles by file need file: PATH")
         return self
@@ -186,14 +163,9 @@ class SarkDataConfig(BaseModel):
     styles: StylesConfig = StylesConfig.model_validate({})
 
     @property
-    def chats(self) -> list[ChatConfig]:
-        """The endpoints that are asked."""
-        queries: tuple[ChatConfig | None, ...] = (
-            self.labels.chat if self.labels.by == "llm" else None,
-            self.lists.chat if self.lists.by == "llm" else None,
-            self.styles.llm if self.styles.by == "llm" else None,
-        )
-        return [item for item in queries if item is not None]
+    def llms(self) -> list[LLMConfig]:
+        """The language models that are asked."""
+        return [part.active_llm for part in (self.labels, self.lists, self.styles) if part.active_llm is not None]
 
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
@@ -206,8 +178,8 @@ class SarkDataConfig(BaseModel):
         Raises:
             UserError: Something is missing.
         """
-        for chat in self.chats:
-            chat.key()
+        for llm in self.llms:
+            check_llm(llm)
         load_prompt("answer", self.labels.prompt)
         load_prompt("order", self.lists.prompt)
         if self.candidates.source == "retriever":
@@ -222,8 +194,8 @@ class SarkDataConfig(BaseModel):
         styles = self.styles
         if styles.by == "rules" and styles.style not in STYLES:
             raise unknown_name("style", styles.style, STYLES, where="styles.style")
-        if styles.by == "llm" and styles.llm is not None:
-            rewriting_prompt(styles.style, styles.llm.prompts)
+        if styles.by == "llm":
+            rewriting_prompt(styles.style, styles.rewriting.prompts)
         if styles.by == "file" and not Path(styles.file or "").expanduser().is_file():
             raise UserError("there is no such file of style pairs", where=f"styles.file: {styles.file}")
 
@@ -233,9 +205,8 @@ class SarkDataConfig(BaseModel):
         Raises:
             Broke: One does not answer.
         """
-        for chat in self.chats:
-            if cache is None or not cache.exists() or not shared(cache).holds(chat.model):
-                ChatModel(chat, role="preflight").preflight()
+        for llm in self.llms:
+            reach_llm(llm, cache)
 
 
 def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
@@ -262,12 +233,12 @@ PAPER_DATA: Mapping[str, Any] = {
     "candidates": {"source": "retriever", "retriever": "dense", "options": {"preset": "dpr-nq"}},
     "labels": {
         "by": "llm",
-        "chat": QWEN,
+        "llm": QWEN,
         "judge": "match",
         "judge_options": {"llm": QWEN},
         "extra": {"n": 100, "options": {"preset": "pyserini"}},
     },
-    "lists": {"by": "llm", "chat": QWEN},
+    "lists": {"by": "llm", "llm": QWEN},
     "styles": {"by": "llm", "llm": QWEN},
 }
 """As the paper makes its rows, for presets."""

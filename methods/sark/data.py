@@ -32,6 +32,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.worlds.world import require_training_seed
 from methods.api import Services
+from methods.models.llm import llm_hash
 from methods.sark.config import SarkDataConfig, SarkTrainingConfig
 from methods.sark.labels import Candidates, Labeling, candidates_of
 from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
@@ -123,7 +124,7 @@ class Mining:
 
 VERSION = 3
 """Of what rows are made like; bump it when equal data may give other rows."""
-MOST, LEAST = 32, 8
+MOST, LEAST = 256, 8
 """Questions that are taken at a time where rows are limited. Of fewer, calls that fail could be all there are, which
 stops the work."""
 ALWAYS = ("questions", "rows", "positives", "negatives", "lists")
@@ -317,6 +318,7 @@ def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services:
         labels.extra.component.fingerprint if labels.extra is not None else "",
         identity_of(config.styles, services),
         services.judge.fingerprint if labels.judge is not None and services.judge is not None else "",
+        *map(llm_hash, config.llms),
     ]
     dumped = config.model_dump(mode="json", include=fields)
     return fingerprint(VERSION, dumped, [benchmark.fingerprint for benchmark in benchmarks], parts)

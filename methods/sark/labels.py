@@ -13,9 +13,10 @@ such that help. Answers and verdicts are kept in a file, question by question.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,23 +26,12 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
 from methods.api import Services
-from methods.sark.answers import (
-    JUDGE,
-    MATCH,
-    MISMATCH,
-    PARTIAL,
-    Answerer,
-    AnswerRequest,
-    Verdict,
-    Verifier,
-    answerer_of,
-    require_some,
-    verifier_of,
-)
+from methods.flow import in_flight, one, together
+from methods.sark.answers import JUDGE, MATCH, MISMATCH, PARTIAL, Answerer, AnswerRequest, Verdict, Verifier, answerer_of, verifier_of
 from methods.sark.config import CandidatesConfig, ExtraConfig, LabelsConfig, SarkDataConfig
 from methods.training import Progress, Silent
 from methods.training.candidates import Search
-from methods.training.journal import Journal
+from methods.training.journal import Journal, each_once
 
 # -- The passages that SARK's labels and lists are about: a question's candidates, and negatives from further down --
 
@@ -82,8 +72,6 @@ def further(search: Candidates, questions: Sequence[Question], seen: Mapping[str
     return {item: tuple(p for p in ids if p not in set(seen.get(item, ()))) for item, ids in result.items()}
 
 
-QUESTIONS = 32
-"""Questions that are asked about at a time; what is interrupted loses at most these."""
 Policy = Literal["mismatch", "drop"]
 
 
@@ -128,15 +116,14 @@ class Tried:
     attempts: tuple[Attempt, ...]
 
     @property
-    def complete(self) -> bool:
+    def came(self) -> bool:
+        """Whether any of its last calls was answered."""
+        return any(item.answer is not None for item in self.attempts or (self.direct,))
+
+    @property
+    def lasting(self) -> bool:
         """Whether every call was answered, and every verdict could be read."""
         return all(item.verdict is not None for item in (self.direct, *self.attempts))
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Tried:
-        """From its JSON."""
-        attempts = tuple(Attempt(**item) for item in value["attempts"])
-        return cls(value["question_id"], Attempt(**value["direct"]), attempts)
 
 
 def label_of(direct: str | None, augmented: str | None, partial: Policy = "mismatch") -> int | None:
@@ -174,7 +161,8 @@ class Labeler:
     """
 
     def __init__(self, answerer: Answerer, verifier: Verifier, config: LabelsConfig, seed: int = 0, path: Path | None = None) -> None:
-        self._answerer, self._verifier = answerer, verifier
+        self._answer, self._in_flight = one(answerer, "answers"), in_flight([(answerer, "answers")])
+        self._verifier, self._identity = verifier, (answerer.fingerprint, verifier.fingerprint, config.partial)
         self._config, self._seed = config, seed
         self._journal = Journal(path) if path is not None else None
         self.counts: Counter[str] = Counter()
@@ -196,24 +184,13 @@ class Labeler:
         """
         progress = progress or Silent()
         progress.begin("labels of passages", len(requests))
-        base = (self._answerer.fingerprint, self._verifier.fingerprint, self._config.partial)
-        keys = [fingerprint(*base, *_shown(request)) for request in requests]
-        results: dict[int, Tried] = {}
-        for position, (item, key) in enumerate(zip(requests, keys, strict=True)):
-            kept = self._journal.get(item.question.id, key) if self._journal is not None else None
-            if kept is not None:
-                results[position] = Tried.from_json(kept)
-        progress.advance(len(results))
-        missing = [position for position in range(len(requests)) if position not in results]
-        for start in range(0, len(missing), QUESTIONS):
-            positions = missing[start : start + QUESTIONS]
-            made = self._try([requests[position] for position in positions], direct or {})
-            results.update(zip(positions, made, strict=True))
-            if self._journal is not None:
-                complete = [(position, item) for position, item in zip(positions, made, strict=True) if item.complete]
-                self._journal.add((item.question_id, keys[position], asdict(item)) for position, item in complete)
-            progress.advance(len(positions))
-        return [results[position] for position in range(len(requests))]
+        known = direct or {}
+        items = [(item.question.id, fingerprint(*self._identity, *_shown(item)), item) for item in requests]
+
+        async def program(item: Request) -> Tried:
+            return await self._try(item, known.get(item.question.id))
+
+        return each_once(program, items, Tried, self._journal, progress, self._in_flight, "labels")
 
     def labels(self, tried: Tried, evidence: Collection[str] = (), *, direct: bool = True) -> dict[str, int]:
         """Labels by passage id; counted.
@@ -258,41 +235,25 @@ class Labeler:
         counts, self.counts = self.counts, Counter()
         return counts
 
-    def _try(self, requests: Sequence[Request], known: Mapping[str, Attempt]) -> list[Tried]:
-        new = [request for request in requests if request.question.id not in known]
-        results = self._attempts([AnswerRequest(item.question, None, item.memory) for item in new])
-        made = {item.question.id: attempt for item, attempt in zip(new, results, strict=True)}
-        first = [known.get(request.question.id) or made[request.question.id] for request in requests]
-        # Where the first answer has no verdict that counts, no passage can have a label: nothing more is asked.
-        worth = [_two(item.verdict, self._config.partial) is not None for item in first]
-        queries = [
-            AnswerRequest(item.question, passage, item.memory)
-            for item, goes_on in zip(requests, worth, strict=True)
-            if goes_on
-            for passage in item.passages
-        ]
-        rest = iter(self._attempts(queries))
-        return [
-            Tried(item.question.id, direct, tuple(next(rest) for _ in item.passages) if goes_on else ())
-            for item, direct, goes_on in zip(requests, first, worth, strict=True)
-        ]
+    async def _try(self, request: Request, known: Attempt | None) -> Tried:
+        verdicts: dict[str, asyncio.Future[Verdict]] = {}
 
-    def _attempts(self, queries: Sequence[AnswerRequest]) -> list[Attempt]:
-        answers = self._answerer.answers(queries)
-        came = [position for position, answer in enumerate(answers) if answer is not None]
-        require_some(len(came), len(queries), "labels")
-        questions = [queries[position].question for position in came]
-        verdicts = self._verifier.verdicts(questions, [answers[position] or "" for position in came])
-        responses: dict[int, Verdict] = dict(zip(came, verdicts, strict=True))
-        return [
-            Attempt(
-                item.passage.id if item.passage is not None else "",
-                answers[position],
-                responses[position].verdict if position in responses else None,
-                responses[position].by if position in responses else "",
-            )
-            for position, item in enumerate(queries)
-        ]
+        async def attempt(passage: Passage | None) -> Attempt:
+            identifier = "" if passage is None else passage.id
+            answer = await self._answer(AnswerRequest(request.question, passage, request.memory))
+            if answer is None:
+                return Attempt(identifier, None, None, "")
+            # The judge sees an answer to a question once.
+            if answer not in verdicts:
+                verdicts[answer] = asyncio.ensure_future(self._verifier.verdict(request.question, answer))
+            verdict = await verdicts[answer]
+            return Attempt(identifier, answer, verdict.verdict, verdict.by)
+
+        direct = known or await attempt(None)
+        # Where the first answer has no verdict that counts, no passage can have a label: nothing more is asked.
+        if _two(direct.verdict, self._config.partial) is None:
+            return Tried(request.question.id, direct, ())
+        return Tried(request.question.id, direct, tuple(await together(*map(attempt, request.passages))))
 
     def _count(self, tried: Tried, direct: bool) -> None:
         counts, partial = self.counts, self._config.partial

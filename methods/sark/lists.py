@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,17 +18,16 @@ from benchmarks.schema import Passage, Question
 from benchmarks.styles.sark_files import contents
 from benchmarks.text import normalize, tokens
 from methods.api import Services
+from methods.flow import in_flight, one
 from methods.models.chat import ChatModel
+from methods.models.llm import open_llm
 from methods.models.rewriter import said
-from methods.sark.answers import require_some
 from methods.sark.config import DEPTH, ListsConfig
 from methods.sark.prompts import load_prompt, ordering
 from methods.sark.rows import LENGTH
 from methods.training import Progress, Silent
-from methods.training.journal import Journal
+from methods.training.journal import Journal, each_once
 
-LISTS = 128
-"""Lists that are asked about at a time."""
 NO_REPLY = "no reply"
 GOLDS = " | "
 """Between several right answers, as they are shown."""
@@ -49,6 +48,13 @@ class Order:
 
     ids: tuple[str, ...]
     rejected: str | None = None
+
+    @property
+    def came(self) -> bool:
+        """Whether there was a reply."""
+        return self.rejected != NO_REPLY
+
+    lasting = came
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +102,11 @@ def parse_order(reply: str, size: int) -> Parsed:
 
 
 class Orderer(Protocol):
-    """Puts passages in order."""
+    """Puts passages in order: `orders(requests)`, or `orders_one(request)` where it asks (`methods.flow`)."""
 
     @property
     def fingerprint(self) -> str:
         """Of all that decides how."""
-        ...
-
-    def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
-        """One order each.
-
-        Raises:
-            Broke: No further call could succeed.
-        """
         ...
 
 
@@ -123,24 +121,19 @@ class LLMOrderer:
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
         self._prompt = load_prompt("order", prompt)
+        self.in_flight = model.in_flight
 
     @property
     def fingerprint(self) -> str:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
-    def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
-        conversations = [
-            ordering(self._prompt, request.question.text, right_answer(request.question), [contents(p) for p in request.passages])
-            for request in requests
-        ]
-        results = []
-        for item, reply in zip(requests, self._model.complete(conversations), strict=True):
-            if reply.failed is not None:
-                results.append(Order((), NO_REPLY))
-                continue
-            parsed = parse_order(reply.text, len(item.passages))
-            results.append(Order(tuple(item.passages[position].id for position in parsed.order), parsed.rejected))
-        return results
+    async def orders_one(self, request: ListRequest) -> Order:
+        question, passages = request.question, [contents(passage) for passage in request.passages]
+        reply = await self._model.ask(ordering(self._prompt, question.text, right_answer(question), passages), step="order")
+        if reply.failed is not None:
+            return Order((), NO_REPLY)
+        parsed = parse_order(reply.text, len(passages))
+        return Order(tuple(request.passages[position].id for position in parsed.order), parsed.rejected)
 
 
 class EvidenceOrderer:
@@ -188,13 +181,14 @@ def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int
 
 def right_answer(question: Question) -> str:
     """The gold as it is shown; several answers with a bar between them."""
-    return GOLDS.join(question.answers)
+    return GOLDS.join(question.wanted)
 
 
 def orderer_of(config: ListsConfig, services: Services) -> Orderer:
     """The orderer that options name."""
-    if config.by == "llm" and config.chat is not None:
-        return LLMOrderer(ChatModel(config.chat, role="list orders", cache=services.cache), config.prompt)
+    if (llm := config.active_llm) is not None:
+        model = open_llm(llm, role="list orders", cache=services.cache, device=services.device, seed=services.seed)
+        return LLMOrderer(model, config.prompt)
     return EvidenceOrderer()
 
 
@@ -242,26 +236,12 @@ class Lister:
         """
         progress = progress or Silent()
         progress.begin("orders of lists", len(requests))
-        keys = [fingerprint(self._orderer.fingerprint, *_shown(request)) for request in requests]
-        results: dict[int, Order] = {}
-        for position, (item, key) in enumerate(zip(requests, keys, strict=True)):
-            kept = self._journal.get(item.question.id, key) if self._journal is not None else None
-            if kept is not None:
-                results[position] = Order(tuple(kept["ids"]), kept["rejected"])
-        progress.advance(len(results))
-        missing = [position for position in range(len(requests)) if position not in results]
-        for start in range(0, len(missing), LISTS):
-            positions = missing[start : start + LISTS]
-            made = self._orderer.orders([requests[position] for position in positions])
-            require_some(sum(item.rejected != NO_REPLY for item in made), len(made), "lists")
-            results.update(zip(positions, made, strict=True))
-            if self._journal is not None:
-                lasting = [(position, item) for position, item in zip(positions, made, strict=True) if item.rejected != NO_REPLY]
-                self._journal.add((requests[position].question.id, keys[position], asdict(item)) for position, item in lasting)
-            progress.advance(len(positions))
+        items = [(item.question.id, fingerprint(self._orderer.fingerprint, *_shown(item)), item) for item in requests]
+        at_once = in_flight([(self._orderer, "orders")])
+        results = each_once(one(self._orderer, "orders"), items, Order, self._journal, progress, at_once, "lists")
         self.counts["lists_asked"] += len(requests)
-        self.counts.update(f"list rejected: {item.rejected}" for item in results.values() if item.rejected is not None)
-        return [results[position] for position in range(len(requests))]
+        self.counts.update(f"list rejected: {item.rejected}" for item in results if item.rejected is not None)
+        return results
 
     def taken_counts(self) -> Counter[str]:
         """The counts since they were last taken."""

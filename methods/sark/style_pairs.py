@@ -14,12 +14,12 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.schema import Passage, Question, sentence_id, sentence_of
 from benchmarks.styles.pairs import Rewriting, StylePair, StylePairs, load_pairs
 from benchmarks.styles.rewrite import rewrite_candidates
 from benchmarks.styles.rules import Rewriter, RuleRewriter
 from methods.api import Services
-from methods.models.rewriter import LLMRewriter
+from methods.models.rewriter import LLMRewriter, RewriterConfig
 from methods.sark.config import StylesConfig
 from methods.sark.rows import Mined, Pairs
 from methods.training import Progress, Silent
@@ -51,8 +51,8 @@ def _formal(question: Question, ids: Mapping[str, str]) -> Question:
     """A question over other passages: ids that name one of them follow it."""
 
     def fact(item: str) -> str:
-        passage, mark, number = item.partition(SENTENCE_MARK)
-        return f"{ids.get(passage, passage)}{mark}{number}"
+        passage, index = sentence_of(item)
+        return sentence_id(ids.get(passage, passage), index)
 
     return replace(
         question,
@@ -108,8 +108,8 @@ def pairs_of(
 
 def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
     """Who tells passages in the other style: a model, or the rules for training, whatever the data."""
-    if config.by == "llm" and config.llm is not None:
-        return LLMRewriter(config.llm, cache=services.cache)
+    if config.active_llm is not None:
+        return LLMRewriter(RewriterConfig(llm=config.active_llm, **config.rewriting.model_dump()), services=services)
     return RuleRewriter("train")
 
 

@@ -659,7 +659,7 @@ RESTYLING = 160
 
 def _needs(config: SarkTrainingConfig) -> Needs | None:
     parts = [*_retrievers(config), *([config.labels.component] if config.labels.by == "reader" else [])]
-    own = Needs((Checkpoint(config.base, config.revision),)) + needs_of(*config.chats)
+    own = Needs((Checkpoint(config.base, config.revision),)) + needs_of(*config.llms)
     return all_needs((own, *(part.needs for part in parts)))
 
 
@@ -722,18 +722,14 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     def prompt(name: str, path: str | None) -> float:
         return sum(map(tokens, load_prompt(name, path).parts)) + lengths.question
 
-    shared = Work()
-    if labels.by == "llm":
-        shared += ask(labels.chat, attempts, prompt("answer", labels.prompt) + lengths.passage)
+    shared = ask(labels.active_llm, attempts, prompt("answer", labels.prompt) + lengths.passage)
     if (judge := config.wanted_judge) is not None:
-        longest = 32 if labels.chat is None else longest_reply(labels.chat)
-        shared += lengths.judging(judge, attempts, longest)
-    if lists.by == "llm":
-        shared += ask(lists.chat, lengths.questions, prompt("order", lists.prompt) + LENGTH * lengths.passage)
-    if styles.by == "llm" and styles.llm is not None:
+        shared += lengths.judging(judge, attempts, 32 if labels.llm is None else longest_reply(labels.llm))
+    shared += ask(lists.active_llm, lengths.questions, prompt("order", lists.prompt) + LENGTH * lengths.passage)
+    if styles.active_llm is not None:
         # Those of the rows and of each question's list; no rewriting is much longer than its source.
         restyled = _labeled(config, lengths) + (0 if config.rows is None else LENGTH * lengths.questions)
-        shared += ask(styles.llm, restyled, RESTYLING + lengths.passage, min(longest_reply(styles.llm), 2 * lengths.passage))
+        shared += ask(styles.active_llm, restyled, RESTYLING + lengths.passage, min(longest_reply(styles.active_llm), 2 * lengths.passage))
     parts = (config.candidates, labels, lists, styles)
     key = fingerprint("sark", name, config.rows, config.rows_seed, [part.model_dump(mode="json") for part in parts])
     own = total(retriever.work(lengths) for retriever in _retrievers(config))
@@ -843,6 +839,6 @@ def _files(config: SarkTrainingConfig) -> list[str]:
         "styles.file": styles.file,
     }
     hashes = [f"{option}: {file_sha256(Path(item).expanduser())}" for option, item in named.items() if item is not None]
-    if styles.by == "llm" and styles.llm is not None and styles.llm.prompts is not None:
-        hashes.append(f"styles.llm.prompts: {prompts_hash(styles.llm.prompts)}")
+    if styles.by == "llm" and styles.rewriting.prompts is not None:
+        hashes.append(f"styles.rewriting.prompts: {prompts_hash(styles.rewriting.prompts)}")
     return hashes

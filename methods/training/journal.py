@@ -1,24 +1,30 @@
-"""A file of work that grows by whole lines: what was asked for once is not asked for again.
-
-A line is `{"id", "made_of", "value"}`. It counts for whoever asks under the same id and with the same ingredients; of
-several the last one does. A line that was cut off, when whoever wrote it was stopped, is removed.
-"""
+"""Work that is done once: what was asked for is kept in a file that grows by whole lines, and not asked for again."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
-from benchmarks.core.errors import UserError, require_writable, unwritable
+from pydantic import TypeAdapter
+
+from benchmarks.core.errors import Broke, UserError, require_writable
+from benchmarks.core.files import Lines, mend
+from methods.flow import in_order
+from methods.training import Progress
+from methods.training.stages import file_id
 
 _WHAT = "the file of earlier work"
 
 
 class Journal:
-    """A file of results by id.
+    """A file of results by id, of which only the positions are held in memory; a context manager.
+
+    A line is `{"id", "made_of", "value"}`. It counts for whoever asks under the same id and with the same ingredients;
+    of several the last one does. A line that was cut off is removed.
 
     Args:
         path: The file; made when something is first added.
@@ -30,60 +36,122 @@ class Journal:
     def __init__(self, path: Path) -> None:
         # What is found out with the first result has been paid for already.
         require_writable(path, what=_WHAT)
-        self._path = path
-        self._kept: dict[str, tuple[str, Any]] = {}
+        self._lines = Lines(path, _WHAT)
+        self._positions: dict[str, int] = {}
         if path.exists():
-            _mend(path)
-            for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
-                if line:
-                    self._read(line, number)
+            mend(path)
+            position = 0
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    self._positions[file_id(self._row(line, str(number))["id"])] = position
+                    position += len(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._positions)
 
     def get(self, identifier: str, made_of: str) -> Any | None:
         """What is kept under an id; None where there is nothing, or it was made of something else."""
-        kept = self._kept.get(identifier)
-        return kept[1] if kept is not None and kept[0] == made_of else None
+        position = self._positions.get(file_id(identifier))
+        if position is None:
+            return None
+        with self._lines.path.open("rb") as file:
+            file.seek(position)
+            row = self._row(file.readline(), f"byte {position}")
+        return row["value"] if row["id"] == identifier and row["made_of"] == made_of else None
 
-    def add(self, made: Iterable[tuple[str, str, Any]]) -> None:
-        """Add ids, what each was made of, and the results (JSON); they are on disk when this returns.
+    def add(self, identifier: str, made_of: str, value: Any) -> None:
+        """Add what was made under an id (JSON), and of what.
 
         Raises:
             UserError: The file cannot be written.
             Broke: The disk is full.
         """
-        lines = []
-        for identifier, made_of, value in made:
-            self._kept[identifier] = (made_of, value)
-            row: Mapping[str, Any] = {"id": identifier, "made_of": made_of, "value": value}
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        if not lines:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8", newline="\n") as file:
-                file.write("".join(lines))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise unwritable(error, self._path, what=_WHAT) from error
+        row = {"id": identifier, "made_of": made_of, "value": value}
+        self._positions[file_id(identifier)] = self._lines.add(json.dumps(row, ensure_ascii=False) + "\n")
 
-    def _read(self, line: str, number: int) -> None:
+    def _row(self, line: bytes, where: str) -> dict[str, Any]:
         try:
             row = json.loads(line)
-            self._kept[row["id"]] = (row["made_of"], row["value"])
+            return {name: row[name] for name in ("id", "made_of", "value")}
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"this line of earlier work cannot be read: {error}",
-                where=f"{self._path}:{number}",
+                where=f"{self._lines.path}:{where}",
                 try_this="remove the line: what it held is made again",
             ) from None
 
 
-def _mend(path: Path) -> None:
-    """Cut a file behind its last line break."""
-    raw = path.read_bytes()
-    if raw and not raw.endswith(b"\n"):
-        with path.open("rb+") as file:
-            file.truncate(raw.rfind(b"\n") + 1)
+HOPELESS = 32
+"""Results in a row without any reply that stop the work."""
+
+
+class Result(Protocol):
+    """What comes of an item: a dataclass."""
+
+    @property
+    def came(self) -> bool:
+        """Whether any call was answered."""
+        ...
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is kept; else it is made again next time."""
+        ...
+
+
+In = TypeVar("In")
+Out = TypeVar("Out", bound=Result)
+
+
+def each_once(
+    program: Callable[[In], Awaitable[Out]],
+    items: Sequence[tuple[str, str, In]],
+    kind: type[Out],
+    journal: Journal | None,
+    progress: Progress,
+    in_flight: int,
+    where: str,
+) -> list[Out]:
+    """What a program makes of each item, or made of it before.
+
+    Args:
+        program: An `async` function of one item.
+        items: Id, what it is made of, and the item; results are kept in this order.
+        kind: What the program makes.
+        journal: Where results are kept; None keeps nothing.
+        progress: Reports items.
+        in_flight: Items at once.
+        where: The option that names who is asked.
+
+    Returns:
+        One result per item, in order.
+
+    Raises:
+        Broke: No call was answered, of all or of `HOPELESS` items in a row, or no further one could be.
+    """
+    read = TypeAdapter(kind).validate_python
+    there = [None if journal is None else journal.get(identifier, made_of) for identifier, made_of, _ in items]
+    results = [None if kept is None else read(kept) for kept in there]
+    missing = [number for number, result in enumerate(results) if result is None]
+    progress.advance(len(items) - len(missing))
+    in_vain = 0
+    with nullcontext() if journal is None else journal:
+        for number, made in zip(missing, in_order(lambda n: program(items[n][2]), missing, in_flight), strict=True):
+            results[number] = made
+            in_vain = 0 if made.came else in_vain + 1
+            if in_vain in (HOPELESS, len(missing)):
+                raise Broke(
+                    f"not one of {in_vain} calls was answered",
+                    where=where,
+                    try_this="try again when the endpoint answers; what came before is kept",
+                )
+            if journal is not None and made.lasting:
+                journal.add(*items[number][:2], asdict(made))  # type: ignore[call-overload]
+            progress.advance()
+    return results  # type: ignore[return-value]

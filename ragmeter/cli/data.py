@@ -252,7 +252,7 @@ def synthesize(
     seed: options.SeedOption = 0,
     config: options.ConfigOption = None,
     settings: Annotated[
-        list[str] | None, options.set_option("An option of the model: model, base_url, rounds …; of the dataset: data.KEY=VALUE")
+        list[str] | None, options.set_option("llm.model=…, llm.base_url=…, rounds=…; of the dataset: data.KEY=VALUE")
     ] = None,
     dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
 ) -> int:
@@ -263,8 +263,8 @@ def synthesize(
     from methods.clara.config import MIXES, Mix, ScpDataConfig
     from methods.clara.data import require_no_test, scp_rows
     from methods.clara.rows import write_rows
-    from methods.clara.synthesis import Passages, StateFile, Synthesis, SynthesisConfig, of_rows, of_synthesis, outlook
-    from methods.models.chat import reach_model
+    from methods.clara.synthesis import Passages, Synthesis, SynthesisConfig, of_rows, of_synthesis, outlook
+    from methods.training.journal import Journal
     from ragmeter.runner.loop import Interrupted
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.rewriting import refusal
@@ -299,9 +299,9 @@ def synthesize(
     corpus = corpus_build.open_corpus(Path(data).expanduser()) if is_path else common.load(data, of_data).corpus
     if not len(corpus):
         raise UserError("there is no document", where=data)
-    types, cache = MIXES[wanted_mix], common.store.cache
-    with StateFile(output.with_suffix(".states.jsonl")) as states:
-        synthesis = Synthesis(model, states, cache=cache)
+    types, services = MIXES[wanted_mix], common.services(seed=seed)
+    with Journal(output.with_suffix(".states.jsonl")) as states:
+        synthesis = Synthesis(model, states, services)
         documents = Passages.drawn(corpus, count, seed)
         wanted = outlook(synthesis, documents, types)
         if dry_run:
@@ -310,7 +310,7 @@ def synthesize(
         if common.talk:
             err.print(Text(str(wanted)))
         if wanted.done < wanted.loops:
-            reach_model(model, cache)
+            model.reach(services.cache)
         with TrainingProgress(quiet=not common.talk) as progress:
             try:
                 synthesis.run(documents, types, progress)

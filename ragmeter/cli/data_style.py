@@ -339,11 +339,11 @@ def style_quality(
             out.print(Text(f"{item.style}: {item.pairs:,} pairs, {item.failed:,} given up"))
         lines = []
         for row in rows:
-            mean, interval = number(row["value"]) + ("†" if row["doubt"] else ""), f"{number(row['low'])} … {number(row['high'])}"
+            mean, interval = number(row["value"]), f"{number(row['low'])} … {number(row['high'])}"
             lines.append((row["style"], row["measure"], mean, interval, row["n"], row["missing"]))
         listing(("style", "measure", "mean", "95 % interval", "n", "without"), lines, empty="there is no pair to measure")
-        if any(row["doubt"] for row in rows):
-            out.print(Text("† too few values, or too lopsided, for an interval to cover as stated; --json says why", style="dim"))
+        if any(row["withheld"] for row in rows):
+            out.print(Text("no interval where there are too few values, or too skewed ones; --json says why", style="dim"))
 
     styles = [{"style": item.style, "pairs": item.pairs, "given_up": item.failed} for item in report]
     common.emit({"file": str(pairs), "by": dict(restyled.by), "styles": styles, "measures": rows}, show)
@@ -362,6 +362,6 @@ def _estimated(item: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
     rows = estimates(np.stack([measured.values for measured in item.measures.values()]), clusters=passages)
     return [
         {"style": item.style, "measure": name, "value": plain(row.value), "low": plain(row.low), "high": plain(row.high)}
-        | {"n": row.n, "missing": row.unscorable, "passages": row.units, "sd": measured.sd, "doubt": row.doubt}
+        | {"n": row.n, "missing": row.unscorable, "passages": row.units, "sd": measured.sd, "withheld": row.withheld}
         for (name, measured), row in zip(item.measures.items(), rows, strict=True)
     ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rich.text import Text
 
-from benchmarks.core.errors import UserError, counted, unwritable
+from benchmarks.core.errors import UserError, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err, offering_score, out
@@ -44,7 +44,7 @@ def gate(
 ) -> int:
     """Is a candidate worse than a baseline by more than --margin? Exit code.
 
-    0: it is not, by more than the margin; 100: it is; 101: too few questions to tell.
+    0: it is not, by more than the margin; 100: it is; 101: that cannot be known.
     """
     store = common.store
     typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
@@ -128,19 +128,19 @@ def _show(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
             out.print(Text(f"{side}  {name}: {run.path} ({run.run[:8]})"))
     if not quiet:
         run = decided.baseline
-        out.print(Text(f"on {run.dataset}, setting {run.setting}, {counted(decided.questions, 'question')}\n"))
+        out.print(Text(f"on {run.dataset}, setting {run.setting}, {decided.sampled.in_words(decided.questions)}\n"))
     for verdict in decided.verdicts:
         pairs, margin = verdict.decision.difference.n, points(verdict.decision.margin)
         better = "" if verdict.higher_is_better else ", less is better"
         out.print(Text(f"{verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
         out.print(Text(f"  baseline {points(verdict.baseline)}, candidate {points(verdict.candidate)}"))
         out.print(Text(f"  difference {interval(verdict)}, margin {margin}pp, {pairs} pairs{better}"))
-        if more := reach(verdict):
+        if more := reach(verdict, decided.sampled.kind):
             out.print(Text(f"  {more}"))
     if not quiet:
-        unit, bar = "documents" if decided.clustered else "questions", "0" if decided.strict else "minus the margin"
+        bar = "0" if decided.strict else "minus the margin"
         rule = f"regressed: the interval lies below {bar}; pass: above minus the margin"
-        out.print(Text(f"\n× 100, with 95 % intervals (bootstrap over {unit}); {rule}", style="dim"))
+        out.print(Text(f"\n× 100, with 95 % intervals ({decided.sampled.kind}s as units); {rule}", style="dim"))
     for line in decided.remarks:
         err.print(Text(line, style="yellow"))
     out.print(Text(decided.outcome, style=_COLORS[decided.outcome]))

@@ -30,7 +30,7 @@ from ragmeter.runner import judging
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import JudgingProgress
 from ragmeter.runner.rewriting import judge_of
-from results import checkpoints, judgments, queries, records
+from results import checkpoints, judgments, queries, records, trec_eval
 from results import labels as labeling
 from results.battles import BattleBoard, battle_boards
 from results.board import add_columns, remove_columns, with_failures
@@ -205,8 +205,17 @@ def score(
         list[str] | None, option("Take a column that was added off the tables; may be repeated.", completes=completion.stored_metrics)
     ] = None,
     experiment: options.OfExperiment = None,
+    trec: Annotated[bool, option("RUNS are two files instead, any TREC run and its qrels: trec_eval's measures.", "--trec")] = False,
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
+    if trec:
+        if remove or experiment is not None or len(runs or ()) != 2:
+            raise UserError(
+                "two files are scored, and nothing of the store", where="--trec", try_this="ragmeter judge score --trec RUN QRELS"
+            )
+        run, qrels = map(Path, runs or ())
+        _score_trec(run, qrels, metric, common)
+        return
     if bool(metric) == bool(remove):
         if remove:
             raise UserError("columns are added or removed", where="--remove", try_this="one after the other")
@@ -223,10 +232,10 @@ def score(
     rows = []
     for row in {row.run: row for row in chosen}.values():
         questions, predictions = records.answered(store, row)
-        passages = dict.fromkeys(item.id.partition("#")[0] for prediction in predictions for item in prediction.evidence)
-        texts = store.passage_texts(list(passages))
+        passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
+        held = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
-            scores = scoring.score(questions, predictions, wanted, corpus_text=texts.__getitem__)
+            scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)
         store.put_scores(row.run, [question.id for question in questions], scores)
         add_columns(store, row.run, [str(item) for item in wanted])
         rows += [_summary(store, row, str(item)) for item in wanted]
@@ -234,6 +243,33 @@ def score(
             err.print(Text(f"{row.method} on {row.dataset}: these scores cannot be right: {what}", style="yellow"))
     columns = ("metric", "run", "value", "n", "unscorable")
     common.emit(rows, lambda: listing(columns, [(*line[:4], line[6]) for line in map(_line, rows)], empty="no run was named"))
+
+
+def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Common) -> None:
+    """Print trec_eval's measures of a run: over the questions that it has documents for, and over all that are judged."""
+    result = trec_eval.evaluate(run, qrels)
+    answered, every = result.summary(), result.summary(complete=True)
+    for name in names or ():
+        if name not in answered:
+            raise unknown_name("measure of trec_eval", name, answered, where="--metric")
+    wanted = list(names or answered)
+    per_question = {
+        question: {name: plain(float(result.values[name][row])) for name in wanted if name in result.values}
+        for row, question in enumerate(result.questions)
+    }
+    rows = [{"measure": name, "value": plain(answered[name]), "all_judged": plain(every[name])} for name in wanted]
+    value = {"run": str(run), "qrels": str(qrels), "unjudged": result.unjudged, "measures": rows, "questions": per_question}
+    whole = (*trec_eval.COUNTS, "num_q")
+
+    def show() -> None:
+        lines = [(name, *(f"{item[name]:{'.0f' if name in whole else '.4f'}}" for item in (answered, every))) for name in wanted]
+        listing(("measure", "trec_eval", "trec_eval -c"), lines, empty="")
+        if silent := int((~result.retrieved).sum()):
+            out.print(Text(f"{counted(silent, 'judged question')} without results: left out of the first column, 0 in the second"))
+        if result.unjudged:
+            out.print(Text(f"{counted(result.unjudged, 'question')} of the run without judgments: left out of both"))
+
+    common.emit(value, show)
 
 
 def _summary(store: Store, row: RunRow, metric: str) -> dict[str, Any]:

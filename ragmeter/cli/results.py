@@ -15,7 +15,7 @@ from typing import Annotated, Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.core.errors import UserError, unknown_name, unwritable
+from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.board_text import show_board
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
@@ -24,10 +24,12 @@ from ragmeter.run_text import show_compared, show_question, show_run
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
 from results.drift import refuse_drift, stated
+from results.gate import parse_margin
 from results.published import Compared, Figure
 from results.queries import RunRow
+from results.statistics.closed_form import POWER
 from results.store import Store
-from results.tables import labels
+from results.tables import labels, plus_minus
 
 app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
 app.add_typer(results_style.app, name="style")
@@ -222,6 +224,38 @@ def compare_runs(
 
 
 @app.command()
+def power(
+    first: options.RunArgument,
+    second: options.RunArgument,
+    effect: Annotated[str, option("True difference to show, 2pp or 0.02.")],
+    common: Common,
+    metric: options.MetricOption = None,
+    probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
+) -> None:
+    """How many questions and units it takes to show a difference, by the variances of two pilot runs."""
+    if not 0 < probability < 1:
+        raise UserError(f"a power of {probability:g} is no probability", where="--power", try_this="--power 0.8")
+    store = common.store
+    runs = [checkpoints.find_run(store, name) for name in (first, second)]
+    plans = compare.planned(store, runs[0], runs[1], metric or (), parse_margin(effect, "--effect"), power=probability)
+
+    def show() -> None:
+        for plan in plans:
+            pilot, scale = plan.pilot, plan.scale
+            seen = plus_minus(pilot.value, pilot.low, pilot.high, "{:+.1f}", scale)
+            need = "cannot be known" if plan.units is None else f"{counted(plan.units, plan.kind)}"
+            if plan.units is not None and plan.kind != "question":
+                need += f" ({counted(plan.questions or 0, 'question')})"
+            out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
+            rest = pilot.withheld or f"as many as here would show {scale * pilot.detectable:.1f}"
+            out.print(Text(f"  pilot {seen} on {counted(pilot.units, plan.kind)}; {rest}", style="dim"))
+        rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
+        out.print(Text(rule, style="dim"))
+
+    common.emit({"plans": [plan.to_json() for plan in plans]}, show)
+
+
+@app.command()
 def tag(
     common: Common,
     name: Annotated[str | None, argument("The tag (default: list the tags)", completion.tagged)] = None,
@@ -287,7 +321,6 @@ def export(
     common: Common,
     form: Annotated[str, option("trec.", "--format", completes=completion.words("trec"))] = "trec",
     qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
-    passages: Annotated[bool, option("Reduce sentences to their passages, as ranking metrics do.", "--passages")] = False,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
     from results import trec
@@ -299,8 +332,6 @@ def export(
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
     known = queries.questions(store, row.dataset_fingerprint)
     rankings = [(item.question, ranked.get(item.question, ())) for item in known]
-    if passages:
-        rankings = [(question, trec.passages_of(evidence)) for question, evidence in rankings]
     without = None
     with ExitStack() as files:
         lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)

@@ -186,4 +186,4 @@ def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
 def _shown(item: Estimate) -> str:
     if math.isnan(item.value):
         return ABSENT
-    return f"{item.value:.3f}" + ("" if math.isnan(item.low) else f" ± {(item.high - item.low) / 2:.3f}") + ("†" if item.doubt else "")
+    return f"{item.value:.3f}" + ("" if math.isnan(item.low) else f" ± {(item.high - item.low) / 2:.3f}")

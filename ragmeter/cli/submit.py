@@ -20,14 +20,16 @@ from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
 from ragmeter.runner.provenance import environment
 from ragmeter.runner.rewriting import refusal
-from ragmeter.submissions import FORMATS, Checked, Checker, read_card, require_same, target_of
+from ragmeter.submissions import JSONL, Checked, Checker, read_card, require_same, short_card, target_of
 from results import checkpoints, queries
 from results.board import board
+from results.formats import FORMATS
 from results.queries import RunRow
 from results.statistics.core import Estimate
 from results.submission import bundle as bundles
 from results.submission import mean, storing
 from results.submission.bundle import write_template
+from results.submission.card import Card
 from results.submission.storing import Stored, Verification, card_of
 from results.tables import plus_minus
 
@@ -36,7 +38,13 @@ app = App(default="add", help="Predictions made elsewhere: template, check, add,
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
 CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
 FormatOption = Annotated[
-    str, option("Of the predictions: jsonl; or trec, rankings without answers.", "--format", completes=completion.words(*FORMATS))
+    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.words(*FORMATS))
+]
+MethodOption = Annotated[
+    str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
+]
+BenchmarkOption = Annotated[
+    str | None, option("With --method: the benchmark.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
 PathSetting = Annotated[
@@ -54,15 +62,18 @@ def add(
     common: Common,
     file: Annotated[str | None, argument("As of `check` (default: list what was submitted, and how to begin)")] = None,
     card: CardOption = None,
-    format: FormatOption = FORMATS[0],
+    format: FormatOption = JSONL,
+    method: MethodOption = None,
+    benchmark: BenchmarkOption = None,
+    setting: options.SettingOption = None,
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
     """Check predictions made elsewhere, score them here, and store them as `submitted`."""
     if file is not None:
-        return _submit(file, card, format, known_boards, settings, common, keep=True)
-    if card is not None:
-        raise UserError("there are no predictions", where="--card", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
+        return _submit(file, _card(card, method, benchmark, setting), format, known_boards, settings, common, keep=True)
+    if card is not None or method is not None:
+        raise UserError("there are no predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
     store = common.store
     rows = {row.run: row for row in (queries.runs(store) if store.database.exists else []) if row.origin != "run"}.values()
     keys = ("run", "method", "dataset", "setting", "seed", "origin")
@@ -86,16 +97,31 @@ def check(
     file: Predictions,
     common: Common,
     card: CardOption = None,
-    format: FormatOption = FORMATS[0],
+    format: FormatOption = JSONL,
+    method: MethodOption = None,
+    benchmark: BenchmarkOption = None,
+    setting: options.SettingOption = None,
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
     """Check predictions and say what they would score; nothing is stored."""
-    return _submit(file, card, format, known_boards, settings, common, keep=False)
+    return _submit(file, _card(card, method, benchmark, setting), format, known_boards, settings, common, keep=False)
+
+
+def _card(file: Path | None, method: str | None, benchmark: str | None, setting: str | None) -> Card | Path | None:
+    """The card's file, or a card of what the options say in its place."""
+    if method is None and benchmark is None and setting is None:
+        return file
+    if file is not None:
+        raise UserError("the card says method, benchmark and setting", where="--card", try_this="leave the options out, or the card")
+    if method is None or benchmark is None:
+        lacks = "--benchmark" if benchmark is None else "--method"
+        raise UserError("without a card, both the method and the benchmark are needed", where=lacks, try_this=f"{lacks} …")
+    return short_card(method, benchmark, setting)
 
 
 def _submit(
-    file: str, card: Path | None, format: str, known_boards: bool, settings: list[str] | None, common: Common, *, keep: bool
+    file: str, card: Card | Path | None, format: str, known_boards: bool, settings: list[str] | None, common: Common, *, keep: bool
 ) -> int:
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, where="--format")
@@ -109,7 +135,7 @@ def _submit(
     worth = {} if keep else storing.preview(report, checked.target)
     stored = None
     if report.ok and keep:
-        made_from = "TREC run" if format == "trec" else Path(file).suffix.lstrip(".") or "stream"
+        made_from = (Path(file).suffix.lstrip(".") or "stream") if format == JSONL else {"trec": "TREC run"}.get(format, format)
         stored = storing.store_report(
             store, report, checked.target, checked.metrics, environment=environment(), provenance={"submitted_as": made_from}
         )

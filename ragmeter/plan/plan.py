@@ -33,7 +33,7 @@ from methods.registry import require_extra
 from methods.work import DATA, TOKENS, Checkpoint, Lengths, Needs, StageWork, Use, Work, total, unknown
 from ragmeter.experiment import BenchmarkPlan, Experiment, JudgePlan, MethodPlan, candidate_retriever
 from ragmeter.plan.shapes import Shape, options, shape_of
-from ragmeter.runner.tasks import MINIMUM_FREE_BYTES, Loaded, Task, default_metrics
+from ragmeter.runner.tasks import MINIMUM_FREE_BYTES, Loaded, Task, default_metrics, require_scoring
 from ragmeter.sizes import ModelSize, size_of
 from ragmeter.trainings import TrainingPlan
 from results import queries
@@ -375,9 +375,12 @@ class _Planner:
         if shape.benchmark is None:
             return None
         metrics = experiment.metrics or default_metrics(shape.benchmark)
-        task = Task(experiment.name, Loaded(benchmark, shape.benchmark, metrics), method, experiment.seed)
-        # That a benchmark brings no reading where one is followed is a mistake of the file, not something missing.
+        loaded = Loaded(benchmark, shape.benchmark, metrics)
+        task = Task(experiment.name, loaded, method, experiment.seed)
+        # No reading where one is followed, and no gold for any metric, are mistakes of the file and not something missing.
         _ = task.reading
+        if shape.origin == "counted":
+            require_scoring(experiment, loaded)
         try:
             return task.run.run if shape.origin == "counted" else None
         except UserError:

@@ -18,7 +18,7 @@ from typing import Protocol
 from benchmarks.core.errors import Broke, Incomplete, UserError, counted
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
+from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
@@ -218,7 +218,8 @@ def _execute(
     answered, overhead = 0, 0.0
     try:
         # Of a complete run too: an earlier ragmeter may not have kept all of the gold.
-        store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint)
+        store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.unit)
+        store.put_unit(run.run, run.unit)
         if not state.complete:
             store.start(run)
             benchmark = applied(task)
@@ -284,7 +285,8 @@ def _answer(
     store.put_indexing(run, indexed)
     progress.stage(task, "answer")
 
-    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact]
+    # A batch of answers may hold one question of a group without the others.
+    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact and "group" not in metric.entry.needs]
     by_query = {question.query_id: question for question in pending}
     asked_all = False
 
@@ -301,7 +303,7 @@ def _answer(
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
-        scores = score(questions, predictions, metrics, corpus_text=lambda name: benchmark.corpus.get([name])[0].full_text, graphs=graphs)
+        scores = score(questions, predictions, metrics, passage=lambda name: benchmark.corpus.get([name])[0], graphs=graphs)
         store.append(run, predictions, scores, _passages(benchmark.corpus, predictions))
 
     with Recorder(write) as recorder:
@@ -334,7 +336,7 @@ def _answer(
 
 def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage]:
     """Those that predictions name as their evidence."""
-    named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
+    named = (item.id for prediction in predictions for item in prediction.evidence)
     return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
 
 
@@ -375,7 +377,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
         [questions[p.question_id] for p in predictions],
         predictions,
         missing,
-        corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        passage=lambda identifier: corpus.get([identifier])[0],
         graphs=QuestionGraphs.of(task.loaded.benchmark),
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)

@@ -16,7 +16,6 @@ from benchmarks.styles.rules import STYLES, RuleRewriter
 from judges.judge import JUDGES, Judge
 from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
-from methods.models.chat import reach_model
 from methods.models.endpoint import Estimate
 from methods.models.llm import LLMConfig
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
@@ -111,7 +110,7 @@ class Chosen:
         for judge in self.judges:
             judge.config.reach(cache)
         if isinstance(self.rewriter, LLMRewriter):
-            reach_model(self.rewriter.config, cache)
+            self.rewriter.config.reach(cache)
 
     def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
         """What asking the model once for every passage would take; None where no model is asked."""
@@ -166,7 +165,7 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
         raise refusal(error, "the rewriter", RewriterConfig) from None
     judges = {role: _judge(role, name, of_roles.get(role, {})) for role, name in roles.items() if role in MEASURES}
     made = [_validator(role, name, judges.get(role), services) for role, name in roles.items()]
-    return Chosen(LLMRewriter(config, validators=made, cache=services.cache), tuple(judges.values()))
+    return Chosen(LLMRewriter(config, validators=made, services=services), tuple(judges.values()))
 
 
 def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: str, prefix: str = "") -> Judge:

@@ -14,8 +14,11 @@ from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
-from judges.metric import Metric
+from benchmarks.units import Sampled
+from judges.llm.ask import has_gold
+from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
+from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
 from methods.models.llm import endpoints
@@ -25,6 +28,7 @@ from ragmeter.runner.provenance import environment, provenance
 from ragmeter.trainings import TrainingPlan
 from results.store import FINISHED, Run, Store
 
+GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Shown beside the official metrics wherever questions have positives."""
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
@@ -43,6 +47,11 @@ class Loaded:
     def fingerprint(self) -> str:
         """Of questions and corpus before the setting, which is part of the run on its own."""
         return self.benchmark.fingerprint
+
+    @cached_property
+    def unit(self) -> Sampled | None:
+        """What the experiment says was sampled; None: nothing but what the benchmark says."""
+        return self.benchmark.sampled(self.plan.unit, where=self.plan.unit_at) if self.plan.unit else None
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,7 @@ class Task:
             len(self.loaded.benchmark.questions),
             provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
             environment(),
+            unit=self.loaded.plan.unit,
         )
 
     @cached_property
@@ -133,12 +143,16 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
             where=str(plan.reference),
             try_this=f"another split: `ragmeter list datasets {plan.reference.name}` lists them",
         )
-    return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
+    loaded = Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
+    _ = loaded.unit  # what cannot be sampled is refused before anything runs
+    return loaded
 
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
-    """The dataset's official metrics, and ranking metrics where questions have positives."""
+    """The dataset's official metrics, those of groups where it has some, and ranking metrics where questions have positives."""
     names = list(benchmark.card.metrics)
+    if any(question.group is not None for question in benchmark.questions):
+        names += GROUP_METRICS
     if any(question.evidence for question in benchmark.questions):
         names += RANKING_METRICS
     return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())
@@ -158,6 +172,7 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         loaded = load_benchmark(plan, experiment.metrics)
         # An impossible setting shows before anything runs.
         settings.check(plan.setting, loaded.benchmark, where=plan.where)
+        require_scoring(experiment, loaded)
         tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
     first: dict[str, Task] = {}
     for task in tasks:
@@ -169,6 +184,28 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
                 try_this="remove one of the two methods (or of the two equal benchmarks)",
             )
     return tasks
+
+
+def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
+    """Refuse a benchmark on which every metric and every judge of the experiment would have nothing to say.
+
+    Raises:
+        UserError: It is one; the message says what to add.
+    """
+    benchmark, graphs = loaded.benchmark, QuestionGraphs.of(loaded.benchmark)
+    if any(can_score(metric, benchmark.questions, graphs) for metric in loaded.metrics):
+        return
+    gold = any(map(has_gold, benchmark.questions))
+    if any(gold or "gold" not in plan.judge.entry.needs for plan in experiment.judges):
+        return
+    able = [str(metric) for metric in default_metrics(benchmark) if can_score(metric, benchmark.questions, graphs)]
+    free = "judges: [{id: open_pairwise, config: {llm: {model: …}}}] compares answers without gold; rule_style reads how they are written"
+    raise UserError(
+        f"nothing in this experiment can score {benchmark.name}: its questions lack what {', '.join(map(str, loaded.metrics))} "
+        f"{'needs' if len(loaded.metrics) == 1 else 'need'}",
+        where=loaded.plan.where,
+        try_this=f"metrics: [{', '.join(able)}]" if able else free,
+    )
 
 
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:

@@ -36,7 +36,7 @@ from ragmeter.scripted.grounding import GROUNDING
 from ragmeter.scripted.judges import JUDGING
 from ragmeter.scripted.knowledge import KNOWLEDGE
 from ragmeter.scripted.prompt_patterns import Request, filled
-from ragmeter.scripted.queries import REWRITING, SEARCHING
+from ragmeter.scripted.queries import LABELING, REWRITING, SEARCHING
 from ragmeter.scripted.synthesis import SYNTHESIS
 
 NAME = f"{SCRIPTED}worlds"
@@ -90,6 +90,7 @@ class WorldTruth:
             *GROUNDING,
             *JUDGING,
             *KNOWLEDGE,
+            *LABELING,
             *REWRITING,
             *SEARCHING,
             *SYNTHESIS,
@@ -147,7 +148,7 @@ class WorldTruth:
             return self.steps.get(_flat(text))
         if not question.answerable:
             return UNKNOWN
-        return ", ".join(question.answers) if question.answer_set else question.answers[0]
+        return ", ".join(question.wanted) if question.answer_set else question.answers[0]
 
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool:
         """Whether passages hold the proof of a question: for each of its facts one that names head and tail.

@@ -1,4 +1,4 @@
-"""How the scripted LLM answers the prompts of judges: match, pairwise, style and content.
+"""How the scripted LLM answers the prompts of judges: match, the pairwise two, style and content.
 
 It judges by what the world says, not by the gold that it is shown; for questions it does not know, by that gold.
 """
@@ -16,7 +16,7 @@ from benchmarks.styles.rules import RULES
 from benchmarks.worlds.world import World
 from judges.llm.ask import EMPTY, Prompt, load_prompt
 from judges.llm.match import MatchConfig
-from judges.llm.pairwise import PairwiseConfig
+from judges.llm.pairwise import OPEN_CRITERIA, OpenPairwiseConfig, PairwiseConfig
 from judges.llm.rules import RuleMatchConfig, answer_support, compared, match_verdicts
 from judges.llm.style import ALTERED, FORMAL, INFORMAL, KEPT, LOST, ContentConfig, StyleConfig
 from methods.api import Prediction
@@ -57,6 +57,16 @@ def judge_pair(truth: Knows, request: Request) -> str | None:
     return json.dumps({"reasoning": f"The answer is {question.golds[0]}.", **verdicts})
 
 
+def judge_open_pair(truth: Knows, request: Request) -> str | None:
+    """The prompt of the judge without a reference: whatever names more of the world wins, then the longer one, then the first."""
+    result = filled(_prompt("open_pairwise"), request)
+    if result is None:
+        return None
+    first, second = ((len(_facts(truth, text)), len(text)) for text in (result["answer_1"], result["answer_2"]))
+    winner = "Answer 1" if first >= second else "Answer 2"
+    return json.dumps({"reasoning": f"{winner} names more.", **dict.fromkeys(OPEN_CRITERIA, winner)})
+
+
 def judge_style(truth: Knows, request: Request) -> str | None:
     """The prompt of the style classifier: a text is informal if it holds what rewriting rules put in."""
     result = filled(_prompt("style"), request)
@@ -76,12 +86,12 @@ def judge_content(truth: Knows, request: Request) -> str | None:
     return LOST if source - rewritten else KEPT
 
 
-JUDGING: tuple[Callable[[Any, Request], str | None], ...] = (judge_match, judge_pair, judge_style, judge_content)
+JUDGING: tuple[Callable[[Any, Request], str | None], ...] = (judge_match, judge_pair, judge_open_pair, judge_style, judge_content)
 
 
 @lru_cache
 def _prompt(name: str) -> Prompt:
-    shipped = (MatchConfig, PairwiseConfig, StyleConfig, ContentConfig)
+    shipped = (MatchConfig, PairwiseConfig, OpenPairwiseConfig, StyleConfig, ContentConfig)
     return load_prompt(None, next(config.template for config in shipped if config.template.name == name))
 
 

@@ -7,6 +7,7 @@ steps that its gold names, each with what the earlier ones answered put in.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
@@ -18,8 +19,12 @@ from benchmarks.text import sentences
 from benchmarks.worlds.world import World
 from methods.baselines.hyde import PROMPT
 from methods.baselines.rq_rag import PROMPTS
+from methods.gpr.questions import MASK, MaskedTriple, WorldsQuestions
+from methods.gpr.questions import load_prompt as triple_prompt
+from methods.graphs.extraction import Prompt
 from methods.models.rewriter import load_prompt
-from ragmeter.scripted.prompt_patterns import Request, filled
+from methods.sark.prompts import load_prompt as load_sark_prompt
+from ragmeter.scripted.prompt_patterns import Request, filled, template_pattern
 
 
 class Knows(Protocol):
@@ -131,3 +136,62 @@ def _restyled(plain: list[str], again: str, style: str) -> list[str]:
 @lru_cache(maxsize=1)
 def _rewriters() -> tuple[RuleRewriter, RuleRewriter]:
     return RuleRewriter("test", opener=1.0, closer=0.3), RuleRewriter("test", opener=0.3, closer=0.3)
+
+
+# -- How it answers the prompts of training data: SARK's answers and orders of passages, GPR's questions about triples --
+
+
+KNOWN = 0.4
+"""Share of the questions that it knows by heart where an answer is asked for without a passage."""
+
+
+def answer_for_labels(truth: Any, request: Request) -> str | None:
+    """SARK's prompt for an answer: by the passage where there is one, else what it knows by heart."""
+    system, user = _sark_prompt("answer").parts
+    result = filled(Prompt(system, user), request)
+    if result is None:
+        return None
+    question, passage = _known(truth, result["question"]), result["context"]
+    if question is None or not question.answers:
+        return "unknown"
+    known = truth.proven_by(question, [passage]) if passage else Draws("known by heart", question.id).chance(KNOWN)
+    return question.answers[0] if known else "unknown"
+
+
+def order_passages(truth: Any, request: Request) -> str | None:
+    """SARK's prompt for an order: passages that prove the answer first, then those that name it."""
+    opening, _, turn, *_ = _sark_prompt("order").parts
+    about = template_pattern(opening).fullmatch(request.messages[0]["content"])
+    if about is None:
+        return None
+    question = _known(truth, about["question"])
+    shown = [template_pattern(turn).fullmatch(message["content"]) for message in request.messages[2:-1:2]]
+
+    def worth(match: re.Match[str]) -> tuple[bool, bool]:
+        return question is not None and truth.proven_by(question, [match["passage"]]), about["answer"] in match["passage"]
+
+    best = sorted((match for match in shown if match is not None), key=worth, reverse=True)
+    return " > ".join(f"[{match['number']}]" for match in best)
+
+
+def ask_about_triple(truth: Any, request: Request) -> str | None:
+    """GPR's prompt for a question: in the words in which worlds state the relation."""
+    result = filled(triple_prompt(), request)
+    if result is None:
+        return None
+    inside = result["triple"].removeprefix("(").removesuffix(")")
+    if result["side"] == "tail":
+        head, _, relation = inside.removesuffix(f", {MASK}").rpartition(", ")
+        masked = MaskedTriple((head, relation, result["answer"]), "tail")
+    else:
+        relation, _, tail = inside.removeprefix(f"{MASK}, ").partition(", ")
+        masked = MaskedTriple((result["answer"], relation, tail), "head")
+    return WorldsQuestions().generate([masked])[0] or "I cannot ask that."
+
+
+LABELING: tuple[Callable[[Any, Request], str | None], ...] = (answer_for_labels, order_passages, ask_about_triple)
+
+
+@lru_cache
+def _sark_prompt(name: str) -> Any:
+    return load_sark_prompt(name)

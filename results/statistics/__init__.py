@@ -1,30 +1,22 @@
-"""Statistics that decide, on plain arrays: intervals, paired tests, ranks, gates, budgets. Seeded and vectorized.
+"""Statistics that decide, on plain arrays: intervals, paired tests, ranks, gates, planning. Vectorized, the same every time.
 
 Scores come as arrays of questions (or of methods × questions). NaN marks an unscorable question; it is left out of a
-mean and of its denominator, and every result says how many questions stood behind it. Where questions share a document
-they are resampled together (`clusters`). `core.py` has what all results are made of, `bootstrap.py` the resampling,
-`intervals.py` means and paired differences; each other file answers one question. Judging has its own: `battles.py`
-(win rates), `bradley_terry.py` (strengths), `judges.py` (agreement, habits, prediction-powered means).
+mean and of its denominator, and every result says how many questions stood behind it. Questions of one sampling unit
+(a document, a world) are judged together (`clusters`). `core.py` has what all results are made of, `closed_form.py`
+the one engine of means and differences, `intervals.py` what is made of them, `bootstrap.py` the resampling of what is
+no mean; each other file answers one question. Judging has its own: `battles.py` (win rates), `bradley_terry.py`
+(strengths), `judges.py` (agreement, habits, prediction-powered means).
 """
 
 from __future__ import annotations
 
 from results.statistics.battles import OrderFlips, RepetitionSpread, TieRule, Verdict, WinRate, win_rates
-from results.statistics.bootstrap import Distribution
 from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_terry
-from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Difference, Estimate, Method
-from results.statistics.gate import (
-    POWER,
-    GateDecision,
-    GateReport,
-    Outcome,
-    decide_all,
-    minimum_detectable,
-    non_inferiority,
-    questions_needed,
-    standard_error,
-)
+from results.statistics.closed_form import POWER, Moments, paired, reach
+from results.statistics.core import LEVEL, RESAMPLES, Clusters, Difference, Estimate, Resampling
+from results.statistics.gate import GateDecision, GateReport, Outcome, decide_all, non_inferiority, units_needed
 from results.statistics.intervals import (
+    Family,
     StageLosses,
     StyleGap,
     StyleRobustness,
@@ -32,11 +24,11 @@ from results.statistics.intervals import (
     benjamini_hochberg,
     difference,
     differences,
+    differences_together,
     estimate,
     estimates,
     holm,
     pareto_front,
-    sign_flip_all_pairs,
     stage_losses,
     style_robustness,
 )
@@ -57,15 +49,57 @@ from results.statistics.judges import (
 )
 
 __all__ = [
-    "LEVEL", "METHOD", "POWER", "RESAMPLES",
-    "Agreement", "BradleyTerry", "Clusters", "Difference", "Distribution", "Estimate", "GateDecision",
-    "GateReport", "LengthPreference", "Method", "OrderFlips", "Outcome", "PredictionPowered",
-    "RepetitionSpread", "RepetitionVariance", "StageLosses", "Strength", "StyleGap", "StyleRobustness", "TieRule",
-    "Verdict", "WinRate",
-    "all_pairs", "battle_repetition_variance", "benjamini_hochberg", "bradley_terry", "cohen_kappa",
-    "decide_all", "difference", "differences", "estimate", "estimates", "first_shown_preference",
-    "holm", "krippendorff_alpha", "length_preference", "minimum_detectable", "non_inferiority", "order_flip_rate",
-    "pareto_front", "prediction_powered_mean", "questions_needed", "raw_agreement",
-    "repetition_variance", "sign_flip_all_pairs", "stage_losses", "standard_error", "style_robustness",
+    "LEVEL",
+    "POWER",
+    "RESAMPLES",
+    "Agreement",
+    "BradleyTerry",
+    "Clusters",
+    "Difference",
+    "Estimate",
+    "Family",
+    "GateDecision",
+    "GateReport",
+    "LengthPreference",
+    "Moments",
+    "OrderFlips",
+    "Outcome",
+    "PredictionPowered",
+    "RepetitionSpread",
+    "RepetitionVariance",
+    "Resampling",
+    "StageLosses",
+    "Strength",
+    "StyleGap",
+    "StyleRobustness",
+    "TieRule",
+    "Verdict",
+    "WinRate",
+    "all_pairs",
+    "battle_repetition_variance",
+    "benjamini_hochberg",
+    "bradley_terry",
+    "cohen_kappa",
+    "decide_all",
+    "difference",
+    "differences",
+    "differences_together",
+    "estimate",
+    "estimates",
+    "first_shown_preference",
+    "holm",
+    "krippendorff_alpha",
+    "length_preference",
+    "non_inferiority",
+    "order_flip_rate",
+    "paired",
+    "pareto_front",
+    "prediction_powered_mean",
+    "raw_agreement",
+    "reach",
+    "repetition_variance",
+    "stage_losses",
+    "style_robustness",
+    "units_needed",
     "win_rates",
 ]  # fmt: skip

@@ -15,21 +15,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.bootstrap import alike, bootstrap_weights, distribution, unit_positions, units_of
-from results.statistics.closed_form import means
-from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Estimate, Floats, Method, doubt_about_mean
+from results.statistics.closed_form import paired
+from results.statistics.core import LEVEL, Clusters, Estimate, Floats
 from results.statistics.intervals import estimates
 
 Codes = NDArray[np.int64]
 TieRule = Literal["half", "ignore", "loss", "win"]
 """What a tied question counts in `with_ties`: half a win, nothing at all, a loss, a win."""
 _TIE_VALUE: dict[TieRule, float] = {"half": 0.5, "ignore": math.nan, "loss": 0.0, "win": 1.0}
-_FEW_UNITS = 20
-"""With at least as many units of its own, a column is missing from a resample of all units about once in 10⁹."""
-_ALIKE = 32
-"""With more columns of the same gaps, resamples of their own cost less than columns among all others."""
-_COLUMNS = 256
-"""Columns whose bootstrap distributions are held at a time."""
 
 
 class Verdict(IntEnum):
@@ -103,8 +96,9 @@ class WinRate:
         verdicts: Number of single verdicts of each kind, by name, over all orders and repetitions.
         flips: Contradictions between presentation orders.
         repetitions: Spread over repetitions.
-        p: Two-sided p-value of winning as many questions as losing, of this pair alone: the exact sign test, or
-            Student's t over clusters. Ties and `none` count for neither, whatever the tie rule; NaN without a verdict.
+        p: Two-sided p-value of winning as many questions as losing, of this pair alone: at least that of
+            the exact sign test where questions are the units. Ties and `none` count for neither, whatever the tie rule;
+            NaN without a verdict and where it is withheld.
     """
 
     wins: int
@@ -138,10 +132,7 @@ def win_rates(
     *,
     ties: TieRule = "half",
     clusters: Clusters = None,
-    seed: int = 0,
     level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
 ) -> list[WinRate]:
     """Win rates of many pairs of methods from single verdicts. Another tie rule is another call here, not a judge's.
 
@@ -151,7 +142,7 @@ def win_rates(
             the pair names first.
         ties: What a tied question counts in `with_ties`.
         clusters: One label per question code, as in `estimates`.
-        seed, level, resamples, method: As in `estimates`.
+        level: As in `estimates`.
 
     Returns:
         One per pair code, from 0 to the largest.
@@ -160,7 +151,7 @@ def win_rates(
         ValueError: Arrays differ in length, a code is out of range, a cell was judged twice, or no such tie rule.
 
     Source: ARK (2025), section on evaluation, for `decided`; the released code's wins / total is `with_ties` by the
-        rule `loss`; p as in `closed_form.means`.
+        rule `loss`; p as in `closed_form.paired`.
     """
     if ties not in _TIE_VALUE:
         raise ValueError(f"no tie rule {ties!r}: choose {', '.join(_TIE_VALUE)}")
@@ -178,8 +169,9 @@ def win_rates(
         _with_ties(_SWAPPED[states], ties),
     ]
     labels = None if clusters is None else _labels(clusters, questions)
-    results = _estimates(np.concatenate(values), labels, seed, level, resamples, method)
-    p = means(_valued(states, _SIGNS), clusters=labels).p
+    results = estimates(np.concatenate(values), clusters=labels, level=level)
+    signs = _valued(states, _SIGNS)
+    p = paired(np.maximum(signs, 0.0), np.maximum(-signs, 0.0), clusters=labels).p
     # Questions that only other pairs were judged on are not left out of this one.
     absent = np.tile((states == _ABSENT).sum(axis=1), len(values)).tolist()
     results = [replace(item, unscorable=item.unscorable - gone) for item, gone in zip(results, absent, strict=True)]
@@ -348,46 +340,3 @@ def _labels(clusters: Clusters, questions: int) -> list[str | None]:
     if len(labels) < questions:
         raise ValueError(f"{len(labels)} cluster labels for {questions} questions")
     return labels[:questions]
-
-
-def _estimates(columns: Floats, clusters: Clusters, seed: int, level: float, resamples: int, method: Method) -> list[Estimate]:
-    """`estimates` of many columns that each have their own gaps, from resamples drawn once for all of them.
-
-    Units are drawn among all questions, and each column's mean is a ratio of two sums. A column with few units of its
-    own, or one of many with the same gaps, is resampled among its own questions, as `estimates` does.
-    """
-    missing = np.isnan(columns)
-    positions, sizes = unit_positions(clusters, columns.shape[1])
-    results: dict[int, Estimate] = {}
-    apart: list[int] = []
-    for rows in alike(missing):
-        units = len(np.unique(positions[~missing[rows[0]]]))
-        if len(rows) > _ALIKE or units < _FEW_UNITS:
-            some = estimates(columns[rows], clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
-            results.update(zip(rows, some, strict=True))
-        else:
-            apart += rows
-    for start in range(0, len(apart), _COLUMNS):
-        rows = apart[start : start + _COLUMNS]
-        sums, counts = np.zeros((2, len(sizes), len(rows)))
-        np.add.at(sums, positions, np.where(missing[rows], 0.0, columns[rows]).T)
-        np.add.at(counts, positions, (~missing[rows]).T)
-        blocks = bootstrap_weights(len(sizes), seed, resamples)
-        means = np.concatenate([(weights @ sums) / (weights @ counts) for weights in blocks])
-        for position, row in enumerate(rows):
-            kept = ~missing[row]
-            present = columns[row][kept]
-            own = units_of(present[None, :], clusters, kept)
-            support, mean, skew = own.support, own.means, own.skew
-            spread = distribution(means[:, position][None, :], mean, skew, support.units, method)
-            low, high = spread.interval(level)
-            results[row] = Estimate(
-                float(mean[0]),
-                float(low[0]),
-                float(high[0]),
-                support.n,
-                len(kept) - support.n,
-                support.units,
-                doubt_about_mean(present, support, float(skew[0])),
-            )
-    return [results[row] for row in range(len(columns))]

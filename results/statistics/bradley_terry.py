@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr
 
-from results.statistics.bootstrap import bootstrap_weights, estimate_of, refuse_bca, support_of, unit_positions
+from results.statistics.bootstrap import bootstrap_weights, estimate_of
 from results.statistics.closed_form import Band, holm_array
-from results.statistics.core import LEVEL, METHOD, Clusters, Estimate, Floats, Method, Support
+from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, unit_positions
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -58,7 +58,7 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
         with np.errstate(divide="ignore", invalid="ignore"):
             # As intervals are expanded: resamples of few units spread too little.
             t = np.abs(gap) / (error * np.sqrt(units / (units - 1)))
-        by_t = np.where(np.abs(gap) > _EQUAL, 2 * stdtr(np.maximum(units - 1, 1), -t), 1.0)
+        by_t = np.where(np.abs(gap) > _EQUAL, 2 * scipy.special.stdtr(np.maximum(units - 1, 1), -t), 1.0)
         by_t = np.fmax(by_t, 2.0 ** (1.0 - speak))
         p[row, rest] = np.where(component[row] == component[rest], np.minimum(by_t, 1.0), np.nan)
     return np.where(np.tri(methods, dtype=np.bool_), p.T, p)
@@ -360,7 +360,7 @@ class BradleyTerry:
         p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN where no battles link
             two methods.
         corrected: The same, Holm-corrected over all pairs.
-        level, method: Of the intervals; `level` also of the claims behind the bands.
+        level: Of the intervals, and of the claims behind the bands.
     """
 
     strengths: list[Strength]
@@ -375,7 +375,6 @@ class BradleyTerry:
     p: Floats
     corrected: Floats
     level: float
-    method: Method
 
     @property
     def separated(self) -> list[int]:
@@ -392,7 +391,7 @@ class BradleyTerry:
         held = [_held(side.separated, side.separated_rounds, self.level) for side in (a, b)]
         doubt = "; ".join(dict.fromkeys(reason for reason in held if reason))
         gaps = self.draws[item] - self.draws[other]
-        return estimate_of(value, gaps, self.support, 0, self.level, self.method, doubt)
+        return estimate_of(value, gaps, self.support, 0, self.level, doubt)
 
 
 def bradley_terry(
@@ -406,10 +405,7 @@ def bradley_terry(
     lengths: tuple[ArrayLike, ArrayLike] | None = None,
     prior: float = PRIOR,
     clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = ROUNDS,
-    method: Method = METHOD,
+    how: Resampling = Resampling(resamples=ROUNDS),  # noqa: B008 (frozen)
 ) -> BradleyTerry:
     """Fit logit P(first beats second) = strength of first - strength of second + effects, ties as half wins.
 
@@ -428,8 +424,7 @@ def bradley_terry(
             advantage of being longer, as log2((first + 1) / (second + 1)), and takes it off the strengths.
         prior: Standard deviation of the normal prior of every coefficient, in log-odds.
         clusters: One label per question code, as in `estimates`.
-        seed, level, resamples: As in `estimates`.
-        method: `expanded` or `percentile`.
+        how: The resampling.
 
     Raises:
         ValueError: Arrays differ in length, a code is out of range, a method meets itself, a score is not within 0
@@ -439,26 +434,25 @@ def bradley_terry(
         matter?" (style covariates in the fit; theirs is the standardized (a - b) / (a + b), ours the log ratio, of
         which a doubling has a meaning); Dubois et al. (2024), "Length-controlled AlpacaEval".
     """
-    refuse_bca(method)
     if not (prior > 0 and math.isfinite(prior)):
         raise ValueError(f"the prior is a positive standard deviation, got {prior}")
     item, other, query, won = _checked(first, second, question, score)
     x = _covariates(shown_first, lengths, len(won))
     known = ~np.isnan(won)
     sample = _sample(item[known], other[known], query[known], won[known], x[:, known], methods, clusters)
-    result, draws = _fits(sample, prior, seed, resamples)
+    result, draws = _fits(sample, prior, how)
     total = sample.cells.methods
-    support = support_of(sample.sizes)
+    support = Support(int(sample.sizes.sum()), len(sample.sizes))
     effects = [
-        estimate_of(float(result.at[row]), draws[row], support, 0, level, method, _one_sided(x[row - total], won))
+        estimate_of(float(result.at[row]), draws[row], support, 0, how.level, _one_sided(x[row - total], won))
         for row in range(total, len(draws))
     ]
     values = result.at[:total]
     p = pair_ps(values, draws[:total], sample.component, sample.net, sample.fought)
     corrected = holm_pairs(p)
-    bands = standings(values, corrected, sample.component, level)
+    bands = standings(values, corrected, sample.component, how.level)
     return BradleyTerry(
-        _strengths(sample, result, draws[:total], bands, level, method),
+        _strengths(sample, result, draws[:total], bands, how.level),
         sample.linked,
         effects[0] if shown_first is not None else None,
         effects[-1] if lengths is not None else None,
@@ -469,8 +463,7 @@ def bradley_terry(
         draws[:total],
         p,
         corrected,
-        level,
-        method,
+        how.level,
     )
 
 
@@ -593,13 +586,13 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
     )
 
 
-def _fits(sample: _Sample, prior: float, seed: int, resamples: int) -> tuple[_Fit, Floats]:
+def _fits(sample: _Sample, prior: float, how: Resampling) -> tuple[_Fit, Floats]:
     """The sample's coefficients, and those of its resamples, shape (coefficients, resamples)."""
     cells, units = sample.cells, len(sample.sizes)
     whole = sample.drawn(np.ones((1, units)))
     at = fit(cells, *whole, prior, np.zeros((cells.methods + len(cells.covariates), 1)))
     draws, apart = [np.empty((len(at), 0))], np.zeros(cells.methods)
-    for weights in bootstrap_weights(units, seed, resamples) if units > 1 else ():
+    for weights in bootstrap_weights(units, how.seed, how.resamples) if units > 1 else ():
         drawn = sample.drawn(weights)
         draws.append(fit(cells, *drawn, prior, at))
         apart += _separated(mutual(cells, *drawn), sample.component).sum(axis=0)
@@ -623,17 +616,17 @@ def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_
     return apart
 
 
-def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], level: float, method: Method) -> list[Strength]:
+def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], level: float) -> list[Strength]:
     """Each method's strength with what there is to say about it."""
     strengths = []
-    support = support_of(sample.sizes)
+    support = Support(int(sample.sizes.sum()), len(sample.sizes))
     several = "there are methods that never met these, even by way of others" if sample.linked > 1 else ""
     for code in range(len(draws)):
         fought = int(sample.battles[code])
         apart, share = bool(result.separated[code]), float(result.rounds[code])
         doubt = "; ".join(reason for reason in (several, _held(apart, share, level)) if reason)
         logit = estimate_of(
-            float(result.at[code]) if fought else math.nan, draws[code], support, 0, level, method, doubt if fought else "no battle"
+            float(result.at[code]) if fought else math.nan, draws[code], support, 0, level, doubt if fought else "no battle"
         )
         logit = replace(logit, n=int(sample.questions[code]))
         strengths.append(Strength(logit, fought, int(sample.component[code]), apart, share, bands[code]))

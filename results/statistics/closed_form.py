@@ -1,70 +1,357 @@
-"""Means and paired differences of all pairs of methods in closed form, for tables of thousands of cells.
+"""The one engine of means and paired differences: interval, test and what is withheld come from the same sums over units.
 
-What resampling (`intervals.py`) answers one board at a time, this answers for twenty boards of a hundred
-methods within a second: Student's t on independent units, where questions that share a document are one unit. Where
-resampling is a count of coin tosses (every difference is of the same size) the p-value is that count's, exactly; and no
-p-value is less than sign flips of the units that differ could ever give.
+A unit is what was sampled: a question, or all questions of one document, world or group that shares evidence. From the
+sums of each unit's scores follow the mean, its cluster-robust standard error and its skewness; Hall's transformation of
+Student's t takes the skewness out and can be inverted, so that interval and p-value are one computation and never
+contradict each other. Where simulation (`perf/verdicts.py`) shows that too little is there for such a verdict, it is
+withheld: no interval and no p-value, and the reason in words.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, stdtr, stdtrit
 
-from results.statistics.bootstrap import rows_of, unit_positions
-from results.statistics.core import LEVEL, Clusters, Floats
+from results.statistics.core import LEVEL, Clusters, Floats, rows_of, unit_positions
 
+FEWEST_UNITS = 10
+FEWEST_EFFECTIVE = 8.0
+"""Equally large units that would say as much; what counts where a few units hold most questions."""
+MOST_SKEW = 0.3
+"""Skewness of the units over the root of their number, beyond which the correction for it is too rough."""
+MANY = 20
+"""Units on the losing side from which on their share is known well enough."""
 _EQUAL = 1e-12
 """Sums nearer than this are equal: they are in exact arithmetic, whatever the order of adding was."""
+POWER = 0.8
+Whole = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moments:
-    """Means of several rows of scores or of differences; all arrays are of one shape.
+    """What several rows of scores or of paired differences are worth; all arrays are of one shape.
 
     Attributes:
-        value: Mean over the questions that count; NaN without any.
-        half: Half the 95 % interval; NaN with fewer than two units.
         n: Questions that count.
         units: Independent units among them.
-        changed: Units whose sum is not zero.
-        p: Two-sided p-value of the hypothesis that the mean is 0; NaN without questions.
+        counts2, counts3: Σ c² and Σ c³ over units, c a unit's questions.
+        total, squares, cubes: Σ s, Σ s², Σ s³ over units, s the sum of a unit's scores.
+        cross12, cross21: Σ s c² and Σ s² c.
+        cross11: Σ s c.
+        sizes, largest: Σ |s|, and the largest |s|.
+        better, worse: Units whose sum is above, below zero.
+        width: How wide the scores of a question lie: the largest that a difference could be.
+        paired: Whether rows are differences, whose verdict is about zero.
     """
 
-    value: Floats
-    half: Floats
-    n: NDArray[np.int64]
-    units: NDArray[np.int64]
-    changed: NDArray[np.int64]
-    p: Floats
+    n: Floats
+    units: Floats
+    counts2: Floats
+    counts3: Floats
+    total: Floats
+    squares: Floats
+    cubes: Floats
+    cross11: Floats
+    cross12: Floats
+    cross21: Floats
+    sizes: Floats
+    largest: Floats
+    better: Floats
+    worse: Floats
+    width: Floats
+    paired: bool = True
+
+    def __getitem__(self, where: Any) -> Moments:
+        return replace(self, **{item.name: getattr(self, item.name)[where] for item in fields(self)[:-1]})
+
+    @cached_property
+    def value(self) -> Floats:
+        """Mean over the questions that count; NaN without any."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.total / self.n)
+
+    @cached_property
+    def effective(self) -> Floats:
+        """Equally large units that would say as much, n² / Σ c² (Kish); 0 without any."""
+        return np.asarray(self.n**2 / np.maximum(self.counts2, 1))
+
+    @cached_property
+    def changed(self) -> Floats:
+        """Units whose sum is not zero."""
+        return self.better + self.worse
+
+    @cached_property
+    def _spread(self) -> Floats:
+        """Σ (s - mean · c)² without building the residuals; what rounding leaves of zero is zero."""
+        v = np.nan_to_num(self.value)
+        spread = self.squares - 2 * v * self.cross11 + v**2 * self.counts2
+        return np.where(spread > _EQUAL * np.maximum(self.squares, _EQUAL), spread, 0.0)
+
+    @cached_property
+    def error(self) -> Floats:
+        """Standard error of the mean; NaN with fewer than two units.
+
+        The factor makes its square unbiased where the questions of a unit agree wholly, and a little too large else;
+        for units of one size it is m / (m - 1).
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lost = 2 * self.counts3 / (self.n * self.counts2) - self.counts2 / self.n**2
+            return np.where(self.units > 1, np.sqrt(self._spread / np.maximum(1 - lost, _EQUAL)) / self.n, np.nan)
+
+    @cached_property
+    def skew(self) -> Floats:
+        """Skewness of the units' residuals over the root of their number; 0 where all are equal."""
+        v, spread = np.nan_to_num(self.value), self._spread
+        third = self.cubes - 3 * v * self.cross21 + 3 * v**2 * self.cross12 - v**3 * self.counts3
+        return np.where(spread > 0, third / np.where(spread > 0, spread, 1.0) ** 1.5, 0.0)
+
+    def p_above(self, bar: float) -> Floats:
+        """One-sided p-values of the claim that the mean lies above the bar; NaN where there is no spread to judge by."""
+        return self._beyond(bar, -1.0)
+
+    def p_below(self, bar: float) -> Floats:
+        """One-sided p-values of the claim that the mean lies below the bar."""
+        return self._beyond(bar, 1.0)
+
+    def _beyond(self, bar: float, side: float) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            t = side * (self.value - bar) / self.error
+            return np.asarray(scipy.special.stdtr(self._freedom, np.maximum(t, side * _straight(side * t, self.skew))))
+
+    @cached_property
+    def _freedom(self) -> Floats:
+        units = np.minimum(self.effective, np.maximum(self.changed, 2)) if self.paired else self.effective
+        return np.maximum(units - 1, 1e-3)
+
+    def scaled(self, factor: float) -> Moments:
+        """As if there were so many times as many units, of the same kinds."""
+        return replace(self, **{name: getattr(self, name) * factor for name in _NAMES if name != "largest"})
+
+    def detectable(self, power: float = POWER, level: float = LEVEL) -> Floats:
+        """The smallest true difference that so many units would show with this power; NaN where nothing varies."""
+        steps = [reach(power, level, units) if units >= 2 else math.nan for units in self.effective.ravel().tolist()]
+        seen = np.reshape(steps, self.n.shape) * self.error
+        return np.where(seen > 0, seen, np.nan)
+
+    @cached_property
+    def p(self) -> Floats:
+        """Two-sided p-values of the hypothesis that the mean is 0, NaN where the verdict is withheld; 1 where nothing differs.
+
+        Where all units that differ do so by the same amount it is the sign test's, which is exact; and it is never less
+        than sign flips of the units that differ could ever give.
+        """
+        return np.where(self._code > 0, np.nan, self._p)
+
+    @cached_property
+    def _p(self) -> Floats:
+        p = np.fmax(2 * np.minimum(self.p_above(0.0), self.p_below(0.0)), 2.0 ** (1.0 - self.changed))
+        p = np.where(self._even, self._tosses, p)
+        return np.where(self.changed > 0, np.minimum(p, 1.0), np.where(self.n > 0, 1.0, np.nan))
+
+    @cached_property
+    def _tosses(self) -> Floats:
+        """The sign test of the units that differ."""
+        leads = np.rint(np.abs(self.total) / np.where(self.largest > 0, self.largest, 1.0))
+        fewer = np.maximum(np.floor((self.changed - leads) / 2), 0.0)
+        return np.asarray(np.minimum(2 * scipy.special.bdtr(fewer, self.changed.astype(np.int64), 0.5), 1.0))
+
+    def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
+        """All values that a two-sided test at this level does not refuse; NaN where it is withheld.
+
+        Shares of questions that each are a unit have the exact binomial interval. Zero is within exactly where
+        `p` > 1 - level.
+
+        Args:
+            level: One, or one for each row.
+
+        Source: Hall (1992), "On the removal of skewness by transformation"; Clopper & Pearson (1934).
+        """
+        low, high = self.bounds(level)
+        out = self._code > 0
+        return np.where(out, np.nan, low), np.where(out, np.nan, high)
+
+    def bounds(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
+        """The interval as it is computed, also where it is withheld."""
+        alpha = 1 - np.asarray(level, np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out_to = _quantile(self._freedom, 1 - alpha / 2)
+            straight = self.error * out_to
+            low = self.value - np.maximum(straight, self.error * _bent(out_to, self.skew))
+            high = self.value + np.maximum(straight, -self.error * _bent(-out_to, self.skew))
+        if self.paired:
+            holds = self._p > alpha
+            low, high = np.where(holds, np.minimum(low, 0.0), low), np.where(holds, np.maximum(high, 0.0), high)
+            # The sign test refuses zero and all beyond it, however skewed: then its own bound is the nearest.
+            refused = self._even & ~holds & (self.changed > 0)
+            won, lost = np.maximum(self.better, 1e-9), np.maximum(self.worse, 1e-9)
+            scale = self.changed * self.largest / np.maximum(self.n, 1)
+            least, most = (
+                (2 * scipy.special.betaincinv(won, lost + 1, alpha / 2) - 1) * scale,
+                (2 * scipy.special.betaincinv(won + 1, lost, 1 - alpha / 2) - 1) * scale,
+            )
+            low = np.where(refused & (self.total > 0), np.maximum(low, least), low)
+            high = np.where(refused & (self.total < 0), np.minimum(high, most), high)
+        else:
+            won, lost = self.better, self.units - self.better
+            with np.errstate(invalid="ignore"):
+                low = np.where(self._shares, np.where(won > 0, scipy.special.betaincinv(won, lost + 1, alpha / 2), 0.0), low)
+                high = np.where(self._shares, np.where(lost > 0, scipy.special.betaincinv(won + 1, lost, 1 - alpha / 2), 1.0), high)
+        return low, high
+
+    @cached_property
+    def _shares(self) -> NDArray[np.bool_]:
+        """Whether all scores are 0 or 1, of questions that each are a unit."""
+        plain = (self.n == self.units) & (self.worse == 0) & (self.largest <= 1)
+        return np.asarray(plain & (np.abs(self.squares - self.total) <= _EQUAL * np.maximum(self.n, 1)))
+
+    def hides(self, bar: float, *, above: bool | NDArray[np.bool_], level: float = LEVEL) -> tuple[NDArray[np.bool_], Floats]:
+        """Whether units of the kind that speaks against a claim could be as frequent as would overturn it, though few were seen.
+
+        As many new units as may be such (the exact bound), each as bad as those seen (by the whole width where none
+        was), are set against the claim's own units.
+
+        Args:
+            bar: The claim is that the mean lies above it, or below.
+            above: Which of the two.
+            level: Of the bound, two-sided.
+
+        Returns:
+            Whether, and the share of new units that may be such.
+
+        Source: Clopper & Pearson (1934); the rule of three where none was seen.
+        """
+        count, other = np.where(above, self.worse, self.better), np.where(above, -1.0, 1.0)
+        against, for_it = (self.sizes + other * self.total) / 2, (self.sizes - other * self.total) / 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each = np.where(count > 0, against / np.maximum(count, 1), self.width * self.n / self.units)
+            share = np.where(
+                count < self.units, scipy.special.betaincinv(count + 1, np.maximum(self.units - count, 1e-9), (1 + level) / 2), 1.0
+            )
+            overturned = for_it / self.n + other * bar <= share * self.units * each / self.n
+        # A handful of unlike amounts says too little of their spread, wherever most units speak neither for nor against.
+        sparse = (self.changed < MANY) & (self.changed < self.units / 2) & ~self._even & (bar != 0)
+        return np.asarray((count < MANY) & overturned | sparse), share
+
+    @cached_property
+    def decidable(self) -> NDArray[np.object_]:
+        """Why not even a claim about a bar other than 0 can be made, in words; empty where it can."""
+        return self._words(np.where(np.isin(self._code, (3, 5)), 0, self._code), "units")
+
+    @cached_property
+    def _code(self) -> Whole:
+        """Why a verdict is withheld, as the position of its reason in `_REASONS`; 0 where it is not."""
+        inexact = ~self._even if self.paired else ~self._shares
+        nothing = (self.changed == 0) if self.paired else (self._spread == 0) & inexact
+        rare = np.zeros(self.n.shape, dtype=np.bool_)
+        if self.paired:
+            rare = (self._p <= 1 - LEVEL) & self.hides(0.0, above=self.total > 0)[0]
+        # Shares of single questions have an exact interval however few there are.
+        few = (self.units < FEWEST_UNITS) & (inexact | (self.units < 2) | self.paired)
+        dominated = (self.effective < FEWEST_EFFECTIVE) & (inexact | self.paired)
+        skewed = (np.abs(self.skew) > MOST_SKEW) & inexact
+        return np.select([few, dominated, nothing, skewed, rare], [1, 2, 3, 4, 5], 0).astype(np.int64)
+
+    @cached_property
+    def _even(self) -> NDArray[np.bool_]:
+        """Whether the sign test is exact here: all units that differ do so by the same amount."""
+        # |s|² ≤ largest · |s|, and equal for 0 and the largest alone.
+        return np.asarray(self.paired & (self.n > 0) & (self.squares >= self.largest * self.sizes * (1 - 1e-9)))
+
+    def withheld(self, word: str = "units") -> NDArray[np.object_]:
+        """Why no verdict is given, in words; empty where one is."""
+        return self._words(self._code, word)
+
+    def _words(self, code: Whole, word: str) -> NDArray[np.object_]:
+        text = np.full(self.n.shape, "", dtype=object)
+        for at in zip(*np.nonzero(code), strict=True):
+            text[at] = _REASONS[code[at]].format(
+                units=int(self.units[at]), effective=self.effective[at], word=word, share=min(1.0, 3 / max(self.units[at], 1))
+            )
+        return text
 
 
-def means(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Moments:
-    """The mean of every method, arrays of shape (methods,).
+_REASONS = (
+    "",
+    f"{{units}} {{word}}, fewer than {FEWEST_UNITS}",
+    "a few {word} hold most questions: they count as {effective:.0f}",
+    "nothing differs, yet up to {share:.1%} of new {word} may",
+    "too skewed for so few {word}",
+    "losses or gains too rare for so few {word}",
+)
+
+
+def reach(power: float = POWER, level: float = LEVEL, units: float = math.inf) -> float:
+    """Standard errors between 0 and a difference that a two-sided test at `level` calls with that probability.
 
     Args:
-        columns: Shape (methods, questions); NaN is unscorable.
+        power: Probability of calling it.
+        level: Coverage of the interval that must leave out 0.
+        units: Equally large units, whose number less one are the degrees of freedom of Student's t.
+
+    Raises:
+        ValueError: One of the two is no probability.
+
+    Source: Cohen (1988), chapter 2; Miller (2024), "Adding error bars to evals", section 5.
+    """
+    if not 0 < power < 1 or not 0 < level < 1:
+        raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
+    quantile = scipy.special.ndtri if math.isinf(units) else lambda share: scipy.special.stdtrit(max(units - 1, 1e-3), share)
+    return float(quantile((1 + level) / 2) + quantile(power))
+
+
+def _straight(t: Floats, skew: Floats) -> Floats:
+    """Hall's transformation of t: Student's distribution where units are skewed; increasing in t."""
+    bent = np.where(np.abs(skew) > 1e-6, skew, 1.0)
+    return np.where(np.abs(skew) > 1e-6, ((1 + bent * t / 3) ** 3 - 1) / bent + bent / 6, t)
+
+
+def _bent(h: Floats, skew: Floats) -> Floats:
+    """The inverse of `_straight`."""
+    bent = np.where(np.abs(skew) > 1e-6, skew, 1.0)
+    return np.where(np.abs(skew) > 1e-6, 3 / bent * (np.cbrt(1 + bent * (h - bent / 6)) - 1), h)
+
+
+def means(columns: ArrayLike, *, clusters: Clusters = None) -> Moments:
+    """The mean of every row, arrays of shape (rows,).
+
+    Args:
+        columns: Shape (rows, questions); NaN is unscorable.
         clusters: One label per question; questions with equal labels are one unit. None stands alone.
-        level: Coverage of the interval.
 
     Source: linearized ratio estimator over clusters, Cochran (1977), "Sampling Techniques", section 9.
     """
-    scores, known, starts = _arranged(rows_of(columns), clusters)
-    return _moments(np.stack(_sums(scores, None if known.all() else known, starts)), level)
+    return _moments(rows_of(columns), clusters, None)
 
 
-def all_differences(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Moments:
-    """Paired differences, row minus column, of all pairs of methods, arrays of shape (methods, methods).
-
-    A pair is compared on the questions that both were scored on. On the diagonal stand zeros with p = 1.
+def paired(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None) -> Moments:
+    """Paired differences of rows, candidate minus reference, over the questions that both were scored on.
 
     Args:
-        columns, clusters, level: As in `means`.
+        candidates, references: Shape (rows, questions), row by row of the same questions.
+        clusters: As in `means`.
 
-    Source: paired t-test; sign flips of equal sizes are the sign test, Fisher (1935).
+    Raises:
+        ValueError: The arrays differ in shape: they are not about the same questions.
+    """
+    a, b = rows_of(candidates), rows_of(references)
+    if a.shape != b.shape:
+        raise ValueError(f"paired scores must be of the same questions, got {a.shape} and {b.shape}")
+    return _moments(a - b, clusters, _width(_range(a), _range(b)))
+
+
+def all_differences(columns: ArrayLike, *, clusters: Clusters = None) -> Moments:
+    """Paired differences, row minus column, of all pairs of methods, arrays of shape (methods, methods).
+
+    A pair is compared on the questions that both were scored on. On the diagonal stand zeros.
+
+    Args:
+        columns, clusters: As in `means`.
     """
     scores, known, starts = _arranged(rows_of(columns), clusters)
     methods, whole = len(scores), bool(known.all())
@@ -80,7 +367,20 @@ def all_differences(columns: ArrayLike, *, clusters: Clusters = None, level: flo
         for target, result in zip(sums, _sums(delta, common, starts), strict=True):
             target[start:end] = result
         start = end
-    return _square(_moments(sums, level), upper, known.sum(axis=1))
+    odd = {"total", "cubes", "cross11", "cross12"}
+    square: dict[str, Any] = {}
+    for name, flat in zip(_NAMES, sums, strict=True):
+        full = np.zeros((methods, methods))
+        full[upper] = flat
+        square[name] = full + (-full.T if name in odd else full.T)
+    below = np.tri(methods, dtype=np.bool_)
+    better, worse = square["better"], square["worse"]
+    square["better"], square["worse"] = np.where(below, worse, better), np.where(below, better, worse)
+    own = known if starts is None else np.add.reduceat(known, starts, axis=1) > 0
+    np.fill_diagonal(square["n"], known.sum(axis=1))
+    np.fill_diagonal(square["units"], own.sum(axis=1))
+    low, high = _range(np.where(known, scores, np.nan))
+    return Moments(**square, width=_width((low[:, None], high[:, None]), (low, high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +392,7 @@ class Band:
             share it, and it lies between low and high.
         low, high: One more than the number of methods that are significantly better, and the number of methods less
             those that are significantly worse; holds for all methods at once with the stated level.
-        best: Whether nobody is significantly better. That never means "as good as".
+        best: Whether tests found nobody significantly better, and some test was possible. That never means "as good as".
     """
 
     rank: int
@@ -101,8 +401,8 @@ class Band:
     best: bool
 
 
-def bands(pairs: Moments, *, positions: NDArray[np.int64] | None = None, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
-    """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs.
+def bands(pairs: Moments, *, positions: Whole | None = None, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
+    """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs; a withheld test decides nothing.
 
     Args:
         pairs: Shape (methods, methods), of these methods, or of more.
@@ -112,26 +412,35 @@ def bands(pairs: Moments, *, positions: NDArray[np.int64] | None = None, higher_
 
     Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
     """
+    if positions is not None and not np.array_equal(positions, np.arange(len(pairs.n))):
+        pairs = pairs[np.ix_(positions, positions)]
     p, differences = pairs.p, pairs.value if higher_is_better else -pairs.value
-    if positions is not None and not np.array_equal(positions, np.arange(len(p))):
-        p, differences = p[np.ix_(positions, positions)], differences[np.ix_(positions, positions)]
     methods = len(p)
     upper = np.triu_indices(methods, 1)
     corrected = np.ones((methods, methods))
-    corrected[upper] = holm_array(p[upper])
-    corrected = np.minimum(corrected, corrected.T)
+    corrected[upper] = holm_array(np.where(np.isnan(p) & (pairs.n > 0), 1.0, p)[upper])
+    corrected = np.fmin(corrected, corrected.T)
     sure = corrected <= 1 - level
     # Not a number where two share no question: then nobody is ahead.
     behind = np.round(differences, 12) < 0
     worse_than = sure & behind
+    known = ~np.isnan(np.where(np.eye(methods, dtype=bool), np.nan, p))
     return [
-        Band(1 + int(behind[row].sum()), 1 + int(worse_than[row].sum()), methods - int(worse_than[:, row].sum()), not worse_than[row].any())
+        Band(
+            1 + int(behind[row].sum()),
+            1 + int(worse_than[row].sum()),
+            methods - int(worse_than[:, row].sum()),
+            not worse_than[row].any() and (methods == 1 or bool(known[row].any())),
+        )
         for row in range(methods)
     ]
 
 
 def holm_array(p: Floats) -> Floats:
-    """`corrections.holm` of many p-values at once, shape (tests,)."""
+    """Holm's step-down correction of many p-values, shape (tests,); NaN stays NaN and counts for nothing.
+
+    Source: Holm (1979).
+    """
     adjusted = np.full(len(p), np.nan)
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
@@ -140,11 +449,54 @@ def holm_array(p: Floats) -> Floats:
     return adjusted
 
 
-_SUMS = 9
+def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
+    """The level at which Holm's procedure tests each hypothesis, shape (tests,).
+
+    An interval at this level leaves out 0 exactly where the corrected p-value is at most 1 - level: a rejected
+    hypothesis is tested at (1 - level) / (those that still stand at its turn), all others at that of the first which
+    is not rejected.
+    """
+    alpha, tested = 1 - level, ~np.isnan(p)
+    levels = np.full(len(p), level)
+    order = np.flatnonzero(tested)[np.argsort(p[tested], kind="stable")]
+    standing = len(order)
+    for number, at in enumerate(order):
+        if standing == len(order) - number and p[at] <= alpha / standing:
+            levels[at] = 1 - alpha / standing
+            standing -= 1
+        else:
+            levels[at] = 1 - alpha / standing
+    return levels
+
+
+_NAMES = [item.name for item in fields(Moments)][:-2]
+_SUMS = len(_NAMES)
 """Figures that `_sums` gives of a row."""
 
 
-def _arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bool_], NDArray[np.int64] | None]:
+def _range(rows: Floats) -> tuple[Floats, Floats]:
+    """The smallest and the largest score of each row; 0 where there is none."""
+    known = ~np.isnan(rows)
+    some = known.any(axis=1)
+    low = np.where(known, rows, np.inf).min(axis=1, initial=np.inf)
+    high = np.where(known, rows, -np.inf).max(axis=1, initial=-np.inf)
+    return np.where(some, low, 0.0), np.where(some, high, 0.0)
+
+
+def _width(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> Floats:
+    """How wide scores of these smallest and largest values lie; where all are between 0 and 1 they are taken for fractions of 1."""
+    low, high = np.minimum(one[0], other[0]), np.maximum(one[1], other[1])
+    return np.where((low >= 0) & (high <= 1), 1.0, high - low)
+
+
+def _moments(rows: Floats, clusters: Clusters, width: Floats | None) -> Moments:
+    scores, known, starts = _arranged(rows, clusters)
+    sums = _sums(scores, None if known.all() else known, starts)
+    named: dict[str, Any] = dict(zip(_NAMES, sums, strict=True))
+    return Moments(**named, width=_width(_range(rows), _range(rows)) if width is None else width, paired=width is not None)
+
+
+def _arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bool_], Whole | None]:
     """Scores with 0 where none is known, which are known, and where each unit begins; None: each question is one.
 
     Questions are ordered so that those of a unit stand together.
@@ -159,7 +511,7 @@ def _arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bo
     return filled[:, order], known[:, order], starts
 
 
-def _sums(scores: Floats, known: NDArray[np.bool_] | None, starts: NDArray[np.int64] | None) -> tuple[Floats, ...]:
+def _sums(scores: Floats, known: NDArray[np.bool_] | None, starts: Whole | None) -> tuple[Floats, ...]:
     """What means and tests are made of, `_SUMS` arrays of shape (rows,).
 
     Args:
@@ -170,62 +522,35 @@ def _sums(scores: Floats, known: NDArray[np.bool_] | None, starts: NDArray[np.in
     sums, counts = scores, np.ones((1, scores.shape[1])) if known is None else known.astype(np.float64)
     if starts is not None:
         sums, counts = np.add.reduceat(scores, starts, axis=1), np.add.reduceat(counts, starts, axis=1)
-    ones = np.ones(sums.shape[1])
-    total = sums @ ones
-    squares = np.einsum("ru,ru->r", sums, sums)
-    across = total if known is None and starts is None else np.einsum("ru,ru->r", sums, np.broadcast_to(counts, sums.shape))
-    size = np.abs(sums)
     each = np.ones(len(sums))
+    square = sums * sums
+    total = sums.sum(axis=1)
+    squares = square.sum(axis=1)
+    if known is None and starts is None:
+        across, across2, squares_across = total, total, squares
+    else:
+        across, across2, squares_across = ((a * b).sum(axis=1) for a, b in ((sums, counts), (sums, counts**2), (square, counts)))
+    size = np.abs(sums)
     return (
         counts.sum(axis=1) * each,
         (counts > 0).sum(axis=1) * each,
         (counts**2).sum(axis=1) * each,
+        (counts**3).sum(axis=1) * each,
         total,
         squares,
+        np.einsum("ru,ru->r", square, sums),
         across,
-        np.add.reduce(size > _EQUAL, axis=1, dtype=np.int32) * each,
+        across2,
+        squares_across,
+        size.sum(axis=1),
         size.max(axis=1, initial=0.0),
-        size @ ones,
+        (sums > _EQUAL).sum(axis=1) * each,
+        (sums < -_EQUAL).sum(axis=1) * each,
     )
 
 
-def _moments(sums: Floats, level: float) -> Moments:
-    """From sums, shape (`_SUMS`, rows)."""
-    n, units, count_squares, total, squares, across, changed, largest, sizes = sums
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = total / n
-        # Of the residuals sum - mean · count, without building them; what rounding leaves of zero is zero.
-        spread = squares - 2 * value * across + value**2 * count_squares
-        spread = np.where(spread > _EQUAL * squares, spread, 0.0)
-        error = np.sqrt(spread * units / (units - 1)) / n
-        half = np.where(units > 1, _quantile(units - 1, (1 + level) / 2) * error, np.nan)
-        by_t = 2 * stdtr(np.maximum(units - 1, 1), -np.abs(value / error))
-    # |s|² ≤ largest · |s|, and equal for 0 and the largest alone: then all that differ are of one size.
-    alike = squares > largest * sizes * (1 - 1e-9)
-    leads = np.rint(np.abs(total) / np.where(largest > 0, largest, 1.0))
-    fewer = np.maximum(np.floor((changed - leads) / 2), 0.0)
-    tosses = np.minimum(2 * bdtr(fewer, changed.astype(np.int64), 0.5), 1.0)
-    p = np.where(alike, tosses, np.fmax(by_t, 2.0 ** (1.0 - changed)))
-    p = np.where(changed > 0, np.minimum(p, 1.0), 1.0)
-    n, units, changed = (array.astype(np.int64) for array in (n, units, changed))
-    return Moments(value, half, n, units, changed, np.where(n > 0, p, np.nan))
-
-
-def _quantile(freedom: Floats, level: float) -> Floats:
-    """Student's quantile; costly, so once for each number of degrees of freedom."""
-    distinct, positions = np.unique(np.maximum(freedom, 1), return_inverse=True)
-    return stdtrit(distinct, level)[positions]
-
-
-def _square(of_pairs: Moments, upper: tuple[NDArray[np.int64], NDArray[np.int64]], known: NDArray[np.int64]) -> Moments:
-    """Pairs above a diagonal as whole matrices."""
-    methods = len(known)
-    square = {}
-    for name in Moments.__slots__:
-        flat = getattr(of_pairs, name)
-        whole = np.zeros((methods, methods), flat.dtype)
-        whole[upper] = flat
-        whole += -whole.T if name == "value" else whole.T
-        np.fill_diagonal(whole, {"n": known, "units": known, "p": 1.0}.get(name, 0))
-        square[name] = whole
-    return Moments(**square)
+def _quantile(freedom: Floats, level: Floats) -> Floats:
+    """Student's quantile; costly, so once for each pair of degrees of freedom and level."""
+    pairs = np.stack(np.broadcast_arrays(freedom, level)).reshape(2, -1)
+    distinct, positions = np.unique(pairs, axis=1, return_inverse=True)
+    return np.asarray(scipy.special.stdtrit(*distinct)[positions.ravel()].reshape(np.shape(freedom)))

@@ -1,63 +1,49 @@
-"""What every statistic here speaks: an estimate, a paired difference, and when their intervals deserve doubt."""
+"""What every statistic here speaks: an estimate, a paired difference, and the independent units behind them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 RESAMPLES = 10_000
 LEVEL = 0.95
 
-Method = Literal["expanded", "percentile", "bca"]
-"""How an interval is read off the bootstrap distribution; see `results.statistics.bootstrap`."""
-METHOD: Method = "expanded"
-
 Clusters = Sequence[str | None] | None
-"""One label per question; questions with equal labels are resampled together. None stands alone."""
+"""One label per question; questions with equal labels are one unit. None stands alone."""
 
 Floats = NDArray[np.float64]
 
 
-class Drawing(TypedDict, total=False):
-    """How questions are resampled: keywords with the defaults of `estimates`."""
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How statistics that are no means are resampled, unit by unit.
 
-    seed: int
-    level: float
-    resamples: int
+    Attributes:
+        seed: Of the draws.
+        resamples: Their number.
+        level: Coverage of the interval.
+    """
 
-
-class Ways(Drawing, total=False):
-    """How intervals are computed: the keywords that `estimates` and `differences` share, with their defaults."""
-
-    clusters: Clusters
-    method: Method
-
-
-ENOUGH_QUESTIONS = 200
-ENOUGH_CLUSTERS = 30
-ENOUGH_EFFECTIVE = 25.0
-"""Equally large clusters that would say as much; what counts where a few clusters hold most questions."""
-PLAIN_SHARES = (0.2, 0.8)
-ENOUGH_CHANGES = 20
-MOST_SKEW = 0.25
-"""Skewness of the units over the root of their number, beyond which intervals fall short of their coverage."""
+    seed: int = 0
+    resamples: int = RESAMPLES
+    level: float = LEVEL
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with its interval.
+    """A mean, or another statistic, with its interval.
 
     Attributes:
-        value: Mean over scorable questions, NaN where there are none.
-        low, high: Bootstrap interval; NaN with fewer than two independent units.
+        value: Over scorable questions, NaN where there are none.
+        low, high: The 95 % interval; NaN where it is withheld.
         n: Scorable questions.
         unscorable: Questions left out.
-        units: Independent units behind the interval: clusters where there are any, else questions.
-        doubt: Why the interval should not be trusted to cover as stated; empty where it can be.
+        units: Independent units behind the interval.
+        withheld: Why there is no interval, or what must be known of it; empty where it covers as stated.
     """
 
     value: float
@@ -66,12 +52,7 @@ class Estimate:
     n: int
     unscorable: int
     units: int = 0
-    doubt: str = ""
-
-    @property
-    def reliable(self) -> bool:
-        """Whether simulation says that such an interval covers as stated."""
-        return not self.doubt
+    withheld: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +60,13 @@ class Difference:
     """A paired difference, candidate minus reference, over the questions that both were scored on.
 
     Attributes:
-        value, low, high, n: As in `Estimate`.
-        p: Two-sided sign-flip permutation p-value with the +1 correction; never 0.
+        value, low, high, n: As in `Estimate`; the interval leaves out 0 exactly where `p` is at most one less its level.
+        p: Two-sided p-value of the hypothesis that the mean difference is 0; NaN where it is withheld, never 0.
         wins, ties, losses: Questions on which the candidate is better, equal, worse.
-        units, doubt: As in `Estimate`.
+        units: As in `Estimate`.
+        withheld: Why there is no verdict; empty where there is one.
+        detectable: The smallest true difference that so many such questions would show four times in five; NaN where
+            the spread is not known.
     """
 
     value: float
@@ -94,72 +78,43 @@ class Difference:
     ties: int
     losses: int
     units: int = 0
-    doubt: str = ""
-
-    @property
-    def reliable(self) -> bool:
-        """Whether simulation says that such an interval covers as stated."""
-        return not self.doubt
+    withheld: str = ""
+    detectable: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What stands behind an interval.
-
-    Attributes:
-        n: Questions.
-        units: Independent units: clusters where there are any, else questions.
-        effective: Equally large units that would say as much.
-        clustered: Whether units are clusters of questions.
-    """
+    """What stands behind an interval that is resampled: questions and the independent units that they are in."""
 
     n: int
     units: int
-    effective: float
-    clustered: bool
-
-    def doubts(self, skew: float) -> list[str]:
-        """Reasons that do not depend on what kind of score it is."""
-        reasons = []
-        if self.n < ENOUGH_QUESTIONS:
-            reasons.append(f"{self.n} questions, fewer than {ENOUGH_QUESTIONS}")
-        if self.clustered and self.units < ENOUGH_CLUSTERS:
-            reasons.append(f"{self.units} independent documents, fewer than {ENOUGH_CLUSTERS}")
-        elif self.clustered and self.effective < ENOUGH_EFFECTIVE:
-            reasons.append(f"a few documents hold most questions: they count as {self.effective:.0f} documents")
-        if abs(skew) > MOST_SKEW:
-            reasons.append("too skewed for so few")
-        return reasons
 
 
-def doubt_about_mean(scores: Floats, support: Support, skew: float) -> str:
-    """Why the interval of a mean should not be trusted; empty where simulation found it to cover as stated.
+def rows_of(values: ArrayLike) -> Floats:
+    """Scores as an array of shape (columns, questions); a single column may come flat."""
+    return np.atleast_2d(np.asarray(values, dtype=np.float64))
+
+
+def unit_positions(
+    clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which independent unit each question belongs to, shape (questions,), and how many questions each unit holds.
 
     Args:
-        scores: Shape (questions,), without gaps.
-        support: What stands behind them.
-        skew: Skewness of the units' influence on the mean, over the root of their number.
+        clusters: One label per question, None for questions that stand alone.
+        questions: Number of (kept) questions.
+        kept: Which of the labeled questions are meant; None for all.
+
+    Raises:
+        ValueError: There are more or fewer labels than questions.
     """
-    reasons = support.doubts(skew)
-    if len(scores) and bool(((scores == 0) | (scores == 1)).all()):
-        share = float(scores.mean())
-        if not PLAIN_SHARES[0] <= share <= PLAIN_SHARES[1]:
-            reasons.append(f"{share:.1%} of the scores are 1, outside 20–80 %")
-    return "; ".join(reasons)
-
-
-def doubt_about_difference(changed: int, support: Support, skew: float) -> str:
-    """Why the interval of a paired difference should not be trusted; empty where it can be.
-
-    Args:
-        changed: Questions on which the two differ.
-        support, skew: As in `doubt_about_mean`.
-    """
-    reasons = support.doubts(skew)
-    if support.n and not changed:
-        # Rule of three: with no event in n trials the event's share may still be 3 / n.
-        reasons.append(f"no question differs, yet up to {min(1.0, 3 / support.units):.1%} of new ones may")
-    elif support.n and changed < ENOUGH_CHANGES:
-        differ = "1 question differs" if changed == 1 else f"{changed} questions differ"
-        reasons.append(f"only {differ}, fewer than {ENOUGH_CHANGES}")
-    return "; ".join(reasons)
+    if clusters is None:
+        return np.arange(questions), np.ones(questions, dtype=np.int64)
+    labels = np.asarray([f"#{row}" if label is None else f"={label}" for row, label in enumerate(clusters)])
+    labeled = questions if kept is None else len(kept)
+    if len(labels) != labeled:
+        raise ValueError(f"{len(labels)} cluster labels for {labeled} questions")
+    if kept is not None:
+        labels = labels[kept]
+    _, positions, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    return positions, sizes

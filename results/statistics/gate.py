@@ -1,17 +1,22 @@
-"""The non-inferiority gate: did a candidate lose more than a margin, did it not, or are there too few questions?
+"""The non-inferiority gate: did a candidate lose more than a margin, did it not, or can that not be known?
 
 Two one-sided claims about the paired difference d = candidate minus baseline, with a margin m > 0:
 
 - `regressed` says d < -m (with `strict`: d < 0). It is claimed where the upper bound of the interval lies below that.
 - `pass` says d > -m. It is claimed where the lower bound lies above -m.
-- `inconclusive` is everything else.
+- `inconclusive` is everything else: also where too few units, a few that dominate, or units so skewed or so rare that
+  the test errs more often than it says would have to decide.
 
 `regressed` is decided first. Each claim is false with probability (1 - level) / 2 at most: 2.5 % at a level of 95 %.
 
 Several metrics: the gate regresses as a whole where any metric regressed, so each further metric is a further chance
 of a false alarm; the claims "regressed" are therefore Holm-corrected over the metrics. It passes where every metric
 passed; a false pass of the whole takes a false pass of the very metric that fell, so "pass" needs no correction
-(intersection–union test). A drop that only the correction leaves unclaimed is inconclusive, never a pass.
+(intersection–union test). A drop that only the correction leaves unclaimed is inconclusive, never a pass. The upper
+bound of each interval is at the level of Holm's test, the lower one at that of the single metric, so that the outcome
+is read off the interval.
+
+How small a difference could be seen, and how many units it takes to see one, stands here too.
 """
 
 from __future__ import annotations
@@ -22,93 +27,35 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.bootstrap import Units, units_of
-from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Difference, Method
-from results.statistics.intervals import differences_with_distributions, holm
-
-# -- How small a difference could be seen, and how many questions it takes to see one --
+from results.statistics.closed_form import FEWEST_EFFECTIVE, FEWEST_UNITS, MOST_SKEW, POWER, Moments, holm_array, holm_levels, paired, reach
+from results.statistics.core import LEVEL, Clusters, Difference
+from results.statistics.intervals import differences_of
 
 
-POWER = 0.8
-
-
-def standard_error(values: ArrayLike, *, clusters: Clusters = None) -> float:
-    """Standard error of a mean of scores or of paired differences; of a ratio mean where units are clusters.
+def units_needed(pilot: Moments, effect: float, *, power: float = POWER, level: float = LEVEL) -> int:
+    """Units it takes to call a true difference of `effect`, were new ones of the same sizes and variances as a pilot's.
 
     Args:
-        values: Shape (questions,); NaN is left out.
-        clusters: As in `estimates`.
-
-    Returns:
-        NaN with fewer than two independent units.
-
-    Source: Cochran (1977), section 9A.1 (cluster sampling), with Bessel's correction over clusters.
-    """
-    column = np.asarray(values, np.float64)
-    kept = ~np.isnan(column)
-    return _standard_error(units_of(column[kept][None, :], clusters, kept))
-
-
-def minimum_detectable(differences: ArrayLike, *, power: float = POWER, level: float = LEVEL, clusters: Clusters = None) -> float:
-    """The smallest true difference that a two-sided test at `level` would call with probability `power`.
-
-    Normal approximation: (z of the level + z of the power) standard errors of the paired differences.
-
-    Args:
-        differences: Shape (questions,), paired differences; NaN is left out.
-        power: Probability of calling it.
-        level: Coverage of the interval that must leave out 0.
-        clusters: As in `estimates`.
-
-    Source: Cohen (1988), chapter 2; Miller (2024), "Adding error bars to evals", section 5.
-    """
-    return _reach(power, level) * standard_error(differences, clusters=clusters)
-
-
-def questions_needed(
-    differences: ArrayLike, effect: float, *, power: float = POWER, level: float = LEVEL, clusters: Clusters = None
-) -> int:
-    """Questions it takes to call a true difference of `effect`, were new ones like these.
-
-    Where questions share documents, new questions are taken to come with new documents of the same sizes.
-
-    Args:
-        differences: Shape (questions,), paired differences; NaN is left out.
+        pilot: Of a single pair, as `paired(...)[0]`.
         effect: The true difference to call; its sign does not matter.
-        power, level, clusters: As in `minimum_detectable`.
-
-    Returns:
-        At least 2, the fewest that have a spread.
+        power, level: As in `reach`.
 
     Raises:
-        ValueError: The effect is 0, which no number of questions can show, or there are fewer than two units.
+        ValueError: The effect is 0, which no number of units can show, or there are fewer than two units.
     """
     if not effect or math.isnan(effect):
-        raise ValueError(f"no number of questions shows a difference of {effect}")
-    column = np.asarray(differences, np.float64)
-    error = standard_error(column, clusters=clusters)
+        raise ValueError(f"no number of units shows a difference of {effect}")
+    error, units, share = float(pilot.error), float(pilot.units), float(pilot.effective / np.maximum(pilot.units, 1))
     if math.isnan(error):
         raise ValueError("the spread of differences takes at least two independent units")
-    n = int((~np.isnan(column)).sum())
-    return max(2, math.ceil(n * (_reach(power, level) * error / effect) ** 2))
-
-
-def _reach(power: float, level: float) -> float:
-    """Standard errors between 0 and a difference that is called with that probability."""
-    if not 0 < power < 1 or not 0 < level < 1:
-        raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
-    return float(ndtri((1 + level) / 2) + ndtri(power))
-
-
-def _standard_error(units: Units) -> float:
-    count = len(units.counts)
-    if count < 2:
-        return math.nan
-    rest = units.sums[:, 0] - units.means[0] * units.counts
-    return math.sqrt(count / (count - 1) * float(rest @ rest)) / float(units.counts.sum())
+    if not error:
+        return 2
+    needed = units * (reach(power, level) * error / effect) ** 2
+    for _ in range(20):  # the degrees of freedom depend on the result
+        needed = units * (reach(power, level, max(share * needed, 3.0)) * error / effect) ** 2
+    return max(2, math.ceil(needed - 1e-9))
 
 
 Outcome = Literal["pass", "regressed", "inconclusive"]
@@ -127,8 +74,9 @@ class GateDecision:
         p_pass: One-sided p-value of the claim "pass".
         p_holm: `p`, Holm-corrected over the metrics decided together; `p` itself for a single one.
         minimum_detectable: Smallest true loss that would be detected with the stated power; NaN if unknown.
-        questions_needed: Questions that would decide, were the true difference the observed one; None where it is
-            decided, where no number would, and where fewer than two independent units say nothing about it.
+        units_needed: Units that would decide, were the true difference the observed one; None where it is decided,
+            where no number would, and where the spread is not known.
+        withheld: Why a claim that the interval would allow is not made; empty where none was.
     """
 
     outcome: Outcome
@@ -139,7 +87,8 @@ class GateDecision:
     p_pass: float
     p_holm: float
     minimum_detectable: float
-    questions_needed: int | None
+    units_needed: int | None
+    withheld: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +99,20 @@ class GateReport:
     decisions: dict[str, GateDecision]
 
 
+def decided(moments: Moments, margin: float, *, strict: bool = False, level: float = LEVEL, upper: float = LEVEL) -> NDArray[np.object_]:
+    """The outcome of every row of paired differences, shape (rows,), read off the interval.
+
+    Args:
+        moments: Of differences in the direction in which more is better.
+        margin, strict: As in `decide_all`.
+        level, upper: Of the two-sided interval that the lower, and the upper bound is of.
+    """
+    bar, able = 0.0 if strict else -margin, moments.decidable == ""
+    lost = able & (moments.bounds(upper)[1] < bar) & ~moments.hides(bar, above=False, level=level)[0]
+    kept = able & (moments.bounds(level)[0] > -margin) & ~moments.hides(-margin, above=True, level=level)[0]
+    return np.where(lost, "regressed", np.where(kept, "pass", "inconclusive")).astype(object)
+
+
 def non_inferiority(
     candidate: ArrayLike,
     baseline: ArrayLike,
@@ -158,43 +121,28 @@ def non_inferiority(
     strict: bool = False,
     higher_is_better: bool = True,
     clusters: Clusters = None,
-    seed: int = 0,
     level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
     power: float = POWER,
+    width: float | None = None,
 ) -> GateDecision:
-    """Decide whether a candidate regressed against a baseline on the same questions.
+    """Decide whether a candidate regressed against a baseline on the same questions; `decide_all` of one metric.
 
     Args:
         candidate, baseline: Shape (questions,), scores of the same questions; NaN is unscorable.
         margin: The loss that is tolerated, a positive fraction: 0.01 is one percentage point.
-        strict: Count any significant loss as a regression, even one within the margin.
         higher_is_better: False for a metric of which less is better; the difference then changes sign.
-        clusters, seed, level, resamples, method: As in `estimates`.
-        power: For the minimum detectable loss and the questions needed.
+        strict, clusters, level, power: As in `decide_all`.
+        width: How wide the metric's range is; None takes what was seen.
 
     Raises:
         ValueError: The margin is not positive, or the arrays are not of the same questions.
     """
-    if not margin > 0 or not math.isfinite(margin):
-        raise ValueError(f"the margin must be a positive fraction, got {margin}")
-    a, b = np.asarray(candidate, np.float64), np.asarray(baseline, np.float64)
-    if a.shape != b.shape or a.ndim != 1:
-        raise ValueError(f"paired scores must be of the same questions, got shapes {a.shape} and {b.shape}")
-    if not higher_is_better:
-        a, b = b, a
-    ((result, spread),) = differences_with_distributions(
-        a[None, :], b[None, :], clusters=clusters, seed=seed, level=level, resamples=resamples, method=method
-    )
-    alpha = (1 - level) / 2
-    p = float(spread.p_below(0.0 if strict else -margin)[0])
-    p_pass = float(spread.p_above(-margin)[0])
-    outcome: Outcome = "regressed" if p <= alpha else "pass" if p_pass <= alpha else "inconclusive"
-    error = standard_error(a - b, clusters=clusters)
-    reach = float(ndtri(1 - alpha) + ndtri(power))
-    decision = GateDecision(outcome, result, margin, strict, p, p_pass, p, reach * error, None)
-    return replace(decision, questions_needed=_needed(decision, reach, error))
+    lower = set() if higher_is_better else {""}
+    widths = {} if width is None else {"": width}
+    return decide_all(
+        {"": candidate}, {"": baseline}, margins=margin, strict=strict, lower_is_better=lower, clusters=clusters, level=level,
+        power=power, widths=widths,
+    ).decisions[""]  # fmt: skip
 
 
 def decide_all(
@@ -205,69 +153,120 @@ def decide_all(
     strict: bool = False,
     lower_is_better: frozenset[str] | set[str] = frozenset(),
     clusters: Clusters = None,
-    seed: int = 0,
     level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
     power: float = POWER,
+    widths: Mapping[str, float] | None = None,
 ) -> GateReport:
     """Decide several metrics at once; the module's docstring says what is corrected and why.
 
     Args:
         candidates, baselines: Scores by metric, each of shape (questions,), of the same questions.
-        margins: The tolerated loss, one for all or by metric.
-        lower_is_better: Metrics of which less is better.
-        strict, clusters, seed, level, resamples, method, power: As in `non_inferiority`.
+        margins: The tolerated loss, a positive fraction, one for all or by metric.
+        strict: Count any significant loss as a regression, even one within the margin.
+        lower_is_better: Metrics of which less is better; their differences change sign.
+        clusters: As in `estimates`.
+        level: Of the two-sided interval.
+        power: For the minimum detectable loss and the units needed.
+        widths: How wide the range of a metric is; of one that is not named, what was seen counts.
 
     Raises:
-        ValueError: There is no metric, the two sides have different ones, or a margin is missing.
+        ValueError: There is no metric, the two sides have different ones or other questions, or a margin is missing
+            or not positive.
     """
     if not candidates or candidates.keys() != baselines.keys():
         raise ValueError(f"both sides need the same metrics, got {sorted(candidates)} and {sorted(baselines)}")
     by_metric = margins if isinstance(margins, Mapping) else dict.fromkeys(candidates, margins)
     if missing := candidates.keys() - by_metric.keys():
         raise ValueError(f"no margin for {', '.join(sorted(missing))}")
-    alone = {
-        metric: non_inferiority(
-            scores,
-            baselines[metric],
-            margin=by_metric[metric],
-            strict=strict,
-            higher_is_better=metric not in lower_is_better,
-            clusters=clusters,
-            seed=seed,
-            level=level,
-            resamples=resamples,
-            method=method,
-            power=power,
-        )
-        for metric, scores in candidates.items()
-    }
-    alpha = (1 - level) / 2
-    corrected = holm([decision.p for decision in alone.values()])
+    for metric in candidates:
+        if not by_metric[metric] > 0 or not math.isfinite(by_metric[metric]):
+            raise ValueError(f"the margin must be a positive fraction, got {by_metric[metric]}")
+    sides = [np.stack([np.asarray(side[metric], np.float64) for metric in candidates]) for side in (candidates, baselines)]
+    turned = np.array([-1.0 if metric in lower_is_better else 1.0 for metric in candidates])[:, None]
+    ours, theirs = (side * turned for side in sides)
+    moments = paired(ours, theirs, clusters=clusters)
+    known = [(widths or {}).get(metric, width) for metric, width in zip(candidates, moments.width.tolist(), strict=True)]
+    moments = replace(moments, width=np.array(known))
+    differences = differences_of(moments, ours - theirs, level)
+    bars = [0.0 if strict else -by_metric[metric] for metric in candidates]
+    p = np.array([float(moments.p_below(bar)[row]) for row, bar in enumerate(bars)])
+    # A claim that is withheld counts as tested and not made; levels are of two-sided intervals.
+    levels = 2 * holm_levels(np.where(np.isnan(p), 1.0, p), 1 - (1 - level) / 2) - 1
+    highs = moments.interval(levels)[1]
+    corrected = holm_array(np.where(np.isnan(p), 1.0, p))
     decisions = {}
-    for (metric, decision), p in zip(alone.items(), corrected, strict=True):
-        changed = replace(decision, p_holm=p)
-        if decision.outcome == "regressed" and p > alpha:
-            # What it takes to claim the drop beside as many other metrics, each at its share of the level.
-            reach = float(ndtri(1 - alpha / len(alone)) + ndtri(power))
-            error = decision.minimum_detectable / float(ndtri(1 - alpha) + ndtri(power))
-            changed = replace(changed, outcome="inconclusive")
-            changed = replace(changed, questions_needed=_needed(changed, reach, error))
-        decisions[metric] = changed
+    for row, metric in enumerate(candidates):
+        alone, margin = moments[row : row + 1], by_metric[metric]
+        upper = float(levels[row])
+        # A drop that only the correction leaves unclaimed is no pass either.
+        alone_lost = decided(alone, margin, strict=strict, level=level, upper=level)[0] == "regressed"
+        outcome: Outcome = decided(alone, margin, strict=strict, level=level, upper=upper)[0]
+        outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome
+        error = float(moments.error[row])
+        step = reach(power, upper, float(moments.effective[row])) if moments.effective[row] >= 2 else math.nan
+        above = float(moments.p_above(-margin)[row])
+        decision = GateDecision(
+            outcome,
+            replace(differences[row], high=float(highs[row])),
+            margin,
+            strict,
+            float(p[row]),
+            above,
+            float(corrected[row]),
+            step * error or math.nan,
+            None,
+            _withheld(alone, p[row], above, margin, bars[row], level) if outcome == "inconclusive" else "",
+        )
+        decisions[metric] = replace(decision, units_needed=_needed(decision, alone, bars[row], 1 - upper, power))
     outcomes = {decision.outcome for decision in decisions.values()}
     whole: Outcome = "regressed" if "regressed" in outcomes else "pass" if outcomes == {"pass"} else "inconclusive"
     return GateReport(whole, decisions)
 
 
-def _needed(decision: GateDecision, reach: float, error: float) -> int | None:
-    """Questions that decide if the true difference is the observed one: the nearest bar that it can come clear of."""
-    value, n = decision.difference.value, decision.difference.n
-    if decision.outcome != "inconclusive" or math.isnan(error) or not error:
+def _withheld(moments: Moments, p: float, p_pass: float, margin: float, bar: float, level: float) -> str:
+    """Why a claim that the interval allows is not made."""
+    if why := str(moments.decidable[0]):
+        return why
+    hidden, share = moments.hides(-margin, above=True, level=level)
+    if p_pass <= (1 - level) / 2 and hidden[0]:
+        return _rare(int(moments.worse[0]), int(moments.units[0]), "worse", float(share[0]))
+    hidden, share = moments.hides(bar, above=False, level=level)
+    if p <= (1 - level) / 2 and hidden[0]:
+        return _rare(int(moments.better[0]), int(moments.units[0]), "better", float(share[0]))
+    return ""
+
+
+def _rare(seen: int, units: int, how: str, share: float) -> str:
+    return f"{seen or 'none'} of {units} units got {how}, which leaves it possible that up to {100 * share:.1f} % of new ones do"
+
+
+_MOST = 10_000_000
+"""Units beyond which nobody asks."""
+
+
+def _needed(decision: GateDecision, moments: Moments, bar: float, alpha: float, power: float) -> int | None:
+    """Units that decide if the true difference is the observed one: the nearest bar that it can come clear of."""
+    value, units = decision.difference.value, int(moments.units[0])
+    if decision.outcome != "inconclusive" or math.isnan(value) or units < 2:
         return None
     # Clear above the margin; or below the bar of a regression.
-    bar = 0.0 if decision.strict else -decision.margin
     distance = max(value + decision.margin, bar - value)
     if distance <= 0:
         return None
-    return max(n + 1, math.ceil(n * (reach * error / distance) ** 2))
+    above = value + decision.margin >= bar - value
+    needed = units_needed(moments[0], distance, power=power, level=1 - alpha) if moments.error[0] > 0 else units
+
+    fewest = units * max(FEWEST_UNITS / units, FEWEST_EFFECTIVE / float(moments.effective[0]), (float(moments.skew[0]) / MOST_SKEW) ** 2)
+    needed = max(units + 1, needed, math.ceil(fewest - 1e-9) if moments.decidable[0] else 0)
+
+    def hidden(count: int) -> bool:
+        """Whether rare units could still overturn the claim with so many of them."""
+        return bool(moments.scaled(count / units).hides(-decision.margin if above else bar, above=above)[0][0])
+
+    if not hidden(needed):
+        return needed
+    low, high = needed, _MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if hidden(middle) else (low, middle)
+    return None if high == _MOST else high

@@ -1,41 +1,17 @@
-"""Means and differences, paired and of all pairs, each with its interval; by stage, by style, and against cost."""
+"""Means and paired differences with their intervals and verdicts; by stage, by style, and against cost."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.bootstrap import (
-    Distribution,
-    Units,
-    alike,
-    bootstrap_means,
-    distribution,
-    distribution_of,
-    rows_of,
-    sign_flip_ps,
-    signed_sums,
-    units_of,
-)
-from results.statistics.core import (
-    LEVEL,
-    METHOD,
-    RESAMPLES,
-    Clusters,
-    Difference,
-    Estimate,
-    Floats,
-    Method,
-    Ways,
-    doubt_about_difference,
-    doubt_about_mean,
-)
+from results.statistics.closed_form import Moments, all_differences, holm_array, holm_levels, means, paired
+from results.statistics.core import LEVEL, Clusters, Difference, Estimate, Floats, rows_of
 
 # -- Corrections for asking many questions at once --
 
@@ -48,14 +24,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Source: Holm (1979).
     """
-    p = np.asarray(p_values, np.float64)
-    adjusted = np.full(len(p), np.nan)
-    order = [i for i in np.argsort(p, kind="stable") if not np.isnan(p[i])]
-    highest = 0.0
-    for step, i in enumerate(order):
-        highest = max(highest, min(1.0, float(p[i]) * (len(order) - step)))
-        adjusted[i] = highest
-    return adjusted.tolist()
+    return holm_array(np.asarray(p_values, np.float64)).tolist()
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
@@ -76,212 +45,120 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Differences that are tested together.
+
+    Attributes:
+        differences: Each with the interval of the level at which Holm's procedure tests it: it leaves out 0 exactly
+            where the corrected p-value is at most 5 %.
+        p: Corrected p-values; NaN where the verdict is withheld.
+    """
+
+    differences: list[Difference]
+    p: list[float]
+
+
+def family(moments: Moments, differences: Iterable[Difference], level: float = LEVEL) -> Family:
+    """Correct the differences of one family for their number. A withheld one counts as tested and not significant.
+
+    Args:
+        moments: Of the differences, shape (rows,).
+        differences: The same, as `differences_of` gives them.
+        level: Of the claims.
+    """
+    p = moments.p
+    tested = np.where(np.isnan(p) & (moments.n > 0), 1.0, p)
+    low, high = moments.interval(holm_levels(tested, level))
+    corrected = np.where(np.isnan(p), np.nan, holm_array(tested))
+    rows = zip(differences, low.tolist(), high.tolist(), strict=True)
+    return Family([replace(item, low=bottom, high=top) for item, bottom, top in rows], corrected.tolist())
+
+
 # -- Means, paired differences and differences of all pairs, each with its interval --
 
 
-_PAIRS = 256
-"""Pairs of methods whose bootstrap distributions are held at a time."""
+def estimate(values: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Estimate:
+    """Mean and interval over questions; `estimates` of a single column."""
+    return estimates(np.asarray(values, dtype=np.float64)[None, :], clusters=clusters, level=level)[0]
 
 
-def estimate(values: ArrayLike, **ways: Unpack[Ways]) -> Estimate:
-    """Mean and bootstrap interval over questions; `estimates` of a single column."""
-    column = np.asarray(values, dtype=np.float64)[None, :]
-    return estimates(column, **ways)[0]
-
-
-def estimates(
-    columns: ArrayLike,
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> list[Estimate]:
-    """Means and bootstrap intervals of many columns over the same questions; equal gaps share their resamples.
+def estimates(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> list[Estimate]:
+    """Means and intervals of many columns over the same questions.
 
     Args:
         columns: Shape (columns, questions); NaN is unscorable.
-        clusters: One label per question; questions with equal labels are resampled together. None stands alone.
-        seed: Of the resampling.
+        clusters: One label per question; questions with equal labels are one unit. None stands alone.
         level: Coverage of the interval.
-        resamples: Number of bootstrap resamples.
-        method: How the interval is read off; see `Distribution`.
-
-    Source: Efron & Tibshirani (1993); clusters as in the cluster bootstrap of Field & Welsh (2007).
     """
     scores = rows_of(columns)
-    missing = np.isnan(scores)
-    results: list[Estimate] = [Estimate(np.nan, np.nan, np.nan, 0, 0)] * len(scores)
-    for rows in alike(missing):
-        kept = ~missing[rows[0]]
-        present = scores[np.ix_(rows, kept)]
-        units = units_of(present, clusters, kept)
-        low, high = distribution_of(units, seed, resamples, method).interval(level)
-        support, means, skew = units.support, units.means, units.skew
-        for position, row in enumerate(rows):
-            doubt = doubt_about_mean(present[position], support, float(skew[position]))
-            results[row] = Estimate(
-                float(means[position]), float(low[position]), float(high[position]), support.n, len(kept) - support.n, support.units, doubt
-            )
-    return results
+    moments = means(scores, clusters=clusters)
+    low, high = moments.interval(level)
+    n = moments.n.astype(int)
+    lists = (moments.value, low, high, n, scores.shape[1] - n, moments.units.astype(int), moments.withheld())
+    return [Estimate(*row) for row in zip(*(array.tolist() for array in lists), strict=True)]
 
 
-def difference(candidate: ArrayLike, reference: ArrayLike, **ways: Unpack[Ways]) -> Difference:
+def difference(candidate: ArrayLike, reference: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Difference:
     """Paired difference of two methods on the same questions; `differences` of a single pair."""
     a, b = np.asarray(candidate, np.float64)[None, :], np.asarray(reference, np.float64)[None, :]
-    return differences(a, b, **ways)[0]
+    return differences(a, b, clusters=clusters, level=level)[0]
 
 
-def differences(candidates: ArrayLike, references: ArrayLike, **ways: Unpack[Ways]) -> list[Difference]:
+def differences(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> list[Difference]:
     """Paired differences of many pairs of methods, question by question.
-
-    The interval is a paired bootstrap; the p-value flips the sign of each question's (or cluster's) difference.
 
     Args:
         candidates, references: Shape (pairs, questions), row by row of the same questions.
-        clusters, seed, level, resamples, method: As in `estimates`.
+        clusters, level: As in `estimates`.
 
     Raises:
         ValueError: The arrays differ in shape: they are not about the same questions.
     """
-    return [item for item, _ in differences_with_distributions(candidates, references, **ways)]
-
-
-def differences_with_distributions(
-    candidates: ArrayLike,
-    references: ArrayLike,
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> list[tuple[Difference, Distribution]]:
-    """`differences`, each with the one-row bootstrap distribution that its interval was read off."""
     a, b = rows_of(candidates), rows_of(references)
-    if a.shape != b.shape:
-        raise ValueError(f"paired scores must be of the same questions, got {a.shape} and {b.shape}")
-    delta = a - b
-    missing = np.isnan(delta)
-    results: dict[int, tuple[Difference, Distribution]] = {}
-    for rows in alike(missing):
-        kept = ~missing[rows[0]]
-        present = delta[np.ix_(rows, kept)]
-        units = units_of(present, clusters, kept)
-        spread = distribution_of(units, seed, resamples, method)
-        p = sign_flip_ps(units.sums, seed, resamples)
-        for position, (row, item) in enumerate(zip(rows, _differences(present, units, spread, p, level), strict=True)):
-            part = slice(position, position + 1)
-            alone = Distribution(spread.means[part], spread.units, method, spread.bias[part], spread.acceleration[part])
-            results[row] = item, alone
-    return [results[row] for row in range(len(delta))]
+    return differences_of(paired(a, b, clusters=clusters), a - b, level)
 
 
-def all_pairs(
-    columns: ArrayLike,
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> dict[tuple[int, int], Difference]:
-    """Paired differences, i minus j, of every pair i < j of methods: what `differences` gives pair by pair.
+def differences_together(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Family:
+    """`differences` of one family, with intervals and p-values corrected by Holm's procedure."""
+    a, b = rows_of(candidates), rows_of(references)
+    moments = paired(a, b, clusters=clusters)
+    return family(moments, differences_of(moments, a - b, level), level)
 
-    A difference of means is the difference of two resampled means, and a signed sum of differences the difference of
-    two signed sums, so resampling costs one matrix product over the methods, not one over the pairs. That holds for
-    all pairs with the same gaps; every other pattern of gaps is resampled over its own questions.
+
+def all_pairs(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Family:
+    """Paired differences, i minus j, of every pair i < j of methods as one family, in the order of `itertools.combinations`.
 
     Args:
         columns: Shape (methods, questions) of the same questions; NaN is unscorable.
-        clusters, seed, level, resamples, method: As in `estimates`.
+        clusters, level: As in `estimates`.
     """
     scores = rows_of(columns)
-    missing = np.isnan(scores)
-    pairs = list(itertools.combinations(range(len(scores)), 2))
-    results: dict[tuple[int, int], Difference] = {}
-    for same in _pairs_alike(missing, pairs):
-        kept = ~(missing[same[0][0]] | missing[same[0][1]])
-        rows = sorted({row for pair in same for row in pair})
-        present = scores[np.ix_(rows, kept)]
-        position = {row: number for number, row in enumerate(rows)}
-        units = units_of(present, clusters, kept)
-        count = len(units.counts)
-        means = bootstrap_means(units, seed, resamples) if count > 1 else np.empty((len(rows), 0))
-        positions = np.array([(position[i], position[j]) for i, j in same])
-        p = _pair_ps(units.sums, positions, seed, resamples)
-        for start in range(0, len(same), _PAIRS):
-            left, right = positions[start : start + _PAIRS].T
-            delta = present[left] - present[right]
-            sums = units.sums[:, left] - units.sums[:, right]
-            paired = Units(sums, units.counts, units.clustered)
-            spread = distribution(means[left] - means[right], paired.means, paired.skew, count, method, overwrite=True)
-            part = slice(start, start + _PAIRS)
-            results.update(zip(same[part], _differences(delta, paired, spread, p[part], level), strict=True))
-    return {pair: results[pair] for pair in pairs}
+    left, right = np.array(list(itertools.combinations(range(len(scores)), 2)), dtype=np.int64).reshape(-1, 2).T
+    moments = all_differences(scores, clusters=clusters)[left, right]
+    rows = (scores[i] - scores[j] for i, j in zip(left, right, strict=True))
+    return family(moments, differences_of(moments, rows, level), level)
 
 
-def sign_flip_all_pairs(columns: ArrayLike, *, clusters: Clusters = None, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
-    """Two-sided sign-flip p-values of every pair of methods without gaps, a symmetric matrix with ones on its diagonal.
-
-    Args:
-        columns: Shape (methods, questions), no NaN.
-        clusters, seed, resamples: As in `estimates`.
-
-    Raises:
-        ValueError: A score is missing: `all_pairs` handles gaps.
-    """
-    scores = rows_of(columns)
-    if np.isnan(scores).any():
-        raise ValueError("scores with gaps have no common questions: use all_pairs")
-    positions = np.array(list(itertools.combinations(range(len(scores)), 2)), dtype=np.int64).reshape(-1, 2)
-    matrix = np.ones((len(scores), len(scores)))
-    left, right = positions.T
-    matrix[left, right] = matrix[right, left] = _pair_ps(units_of(scores, clusters).sums, positions, seed, resamples)
-    return matrix
-
-
-def _differences(delta: Floats, units: Units, spread: Distribution, p: Floats, level: float) -> Iterator[Difference]:
-    """Differences from their parts; `delta` has shape (pairs, questions), all without gaps."""
-    low, high = spread.interval(level)
-    wins, losses = (delta > 0).sum(axis=1), (delta < 0).sum(axis=1)
-    support, means, skew = units.support, units.means, units.skew
-    for row, (won, lost) in enumerate(zip(wins.tolist(), losses.tolist(), strict=True)):
-        yield Difference(
-            float(means[row]),
-            float(low[row]),
-            float(high[row]),
-            support.n,
-            float(p[row]),
-            won,
-            support.n - won - lost,
-            lost,
-            support.units,
-            doubt_about_difference(won + lost, support, float(skew[row])),
-        )
-
-
-def _pair_ps(sums: Floats, positions: np.ndarray, seed: int, resamples: int) -> Floats:
-    """Sign-flip p-values of pairs of columns, shape (pairs,), from the signed sums of the columns themselves."""
-    left, right = positions.T
-    size = np.array([np.abs(sums[:, i] - sums[:, j]).sum() for i, j in positions])
-    total, scale = sums.sum(axis=0), np.abs(sums).sum(axis=0)
-    # As in `sign_flip_ps`; subtracting signed sums rounds on the scale of the columns, not of their difference.
-    bar = np.abs(total[left] - total[right]) - 1e-9 * size - 1e-14 * (scale[left] + scale[right])
-    extreme = np.zeros(len(positions))
-    for block in signed_sums(sums, seed, resamples):
-        extreme += (np.abs(block[:, left] - block[:, right]) >= bar).sum(axis=0)
-    return np.where(size > 0, (extreme + 1) / (resamples + 1), 1.0)
-
-
-def _pairs_alike(missing: np.ndarray, pairs: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Pairs grouped by the questions on which one of the two has a gap."""
-    packed = np.packbits(missing, axis=1)
-    groups: dict[bytes, list[tuple[int, int]]] = {}
-    for i, j in pairs:
-        groups.setdefault((packed[i] | packed[j]).tobytes(), []).append((i, j))
-    yield from groups.values()
+def differences_of(moments: Moments, delta: Iterable[Floats], level: float = LEVEL) -> list[Difference]:
+    """Differences from their moments and from the differences of the single questions, row by row."""
+    low, high = moments.interval(level)
+    counts = [(int((row > 0).sum()), int((row == 0).sum()), int((row < 0).sum())) for row in delta]
+    columns = {
+        "value": moments.value,
+        "low": low,
+        "high": high,
+        "n": moments.n.astype(int),
+        "p": moments.p,
+        "units": moments.units.astype(int),
+        "withheld": moments.withheld(),
+        "detectable": moments.detectable(level=level),
+    }
+    rows = zip(*(array.tolist() for array in columns.values()), strict=True)
+    return [
+        Difference(**dict(zip(columns, row, strict=True)), wins=wins, ties=ties, losses=losses)
+        for row, (wins, ties, losses) in zip(rows, counts, strict=True)
+    ]
 
 
 # -- Which stage of a pipeline loses what the pipeline does not get, by swapping stages for an oracle --
@@ -332,7 +209,7 @@ def stage_losses(
     closed_book: ArrayLike,
     gold_uncompressed: ArrayLike | None = None,
     ceiling: float = 1.0,
-    **ways: Unpack[Ways],
+    clusters: Clusters = None,
 ) -> StageLosses:
     """Split a pipeline's loss into retrieval, reranking, compression and reading.
 
@@ -346,7 +223,7 @@ def stage_losses(
         closed_book: No passage.
         gold_uncompressed: The evidence alone, in full; None for a pipeline without a compressor.
         ceiling: The attainable maximum of the metric.
-        clusters, seed, level, resamples, method: As in `estimates`.
+        clusters: As in `estimates`.
 
     Raises:
         ValueError: Arrays differ in shape.
@@ -361,12 +238,11 @@ def stage_losses(
     runs[:, np.isnan(runs).any(axis=0)] = np.nan
     usual, noisy, clean, without = runs[:4]
     full = runs[-1] if gold_uncompressed is not None else clean
-    result = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), **ways)
+    result = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), clusters=clusters)
     retrieval, reranking, compression, gain = result
-    score, blind = estimates(np.stack([usual, without]), **ways)
-    return StageLosses(
-        score, retrieval, reranking, compression if gold_uncompressed is not None else None, estimate(ceiling - full, **ways), blind, gain
-    )
+    score, blind = estimates(np.stack([usual, without]), clusters=clusters)
+    reading = estimate(ceiling - full, clusters=clusters)
+    return StageLosses(score, retrieval, reranking, compression if gold_uncompressed is not None else None, reading, blind, gain)
 
 
 # -- How much a system loses when documents are rewritten in another style --
@@ -407,7 +283,7 @@ class StyleRobustness:
 
 
 def style_robustness(
-    formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], **ways: Unpack[Ways]
+    formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], *, clusters: Clusters = None
 ) -> StyleRobustness:
     """Paired gaps from the formal text to each style, question by question.
 
@@ -415,7 +291,7 @@ def style_robustness(
         formal: Shape (questions,), scores on the formal text; NaN is unscorable.
         styles: Scores on each style, of the same questions.
         survived: By style, shape (questions,), bool: whether a gold string is still found in the rewritten evidence.
-        clusters, seed, level, resamples, method: As in `estimates`.
+        clusters: As in `estimates`.
 
     Raises:
         ValueError: A style has no `survived`, or arrays differ in shape.
@@ -432,15 +308,15 @@ def style_robustness(
     shifted = np.stack([np.asarray(styles[name], np.float64) for name in names])
     alive = np.stack([np.asarray(survived[name], bool) for name in names])
     base = np.broadcast_to(plain, shifted.shape)
-    gaps = differences(base, shifted, **ways)
-    living = differences(np.where(alive, base, np.nan), shifted, **ways)
+    together = differences_together(base, shifted, clusters=clusters)
+    gaps, corrected = together.differences, together.p
+    living = differences(np.where(alive, base, np.nan), shifted, clusters=clusters)
     delta = base - shifted
     gap = np.isnan(delta)
     lost = np.where(gap, np.nan, ~alive)
     in_content = np.where(gap, np.nan, np.where(alive, 0.0, delta))
     in_style = np.where(gap, np.nan, np.where(alive, delta, 0.0))
-    parts = estimates(np.concatenate([lost, in_content, in_style]), **ways)
-    corrected = holm([gap.p if gap.n else math.nan for gap in gaps])
+    parts = estimates(np.concatenate([lost, in_content, in_style]), clusters=clusters)
     count = len(names)
     results = {
         name: StyleGap(gaps[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtrit
 
 from results.statistics.battles import Codes, Verdict, checked_verdicts, order_contradictions, verdict_values
-from results.statistics.bootstrap import estimate_of, resampled_sums, unit_positions, unit_table
+from results.statistics.bootstrap import estimate_of, resampled_sums, unit_table
 from results.statistics.bradley_terry import ROUNDS, bradley_terry
-from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Drawing, Estimate, Floats, Method, Ways
+from results.statistics.core import LEVEL, Clusters, Estimate, Floats, Resampling, unit_positions
 from results.statistics.intervals import estimate
 
 Weights = Literal["linear", "quadratic"]
@@ -44,22 +44,28 @@ class Agreement:
     categories: tuple[float, ...]
 
 
-def raw_agreement(ratings: ArrayLike, **ways: Unpack[Ways]) -> Estimate:
+def raw_agreement(ratings: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Estimate:
     """Share of equal pairs among the ratings of an item, mean over the items with at least two.
 
     Args:
         ratings: Shape (raters, items); NaN is missing.
-        clusters, seed, level, resamples, method: As in `estimates`, over items.
+        clusters, level: As in `estimates`, over items.
     """
     table = _table(ratings)
     held = (~np.isnan(table)).sum(axis=0)
     equal = sum((counts * (counts - 1) for counts in _counts(table, _categories(table)).T), np.zeros(table.shape[1]))
     share = np.where(held > 1, equal / np.maximum(held * (held - 1), 1), math.nan)
-    return estimate(share, **ways)
+    return estimate(share, clusters=clusters, level=level)
 
 
 def cohen_kappa(
-    first: ArrayLike, second: ArrayLike, *, weights: Weights | None = None, categories: Sequence[float] | None = None, **ways: Unpack[Ways]
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    weights: Weights | None = None,
+    categories: Sequence[float] | None = None,
+    clusters: Clusters = None,
+    how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
     """Cohen's kappa of two raters: 1 - observed / expected disagreement, each rater with its own habits.
 
@@ -69,7 +75,8 @@ def cohen_kappa(
             ratings among the categories, or by its square.
         categories: All ratings that could be given, ascending. None takes those that were given; with weights a
             category between them that nobody used then does not count as a step.
-        clusters, seed, level, resamples, method: As in `estimates`, over items; no `bca`.
+        clusters: As in `estimates`, over items.
+        how: The resampling behind the interval.
 
     Raises:
         ValueError: The two have rated different items, a rating is none of the categories, or no such weights.
@@ -100,13 +107,19 @@ def cohen_kappa(
     rows, columns = np.searchsorted(offered, pairs)
     table = np.zeros((pairs.shape[1], size * size))
     table[np.arange(len(table)), rows * size + columns] = 1.0
-    result = _with_interval(kappa, table, kept, **ways)
+    result = _with_interval(kappa, table, kept, clusters, how)
     both = np.where(kept, [a, b], math.nan)
-    raw = raw_agreement(both, **ways)
+    raw = raw_agreement(both, clusters=clusters, level=how.level)
     return Agreement(raw, result, 2 * len(table), tuple(value.tolist()))
 
 
-def krippendorff_alpha(ratings: ArrayLike, *, metric: Level = "nominal", **ways: Unpack[Ways]) -> Agreement:
+def krippendorff_alpha(
+    ratings: ArrayLike,
+    *,
+    metric: Level = "nominal",
+    clusters: Clusters = None,
+    how: Resampling = Resampling(),  # noqa: B008 (frozen)
+) -> Agreement:
     """Krippendorff's alpha of any number of raters, who need not have rated every item.
 
     Items with a single rating say nothing about agreement and are left out. The interval resamples items;
@@ -115,7 +128,8 @@ def krippendorff_alpha(ratings: ArrayLike, *, metric: Level = "nominal", **ways:
     Args:
         ratings: Shape (raters, items); NaN is missing.
         metric: What a difference between two ratings means.
-        clusters, seed, level, resamples, method: As in `estimates`, over items; no `bca`.
+        clusters: As in `estimates`, over items.
+        how: The resampling behind the interval.
 
     Raises:
         ValueError: No such metric.
@@ -132,28 +146,20 @@ def krippendorff_alpha(ratings: ArrayLike, *, metric: Level = "nominal", **ways:
         sums, alpha = _moments(paired), _alpha_interval
     else:
         sums, alpha = _coincidences(_counts(paired, value)), _alpha_ordinal if metric == "ordinal" else _alpha_nominal
-    result = _with_interval(alpha, sums, kept, **ways)
-    raw = raw_agreement(table, **ways)
+    result = _with_interval(alpha, sums, kept, clusters, how)
+    raw = raw_agreement(table, clusters=clusters, level=how.level)
     return Agreement(raw, result, int((~np.isnan(paired)).sum()), tuple(value.tolist()))
 
 
 def _with_interval(
-    statistic: Callable[[Floats], Floats],
-    table: Floats,
-    kept: NDArray[np.bool_],
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
+    statistic: Callable[[Floats], Floats], table: Floats, kept: NDArray[np.bool_], clusters: Clusters, how: Resampling
 ) -> Estimate:
     """A statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
     sums, support = unit_table(table, clusters, kept)
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
-    draws = [statistic(block) for block in resampled_sums(sums, seed, resamples)]
+    draws = [statistic(block) for block in resampled_sums(sums, how)]
     doubt = "every rating is the same: nothing could be disagreed on" if support.n and math.isnan(value) else ""
-    return estimate_of(value, np.concatenate(draws) if draws else np.empty(0), support, int((~kept).sum()), level, method, doubt)
+    return estimate_of(value, np.concatenate(draws) if draws else np.empty(0), support, int((~kept).sum()), how.level, doubt)
 
 
 def _table(ratings: ArrayLike) -> Floats:
@@ -277,7 +283,7 @@ class LengthPreference:
 
 
 def repetition_variance(
-    item: ArrayLike, verdict: ArrayLike, *, values: ArrayLike | None = None, clusters: Clusters = None, **drawing: Unpack[Drawing]
+    item: ArrayLike, verdict: ArrayLike, *, values: ArrayLike | None = None, clusters: Clusters = None, level: float = LEVEL
 ) -> RepetitionVariance:
     """How far a judge's verdicts on the same item (same answers, same order) differ from each other.
 
@@ -286,7 +292,7 @@ def repetition_variance(
         verdict: Shape (verdicts,), codes of what was said; NaN where the judge failed, which is left out.
         values: What each verdict counts as a number, NaN where nothing; None takes the verdicts themselves.
         clusters: One label per item code; None takes every item for itself.
-        seed, level, resamples: As in `estimates`.
+        level: As in `estimates`.
 
     Raises:
         ValueError: Arrays differ in length.
@@ -303,7 +309,7 @@ def repetition_variance(
     same = np.bincount(kinds[0].astype(np.int64), weights=equal * (equal - 1) / 2, minlength=size)
     differing = np.where(held > 1, 1 - same / np.maximum(pairs, 1), math.nan)
     labels = None if clusters is None else list(clusters)[:size]
-    results = [estimate(column, clusters=labels, **drawing) for column in (differing, _variances(items, value, size))]
+    results = [estimate(column, clusters=labels, level=level) for column in (differing, _variances(items, value, size))]
     seen = np.bincount(items, minlength=size) > 0
     return RepetitionVariance(results[0], results[1], int(pairs.sum()), int((seen & (held < 2)).sum()))
 
@@ -316,14 +322,14 @@ def battle_repetition_variance(
     verdict: ArrayLike,
     *,
     clusters: Clusters = None,
-    **drawing: Unpack[Drawing],
+    level: float = LEVEL,
 ) -> RepetitionVariance:
     """`repetition_variance` of pairwise verdicts: an item is a pair, a question and an order.
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`.
         clusters: One label per question code, as in `estimates`; always at least the question is resampled whole.
-        seed, level, resamples: As in `estimates`.
+        level: As in `estimates`.
 
     Raises:
         ValueError: As in `win_rates`.
@@ -332,7 +338,7 @@ def battle_repetition_variance(
     cells, item = np.unique(np.stack([pairs, questions, orders]), axis=1, return_inverse=True)
     codes = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
     labels = _labels(cells[1], clusters)
-    return repetition_variance(item.ravel(), codes, values=verdict_values(verdicts), clusters=labels, **drawing)
+    return repetition_variance(item.ravel(), codes, values=verdict_values(verdicts), clusters=labels, level=level)
 
 
 def order_flip_rate(
@@ -343,20 +349,20 @@ def order_flip_rate(
     verdict: ArrayLike,
     *,
     clusters: Clusters = None,
-    **drawing: Unpack[Drawing],
+    level: float = LEVEL,
 ) -> Estimate:
     """Share of contradictions among the (pair, question, repetition)s whose two orders both name a winner (`n`).
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`.
-        clusters, seed, level, resamples: As in `battle_repetition_variance`.
+        clusters, level: As in `battle_repetition_variance`.
 
     Raises:
         ValueError: As in `win_rates`.
     """
     pairs, questions, _, rounds, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
     cells, flipped = order_contradictions(pairs, questions, rounds, verdicts)
-    return estimate(flipped, clusters=_labels(cells[1], clusters), **drawing)
+    return estimate(flipped, clusters=_labels(cells[1], clusters), level=level)
 
 
 def first_shown_preference(
@@ -367,7 +373,7 @@ def first_shown_preference(
     verdict: ArrayLike,
     *,
     clusters: Clusters = None,
-    **drawing: Unpack[Drawing],
+    level: float = LEVEL,
 ) -> Estimate:
     """Share of the decisive verdicts that name the answer shown first, of those whose both orders are decisive.
 
@@ -375,7 +381,7 @@ def first_shown_preference(
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`; at order 0 the first method is shown first.
-        clusters, seed, level, resamples: As in `battle_repetition_variance`.
+        clusters, level: As in `battle_repetition_variance`.
 
     Returns:
         `n` counts the verdicts.
@@ -389,7 +395,7 @@ def first_shown_preference(
     _, position = np.unique(keys, axis=1, return_inverse=True)
     both = decisive & (np.bincount(position.ravel(), weights=decisive, minlength=1)[position.ravel()] == 2)
     first = (verdicts == Verdict.WIN) == (orders == 0)
-    return estimate(first[both], clusters=_labels(questions[both], clusters), **drawing)
+    return estimate(first[both], clusters=_labels(questions[both], clusters), level=level)
 
 
 def length_preference(
@@ -401,15 +407,14 @@ def length_preference(
     *,
     shown_first: ArrayLike | None = None,
     clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = ROUNDS,
+    how: Resampling = Resampling(resamples=ROUNDS),  # noqa: B008 (frozen)
 ) -> LengthPreference:
     """How often the longer answer wins, and how much length adds between methods of given strengths.
 
     Args:
         first, second, question, score, lengths, shown_first: As in `bradley_terry`, one row per battle.
-        clusters, seed, level, resamples: As in `battle_repetition_variance`.
+        clusters: As in `battle_repetition_variance`.
+        how: The resampling behind the strengths.
 
     Raises:
         ValueError: As in `bradley_terry`.
@@ -417,15 +422,14 @@ def length_preference(
     Source: Zheng et al. (2023), "Judging LLM-as-a-judge", section 3.3 (verbosity bias); for the coefficient
         `bradley_terry`.
     """
-    ways: Ways = {"clusters": clusters, "seed": seed, "level": level, "resamples": resamples}
-    fitted = bradley_terry(first, second, question, score, shown_first=shown_first, lengths=lengths, **ways)
+    fitted = bradley_terry(first, second, question, score, shown_first=shown_first, lengths=lengths, clusters=clusters, how=how)
     won = np.asarray(score, np.float64)
     gap = np.asarray(lengths[0], np.float64) - np.asarray(lengths[1], np.float64)
     decided = ~np.isnan(won) & (won != 0.5)
     unequal = decided & (gap != 0)
     longer = (won > 0.5) == (gap > 0)
     labels = _labels(np.asarray(question, np.int64)[unequal], clusters)
-    share = estimate(longer[unequal], clusters=labels, seed=seed, level=level, resamples=resamples)
+    share = estimate(longer[unequal], clusters=labels, level=how.level)
     if fitted.per_doubling is None or fitted.length_spread is None:
         raise ValueError("a length preference takes at least one scored battle")
     return LengthPreference(
@@ -546,7 +550,7 @@ def prediction_powered_mean(
     unscorable = int((~kept).sum())
 
     def interval(middle: float, half: float, freedom: int, why: str) -> Estimate:
-        reach = float(stdtrit(freedom, (1 + level) / 2)) * half
+        reach = math.nan if why else float(scipy.special.stdtrit(freedom, (1 + level) / 2)) * half
         return Estimate(middle, middle - reach, middle + reach, n, unscorable, units, why)
 
     return PredictionPowered(
@@ -597,7 +601,7 @@ class _Pulls:
         """Why the labeled items do not look like a random subset; empty where they do."""
         gap = float(judged[known].mean() - judged[~known].mean())
         error = math.sqrt(float(self.judge @ self.judge))
-        p = 2 * float(ndtr(-abs(gap) / error)) if error else float(not gap)
+        p = 2 * float(scipy.special.ndtr(-abs(gap) / error)) if error else float(not gap)
         if p >= _NOT_RANDOM:
             return ""
         return f"labeled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"

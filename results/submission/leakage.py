@@ -28,7 +28,7 @@ from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
-from benchmarks.schema import SENTENCE_MARK, Question
+from benchmarks.schema import Question
 from benchmarks.text import normalize
 from benchmarks.worlds.world import TEST
 from methods.api import Prediction
@@ -237,8 +237,8 @@ class Prompted:
     @cached_property
     def passages(self) -> tuple[str, ...]:
         """Ids of the delivered passages."""
-        ids = (item.id.partition(SENTENCE_MARK)[0] for item in self.prediction.evidence)
-        return tuple(identifier for identifier in dict.fromkeys(ids) if identifier in self.corpus)
+        ids = dict.fromkeys(item.id for item in self.prediction.evidence)
+        return tuple(identifier for identifier in ids if identifier in self.corpus)
 
     @cached_property
     def delivered(self) -> str:
@@ -411,7 +411,7 @@ def _check_labels(rows: Sequence[Prompted], findings: Findings) -> None:
 
 def _named(row: Prompted) -> tuple[bool, bool]:
     """Whether just the positives among several delivered passages are named, and whether unavailable ones are."""
-    gold = {identifier.partition(SENTENCE_MARK)[0] for identifier in row.question.evidence}
+    gold = set(row.question.evidence)
     options = {*row.passages, *(row.question.candidates or ())}
     named = {identifier for identifier in gold | options if any(identifier in text for text in row.raw)}
     return bool(named) and named == gold & options and bool(set(row.passages) - gold), bool(named & gold - options)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from benchmarks.core.errors import nearest
 from judges.metric import METRICS
-from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage
+from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
 from results.submission import Findings, shown
 from results.submission.card import MIB, SCORE_KEYS, Limits
 
@@ -165,7 +165,7 @@ RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]
 """From a stream to rows; what is no row becomes a finding."""
 
 
-class _Bad(Exception):
+class Bad(Exception):
     """A row that is refused: a finding's code, what, detail and remedy."""
 
     def __init__(self, code: str, what: str, detail: str = "", try_this: str | None = None) -> None:
@@ -178,9 +178,9 @@ def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator
     # Every second line may be empty.
     for line in lines(source, findings, limits, 2 * limits.rows):
         try:
-            value = _json(line.text, limits)
-            row = Row(line.number, _prediction(value, limits))
-        except _Bad as bad:
+            value = read_json(line.text, limits)
+            row = Row(line.number, prediction_of(value, limits))
+        except Bad as bad:
             findings.add(bad.code, bad.what, bad.detail, line=line.number, try_this=bad.try_this)
             continue
         yield row
@@ -191,19 +191,19 @@ def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator
 
 def _integer(text: str) -> int:
     if len(text) > 19:
-        raise _Bad("huge_number", "a number is too large", f"{text[:20]}… ({len(text)} digits)")
+        raise Bad("huge_number", "a number is too large", f"{text[:20]}… ({len(text)} digits)")
     return int(text)
 
 
 def _float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise _Bad("huge_number", "a number is too large", shown(text, 24))
+        raise Bad("huge_number", "a number is too large", shown(text, 24))
     return value
 
 
 def _constant(text: str) -> NoReturn:
-    raise _Bad("not_finite", f"{text} is not a number that JSON knows", try_this="leave the field out")
+    raise Bad("not_finite", f"{text} is not a number that JSON knows", try_this="leave the field out")
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -211,39 +211,54 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(results) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise _Bad("duplicate_key", "a key occurs twice in one object", shown(twice), "keep one of them")
+        raise Bad("duplicate_key", "a key occurs twice in one object", shown(twice), "keep one of them")
     return results
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True)
+DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True)
 
 
-def _json(text: str, limits: Limits) -> Any:
+def read_json(text: str, limits: Limits) -> Any:
+    """A JSON value, strictly.
+
+    Raises:
+        Bad: It is none, or holds what a submission may not.
+    """
     try:
-        value = _DECODER.decode(text)
+        value = DECODER.decode(text)
     except json.JSONDecodeError as error:
         hint = None
         if text.lstrip().startswith("[") and "question_id" in text[:200]:
             hint = "write one object a line instead of an array"
-        raise _Bad("not_json", "a line is not JSON", f"{error.msg} at column {error.pos + 1}", hint) from None
+        raise Bad("not_json", "a line is not JSON", f"{error.msg} at column {error.pos + 1}", hint) from None
     except RecursionError:
-        raise _too_deep(limits) from None
-    if text.count("[") + text.count("{") > limits.depth and _deeper(value, limits.depth):
-        raise _too_deep(limits)
+        raise too_deep(limits) from None
+    check_value(value, limits)
+    return value
+
+
+def check_value(value: Any, limits: Limits) -> None:
+    """Refuse a JSON value that is nested too deep, or holds what no file can hold.
+
+    Raises:
+        Bad: It is, or does.
+    """
+    if _deeper(value, limits.depth):
+        raise too_deep(limits)
     try:
         # An escape such as \ud800 makes half a character, which no file can hold.
         response = "".join(_strings(value))
         response.encode("utf-8")
     except UnicodeEncodeError as error:
         detail = f"\\u{ord(error.object[error.start]):04x} is half of a surrogate pair"
-        raise _Bad("surrogate", "a text holds what is no character", detail, "write the whole character") from None
+        raise Bad("surrogate", "a text holds what is no character", detail, "write the whole character") from None
     if "\0" in response:
-        raise _Bad("nul", "a line holds a NUL character", try_this="remove it")
-    return value
+        raise Bad("nul", "a line holds a NUL character", try_this="remove it")
 
 
-def _too_deep(limits: Limits) -> _Bad:
-    return _Bad("too_deep", f"a row is nested deeper than {limits.depth} levels")
+def too_deep(limits: Limits) -> Bad:
+    """The refusal of what is nested too deep."""
+    return Bad("too_deep", f"a row is nested deeper than {limits.depth} levels")
 
 
 def _deeper(value: Any, depth: int) -> bool:
@@ -269,22 +284,27 @@ def _strings(value: Any) -> Iterator[str]:
 # -- the row ---------------------------------------------------------------------------------------------------
 
 
-def _prediction(row: Any, limits: Limits) -> Prediction:
+def prediction_of(row: Any, limits: Limits) -> Prediction:
+    """The prediction that a row says.
+
+    Raises:
+        Bad: It says none.
+    """
     if not isinstance(row, dict):
-        raise _Bad("not_object", "a line is not a JSON object", f"it is {_kind(row)}", '{"question_id": …, "answer": …}')
+        raise Bad("not_object", "a line is not a JSON object", f"it is {_kind(row)}", '{"question_id": …, "answer": …}')
     for key in row:
         if key not in KEYS:
             raise _unknown_key(key, KEYS, "a row")
     for key in ("question_id", "answer"):
         if key not in row:
-            raise _Bad("missing_field", f"a row lacks {key!r}")
+            raise Bad("missing_field", f"a row lacks {key!r}")
         if not isinstance(row[key], str):
-            raise _wrong(key, "a text", row[key])
+            raise wrong(key, "a text", row[key])
     if not row["question_id"] or len(row["question_id"]) > limits.id_chars:
-        raise _Bad("bad_id", f"an id has 1 to {limits.id_chars} characters", shown(row["question_id"]))
+        raise Bad("bad_id", f"an id has 1 to {limits.id_chars} characters", shown(row["question_id"]))
     if len(row["answer"]) > limits.answer_chars:
         detail = f"{len(row['answer'])} characters"
-        raise _Bad("answer_too_long", f"an answer is longer than {limits.answer_chars} characters", detail)
+        raise Bad("answer_too_long", f"an answer is longer than {limits.answer_chars} characters", detail)
     notes = _notes(row.get("notes", {}), limits)
     if PROMPT in row:
         notes[PROMPT] = _prompt(row[PROMPT])
@@ -294,37 +314,37 @@ def _prediction(row: Any, limits: Limits) -> Prediction:
 
 def _evidence(items: Any, limits: Limits) -> tuple[Evidence, ...]:
     if not isinstance(items, list):
-        raise _wrong("evidence", "a list", items)
+        raise wrong("evidence", "a list", items)
     if len(items) > limits.evidence:
-        raise _Bad("too_much_evidence", f"a row has more than {limits.evidence} items of evidence", str(len(items)))
+        raise Bad("too_much_evidence", f"a row has more than {limits.evidence} items of evidence", str(len(items)))
     results = []
     for rank, item in enumerate(items, 1):
         if isinstance(item, str):
-            raise _wrong(f"evidence {rank}", 'an object {"id": …, "score": …}', item)
+            raise wrong(f"evidence {rank}", 'an object {"id": …, "score": …}', item)
         if not isinstance(item, dict):
-            raise _wrong(f"evidence {rank}", "an object", item)
+            raise wrong(f"evidence {rank}", "an object", item)
         for key in item:
             if key not in ("id", "score"):
                 raise _unknown_key(key, ("id", "score"), "evidence")
         if not isinstance(item.get("id"), str) or not 0 < len(item["id"]) <= limits.id_chars:
-            raise _wrong(f"id of evidence {rank}", f"a text of 1 to {limits.id_chars} characters", item.get("id"))
+            raise wrong(f"id of evidence {rank}", f"a text of 1 to {limits.id_chars} characters", item.get("id"))
         results.append(Evidence(item["id"], _number(f"score of evidence {rank}", item.get("score", 0.0), signed=True)))
     return tuple(results)
 
 
 def _usage(options: Any) -> Usage:
     if not isinstance(options, dict):
-        raise _wrong("usage", "an object", options)
+        raise wrong("usage", "an object", options)
     for key in options:
         if key not in Usage.__slots__:
             raise _unknown_key(key, Usage.__slots__, "usage")
     for name in _COUNTS:
         value = options.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
-            raise _wrong(f"usage.{name}", "a whole number from 0 on", value)
+            raise wrong(f"usage.{name}", "a whole number from 0 on", value)
     stages = options.get("seconds", {})
     if not isinstance(stages, dict):
-        raise _wrong("usage.seconds", 'an object by stage, e.g. {"retrieve": 0.1, "read": 1.2},', stages)
+        raise wrong("usage.seconds", 'an object by stage, e.g. {"retrieve": 0.1, "read": 1.2},', stages)
     seconds = {_stage(stage): _number(f"usage.seconds.{stage}", spent) for stage, spent in stages.items()}
     cost = _number("usage.cost_usd", options.get("cost_usd", 0.0))
     return Usage(**{name: options.get(name, 0) for name in _COUNTS}, seconds=seconds, cost_usd=cost)
@@ -332,28 +352,30 @@ def _usage(options: Any) -> Usage:
 
 def _stage(name: str) -> str:
     if len(name) > _STAGE_CHARS:
-        raise _Bad("bad_id", f"a stage's name is longer than {_STAGE_CHARS} characters", shown(name))
+        raise Bad("bad_id", f"a stage's name is longer than {_STAGE_CHARS} characters", shown(name))
     return name
 
 
 def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     if not isinstance(notes, dict):
-        raise _wrong("notes", "an object", notes)
+        raise wrong("notes", "an object", notes)
     if PROMPT in notes:
-        raise _Bad("misplaced_prompt", "a prompt stands in the notes", try_this='make "prompt" a key of the row')
+        raise Bad("misplaced_prompt", "a prompt stands in the notes", try_this='make "prompt" a key of the row')
     size = len(json.dumps(notes, ensure_ascii=False)) if notes else 0
     if size > limits.notes_chars:
-        raise _Bad("notes_too_long", f"notes are longer than {limits.notes_chars} characters", f"{size} characters")
+        raise Bad("notes_too_long", f"notes are longer than {limits.notes_chars} characters", f"{size} characters")
     if FAILED in notes and not isinstance(notes[FAILED], str):
-        raise _wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
+        raise wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
+    if ANSWERABLE in notes and not isinstance(notes[ANSWERABLE], bool):
+        raise wrong(f"notes.{ANSWERABLE}", "true or false", notes[ANSWERABLE])
     support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
-    if not isinstance(support, list) or not all(isinstance(item, str) for item in support):
-        raise _wrong(f"notes.{SUPPORT}", "a list of ids", support)
+    if support_claims(support) is None:
+        raise wrong(f"notes.{SUPPORT}", "a list of ids of passages and of sentences [passage id, index]", support)
     well_formed = isinstance(triples, list) and all(
         isinstance(triple, list) and len(triple) == 3 and all(isinstance(part, str) for part in triple) for triple in triples
     )
     if not well_formed:
-        raise _wrong(f"notes.{TRIPLES}", "a list of [head, relation, tail]", triples)
+        raise wrong(f"notes.{TRIPLES}", "a list of [head, relation, tail]", triples)
     return dict(notes)
 
 
@@ -366,32 +388,33 @@ def _prompt(prompt: Any) -> list[dict[str, str]]:
             results.append({"role": "user", "content": message})
             continue
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise _wrong("prompt", "a text, a list of texts, or a list of {role, content}", message)
+            raise wrong("prompt", "a text, a list of texts, or a list of {role, content}", message)
         if message["role"] not in _ROLES or not isinstance(message["content"], str):
-            raise _wrong("prompt", f"a role among {', '.join(_ROLES)} and a text as content", message)
+            raise wrong("prompt", f"a role among {', '.join(_ROLES)} and a text as content", message)
         results.append({"role": message["role"], "content": message["content"]})
     return results
 
 
 def _number(name: str, value: Any, *, signed: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(name, "a number", value)
+        raise wrong(name, "a number", value)
     if value < 0 and not signed:
-        raise _wrong(name, "a number from 0 on", value)
+        raise wrong(name, "a number from 0 on", value)
     return float(value)
 
 
-def _wrong(name: str, wanted: str, value: Any) -> _Bad:
+def wrong(name: str, wanted: str, value: Any) -> Bad:
+    """The refusal of a value of another type than a field has."""
     hint = None
     if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9.]+([eE][+-]?[0-9]+)?\s*", value[:40]):
         hint = "write the number without quotes"
     detail = f"{shown(name)[1:-1]} must be {wanted.rstrip(',')}, not {_kind(value)} {shown(value, 40)}"
-    return _Bad("wrong_type", "a field has the wrong type", detail, hint)
+    return Bad("wrong_type", "a field has the wrong type", detail, hint)
 
 
-def _unknown_key(key: str, known: tuple[str, ...], of: str) -> _Bad:
+def _unknown_key(key: str, known: tuple[str, ...], of: str) -> Bad:
     if key in SCORE_KEYS or (of == "a row" and key.partition("@")[0] in METRICS):
-        return _Bad(
+        return Bad(
             "own_scores",
             "a row carries scores of its own",
             shown(key),
@@ -399,7 +422,7 @@ def _unknown_key(key: str, known: tuple[str, ...], of: str) -> _Bad:
         )
     guess = nearest(key[:64], known)
     hint = f"did you mean {guess!r}?" if guess else f"known keys of {of}: {', '.join(known)}"
-    return _Bad("unknown_key", "an unknown key", f"{shown(key)} in {of}: {hint}")
+    return Bad("unknown_key", "an unknown key", f"{shown(key)} in {of}: {hint}")
 
 
 def _kind(value: Any) -> str:

@@ -13,7 +13,7 @@ from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.schema import SENTENCE_MARK, Passage
+from benchmarks.schema import Passage
 from judges.metric import Metric
 from methods.api import Prediction
 from results import queries
@@ -107,14 +107,13 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
     """
     if not report.scores:
         return {}
-    documents = [question.document_id for question in target.loaded.questions]
-    results = estimates(np.stack(list(report.scores.values())), clusters=documents if any(documents) else None)
+    results = estimates(np.stack(list(report.scores.values())), clusters=target.loaded.sampled().labels)
     return dict(zip(report.scores, results, strict=True))
 
 
 def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
     """A preview as a JSON object; None stands for "no value"."""
-    names = ("value", "low", "high", "n", "unscorable", "doubt")
+    names = ("value", "low", "high", "n", "unscorable", "withheld")
     return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
 
@@ -245,8 +244,7 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
 
 
 def _passages(predictions: Iterable[Prediction], corpus: Corpus) -> list[Passage]:
-    named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
-    return corpus.get(dict.fromkeys(named))
+    return corpus.get(dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence))
 
 
 # -- A maintainer's re-run: does a submission's run agree with a run of the same method made here? --

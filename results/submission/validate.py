@@ -12,12 +12,12 @@ import numpy as np
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Question, triple_id
+from benchmarks.schema import Question, triple_id
 from benchmarks.settings import Setting
 from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
-from methods.api import FAILED, SUPPORT, Prediction
+from methods.api import FAILED, SUPPORT, Prediction, support_claims
 from results.submission import Findings, Report, shown
 from results.submission.card import LIMITS, Card, Limits
 from results.submission.leakage import LoadTraining, Prompted, check_prompts, contamination
@@ -82,7 +82,7 @@ def validate(
             )
             break
         checker.add(row)
-    checker.finish(card)
+    checker.finish(card, metrics)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -157,15 +157,17 @@ class _Checker:
     def _check_evidence(self, question: Question, prediction: Prediction, line: int) -> None:
         seen: set[str] = set()
         allowed = self._allowed(question)
-        for identifier in [item.id for item in prediction.evidence] + list(prediction.notes.get(SUPPORT, ())):
-            passage, mark, index = identifier.partition(SENTENCE_MARK)
-            if passage not in self._corpus or (mark and not self._has_sentence(passage, index)):
+        claims = support_claims(prediction.notes.get(SUPPORT, ())) or ()
+        for passage, index in [*((item.id, None) for item in prediction.evidence), *claims]:
+            identifier = passage if index is None else f"sentence {index} of {passage}"
+            if passage not in self._corpus or (index is not None and not self._has_sentence(passage, index)):
                 self._findings.add(
                     "unknown_evidence",
                     "evidence is not in the corpus",
                     shown(identifier),
                     line=line,
-                    try_this="use the ids of passages.jsonl (`ragmeter submit template --passages`)",
+                    try_this="use the ids of passages.jsonl (`ragmeter submit template --passages`); a sentence is [passage id, index], "
+                    "in notes.support",
                 )
             elif allowed is not None and passage not in allowed:
                 self._findings.add(
@@ -178,11 +180,7 @@ class _Checker:
         for item in prediction.evidence:
             if item.id in seen:
                 self._findings.add(
-                    "evidence_twice",
-                    "evidence is listed twice for a question",
-                    shown(item.id),
-                    line=line,
-                    try_this="each id once; a sentence is passage#index",
+                    "evidence_twice", "evidence is listed twice for a question", shown(item.id), line=line, try_this="each id once"
                 )
             seen.add(item.id)
         scores = [item.score for item in prediction.evidence]
@@ -200,12 +198,12 @@ class _Checker:
             return frozenset(triple_id(triple) for triple in self._graphs[question.id])
         return None if question.candidates is None else frozenset(question.candidates)
 
-    def _has_sentence(self, passage: str, index: str) -> bool:
+    def _has_sentence(self, passage: str, index: int) -> bool:
         # Where the dataset splits no sentences, a method counts those of its own splitting.
         held = len(self._corpus.get([passage])[0].sentences) or 10**6
-        return index.isascii() and index.isdecimal() and len(index) < 8 and int(index) < held
+        return 0 <= index < held
 
-    def finish(self, card: Card) -> None:
+    def finish(self, card: Card, metrics: Sequence[Metric]) -> None:
         """What can be said only when every row was seen."""
         for question in self._questions:
             if question.id not in self._lines:
@@ -234,7 +232,8 @@ class _Checker:
                 severity="warning",
                 try_this="retrieval_only: true in the card, if only rankings are meant",
             )
-        if kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
+        ranked = any(RANKING_NEEDS.intersection(metric.entry.needs) for metric in metrics)
+        if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
             self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
         check_prompts(
             [
@@ -260,7 +259,7 @@ def _scores(
         target.loaded.questions,
         predictions,
         every.values(),
-        corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        passage=lambda identifier: corpus.get([identifier])[0],
         graphs=QuestionGraphs.of(target.loaded),
     )
     for sentence in check_invariants({every[name]: values for name, values in result.items()}):

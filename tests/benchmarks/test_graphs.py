@@ -10,8 +10,9 @@ from benchmarks import graphs as graph_writer
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.graphs import ROW, Graphs, GraphWriter, TripleCorpus, TripleIds, triple_passage, united
+from benchmarks.graphs import ROW, Graphs, GraphWriter, TripleCorpus, TripleIds, shortest_paths, triple_passage, united
 from benchmarks.schema import Passage, Question, triple_id
+from tests.support.paths import paths
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 TRIPLES = st.tuples(NAMES, st.sampled_from(["r.s", "r.t", ""]), NAMES)
@@ -174,3 +175,13 @@ def test_the_union_with_passages_of_another_kind_is_a_plain_corpus(family):
     union = united([corpus, Corpus.of([Passage("p0", "Zoll", "A town.")])])
     assert type(union) is Corpus
     assert (len(union), "p0" in union, triple_id(FAMILY[0]) in union) == (4, True, True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6).map(str), st.sampled_from("rs"), st.integers(0, 6).map(str)), max_size=16, unique=True),
+    st.lists(st.integers(0, 7).map(str), max_size=2, unique=True),
+    st.lists(st.integers(0, 7).map(str), max_size=2, unique=True),
+)
+def test_shortest_paths_are_those_of_networkx(graph, topics, answers):
+    question = Question("q", "?", tuple(answers), topic_entities=tuple(topics))
+    assert shortest_paths(graph, topics, answers) == paths(graph, question)

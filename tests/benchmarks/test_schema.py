@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.fingerprint import content_hash, fingerprint
-from benchmarks.schema import GoldQuery, Passage, Query, Question, passage_id, sentence_id, triple_id
+from benchmarks.schema import GoldQuery, Passage, Query, Question, passage_id, sentence_id, sentence_of, triple_id
 
 QUESTION = Question(
     "2hop__1_2",
@@ -57,7 +57,11 @@ def test_moving_text_from_title_to_body_changes_the_id():
 def test_ids_of_different_things_differ_in_their_letter():
     assert passage_id("a", "b")[0] == "p"
     assert triple_id(("a", "b", "c"))[0] == "t"
-    assert sentence_id("pab", 2) == "pab#2"
+
+
+@given(st.text(), st.integers(-1, 10**6))
+def test_a_sentence_leads_back_to_its_passage_whatever_its_id(passage, index):
+    assert sentence_of(sentence_id(passage, index)) == (passage, index)
 
 
 def test_a_lone_surrogate_has_an_id():

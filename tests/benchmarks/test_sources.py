@@ -10,8 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.core.errors import UserError
-from benchmarks.registry import DataReference, DatasetCard, DatasetConfig
-from benchmarks.sources import BadRecord, Record, find_file, find_files, looks_like, read_records, refuse_other_dataset
+from benchmarks.registry import DataReference, DatasetCard, DatasetConfig, load, resolve
+from benchmarks.sources import (
+    UNCLEAR,
+    BadRecord,
+    Record,
+    availability,
+    find_file,
+    find_files,
+    looks_like,
+    read_records,
+    refuse_other_dataset,
+)
 
 CARD = DatasetCard(
     title="Set",
@@ -356,3 +366,38 @@ def test_memory_does_not_grow_with_the_file(tmp_path, layout):
     count, grown = map(int, done.stdout.split())
     assert count == 800
     assert grown < 40
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "git lfs pull"),
+        (b"", "fetch it"),
+        (b"\x1f\x8b\x08", "gzip -t"),
+    ],
+)
+def test_what_cannot_be_read_is_neither_loaded_nor_said_to_be_here(content, hint, tmp_path, monkeypatch):
+    (tmp_path / "hotpotqa").mkdir()
+    path = tmp_path / "hotpotqa" / "hotpot_dev_distractor_v1.json"
+    path.write_bytes(content)
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    with pytest.raises(UserError) as caught:
+        load("hotpotqa:dev")
+    where = availability(DataReference("hotpotqa", "distractor", "dev"))
+    assert where.state == UNCLEAR
+    for error in (caught.value, where.problem):
+        assert str(path) in str(error.where)
+        assert hint in str(error.try_this)
+
+
+def test_a_zip_archive_of_git_lfs_is_known_too(tmp_path):
+    (tmp_path / "data.zip").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(UserError, match="Git LFS"):
+        load("longbench/qasper:test", {"path": str(tmp_path)})
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("hotpotqa:validation", "dev"), ("nq:tset", "test"), ("worlds/multihop:dev", "validation")])
+def test_a_wrong_name_of_a_split_is_answered_by_the_right_one(wrong, right):
+    with pytest.raises(UserError) as caught:
+        resolve(wrong)
+    assert caught.value.try_this == f"did you mean {right!r}?"

@@ -33,7 +33,7 @@ SAMPLES = {
     "webqsp/tog_webqsp.json": "webqsp:test",
     "cwq/rog_style_cwq.jsonl": "cwq:test",
     "cwq/rog_style_cwq_full_subgraph_4.jsonl": "cwq:test",
-    "cwq/tog_cwq.json": "cwq:test",
+    "cwq/tog_cwq.json": "cwq_tog:test",
     "cwq/nsm/train_simple.json": "cwq:train",
     "clara/pretrain_data.100.jsonl": "clara_stages/pretraining:train",
     "sark_style/bible_genesis.jsonl": "parallel_style/bible",

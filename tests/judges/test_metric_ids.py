@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import Question
+from benchmarks.schema import Passage, Question
 from benchmarks.text_batch import AnswerPairs
 from judges.metric import METRICS, NEEDS, Batch, Metric, Parameter, parse, register
 from judges.metrics import answer as answer_module
@@ -28,13 +28,13 @@ STORED = [
     "cover_em(match=substring)#v1",
     "answer_precision(rules=squad)#v1",
     "answer_recall(rules=squad)#v1",
-    "recall@5#v1",
-    "ndcg@10(gain=linear)#v1",
-    "has_answer@20#v1",
-    "sp_f1#v1",
-    "joint_f1(rules=2wiki)#v1",
-    "support_f1#v1",
-    "evidence_f1#v1",
+    "recall@5#v2",
+    "ndcg@10(gain=linear)#v2",
+    "has_answer@20#v2",
+    "sp_f1#v2",
+    "joint_f1(rules=2wiki)#v2",
+    "support_f1#v2",
+    "evidence_f1#v2",
 ]
 """Ids that stand in people's stores."""
 
@@ -192,7 +192,7 @@ def test_each_passage_is_normalized_once_for_every_cut(monkeypatch):
 
     def text(identifier):
         read.append(identifier)
-        return "no such thing"
+        return Passage(identifier, "", "no such thing")
 
     score(REQUESTED, STATED, ["has_answer@20", "has_answer@1", "has_answer@5"], text)
     assert sorted(read) == ["p1", "p2"]
@@ -215,7 +215,8 @@ def test_once_makes_once_even_what_is_nothing():
 
 
 def test_a_missing_answer_scores_what_its_metric_declares():
-    questions = [Question("q1", "?", ("Rome",)), Question("q2", "?", ("Rome", "Milan"), answer_set=True)]
+    parses = {"parses": [{"answers": ["Rome"], "answer_ids": ["m.1"], "good": True}]}
+    questions = [Question("q1", "?", ("Rome",), metadata=parses), Question("q2", "?", ("Rome", "Milan"), answer_set=True, metadata=parses)]
     for entry in METRICS:
         if "answer" not in entry.needs or "model" in entry.needs or "support" in entry.needs:
             continue

@@ -19,6 +19,7 @@ from judges.judge import Judge
 from judges.metrics.generation import perplexity_of_texts
 from judges.style import StyleText, StyleValidator, polarities, polarity, rows, style_quality, texts_of
 from methods.api import Services
+from methods.flow import each
 
 STYLES = ("informal", "humor", "romance")
 
@@ -164,9 +165,9 @@ def test_polarity_stays_between_minus_one_and_one(text: str) -> None:
 def test_only_the_styles_named_must_read_as_informal() -> None:
     validator = StyleValidator.of(Judge.of("rule_style"), Services())
     formal, chatty = "The mill was built in 1871.", "Dude, the mill got going in 1871, lol!"
-    assert validator.objections([formal] * 2, [formal, chatty], "informal") == ["style: judged Formal, not Informal", None]
-    assert validator.objections([formal], [formal], "romance") == [None]
-    assert validator.objections([formal], [" "], "informal") == ["style not judged: nothing to judge"]
+    assert each(validator, "objections", [formal] * 2, [formal, chatty], "informal") == ["style: judged Formal, not Informal", None]
+    assert each(validator, "objections", [formal], [formal], "romance") == [None]
+    assert each(validator, "objections", [formal], [" "], "informal") == ["style not judged: nothing to judge"]
 
 
 def test_bertscore_holds_each_rewriting_against_its_source_once(monkeypatch: pytest.MonkeyPatch) -> None:

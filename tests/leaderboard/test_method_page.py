@@ -77,7 +77,7 @@ def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: 
         assert result.cost == expected[result.run.run].cost
 
 
-def test_datasets_of_one_size_are_resampled_together_and_have_the_boards_intervals(tmp_path: Path, large: ModuleType) -> None:
+def test_results_have_the_boards_intervals(tmp_path: Path, large: ModuleType) -> None:
     store = large.fill_large(tmp_path / "store", methods=2, datasets=3, questions=40)
     results = provenance.results_of(store, provenance.runs_of(store, "method-001"), [large.METRIC])
     expected = {row.run.run: row for table in boards(store, large.EXPERIMENT) for row in table.rows}

@@ -26,7 +26,7 @@ from results.style import GapTable, style_curves, style_gaps
 Start = Callable[[Path], Any]
 METRIC = "em(rules=squad)"
 SHARES = (0.0, 0.5, 1.0)
-N = 30
+N = 60
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
@@ -38,7 +38,7 @@ def words(node: Any) -> str:
 def styles_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods and a control over one base in three styles; the second method at two depths."""
     folder = tmp_path_factory.mktemp("styles") / "store"
-    store, base = Store(folder), load("worlds/multihop:test").limited(N)
+    store, base = Store(folder), load("worlds/multihop:test", {"questions": N})
     metric = parse(METRIC)
     store.put_cards([], [metric])
     draw = np.random.default_rng(5)

@@ -298,7 +298,7 @@ def test_a_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> None
 def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None:
     (board,) = boards(Store(sent.folder))
     (metric, *_), (row, *_) = board.metrics, board.rows
-    worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "doubt": ""}}
+    worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "withheld": ""}}
 
     def places(board: Any, **options: Any) -> list[tuple[str, str]]:
         node = submission.preview("theirs@1", worth, board, [metric], {}, **options)

@@ -18,6 +18,7 @@ from methods.api import Answer, Context, Prediction, Ranking, Services
 from methods.flow import each
 from methods.pipeline import Pipeline, assemble
 from methods.registry import METHODS, Component, MethodEntry
+from ragmeter.conformance import alone, same
 
 SKIPPED = {"causal", "seq2seq"}
 """Readers that need a model; their own test files hold them to the same."""
@@ -66,7 +67,7 @@ def content(prediction: Prediction) -> tuple[Any, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", WHOLE)
 def test_a_prediction_depends_on_its_query_and_the_seed_alone(identifier: str, ground: Any, tmp_path: Path) -> None:
-    """Not on order, batch, what was asked before, another build, or a folder; evidence is unique, known and permitted."""
+    """Not on order, batch, what was asked before, what others brought, another build, or a folder; evidence is unique, known, permitted."""
     queries = asked(METHODS.get(identifier), ground.questions)
     method = built(identifier, ground, tmp_path, seed=3)
     together = answered(method, queries)
@@ -83,6 +84,10 @@ def test_a_prediction_depends_on_its_query_and_the_seed_alone(identifier: str, g
         assert set(ids) <= set(ground.corpus.ids if query.candidates is None else query.candidates)
         scores = [item.score for item in evidence]
         assert scores == sorted(scores, reverse=True)
+    own = [query for query in queries if query.candidates]
+    expected = {prediction.question_id: prediction for prediction in resumed.answer(own)}
+    passed, detail = same(expected, alone(resumed, own, ground.corpus), "a corpus of the question's candidates alone")
+    assert passed, detail
 
 
 @pytest.mark.parametrize("identifier", ["random", "shuffled_answer"])

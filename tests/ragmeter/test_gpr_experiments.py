@@ -31,7 +31,8 @@ def config(method: MethodPlan) -> Any:
 
 def reader(method: MethodPlan) -> dict[str, Any]:
     assert method.composition.answering is not None
-    return {"id": method.composition.answering.id, **method.composition.answering.config.model_dump()}
+    options = method.composition.answering.config.model_dump()
+    return {"id": method.composition.answering.id, **options.pop("llm", {}), **options}
 
 
 def published() -> list[dict[str, str]]:

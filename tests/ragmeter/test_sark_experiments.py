@@ -60,7 +60,7 @@ def test_tables_and_figures_share_one_training_of_the_papers_options(name: str, 
     for key, value in paper.model_dump().items():
         if key not in {"data_options", "validation_options", "labels", "lists", "styles"}:
             assert response[key] == value, key
-    assert response["labels"]["chat"]["model"] == response["styles"]["llm"]["model"] == "Qwen/Qwen2.5-14B-Instruct"
+    assert response["labels"]["llm"]["model"] == response["styles"]["llm"]["model"] == "Qwen/Qwen2.5-14B-Instruct"
     assert first.folder(tmp_path) == experiment.load("sark/table1", store=tmp_path).trainings[0].folder(tmp_path)
 
 

@@ -49,7 +49,7 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
         "store export -o {file}",
         "data build-corpus {dump} -o {file}/built",
         "data build-corpus {dump} -o {file}",
-        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --set model=x --set base_url=http://127.0.0.1:9/v1",
+        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --set llm.model=x --set llm.base_url=http://127.0.0.1:9/v1",
     ],
 )
 def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command, tmp_path: Path) -> None:
@@ -77,7 +77,6 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
 
 def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.gpr import questions
-    from methods.gpr import questions as questions_file
     from methods.training.journal import Journal
 
     (tmp_path / "file").write_text("")
@@ -96,10 +95,8 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(Broke, match="No space left"):
-        journal.add([("a", "x", 1)])
-    with pytest.raises(Broke, match="No space left"):
-        questions_file.append_questions(tmp_path / "q.jsonl", [])
+    with pytest.raises(Broke, match="No space left"), journal:
+        journal.add("a", "x", 1)
 
 
 def test_a_file_that_may_not_be_written_is_distinguished_from_one_that_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,9 +121,9 @@ def test_an_answer_replaces_a_failure_and_never_the_other_way_round(tmp_path: Pa
 def test_scores_of_further_metrics_come_along(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [1])
-    fill(other, "r1", [1], metric="recall@5#v1")
+    fill(other, "r1", [1], metric="recall@5#v2")
     exchange.merge(store, other.folder)
-    assert store.scored("r1") == {METRIC: 1, "recall@5#v1": 1}
+    assert store.scored("r1") == {METRIC: 1, "recall@5#v2": 1}
 
 
 @pytest.mark.slow

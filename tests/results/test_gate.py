@@ -17,8 +17,9 @@ from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
 from results import queries
-from results.gate import Gate, ask, history, parse_margin, parse_margins, record, share_that_may, too_rare
+from results.gate import Gate, ask, history, parse_margin, parse_margins, record
 from results.gate_many import decide_cells
+from results.statistics.closed_form import paired
 from results.statistics.gate import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
 
@@ -121,8 +122,8 @@ def test_a_tiny_question_set_cannot_tell_and_says_how_many_could(store: Store) -
     assert (result.outcome, result.exit_code) == ("inconclusive", 101)
     assert verdict.decision.difference.n == 12
     assert verdict.detectable > 0.1
-    assert verdict.questions_needed is not None
-    assert verdict.questions_needed > 500
+    assert verdict.units_needed is not None
+    assert verdict.units_needed > 500
 
 
 @pytest.mark.slow
@@ -147,20 +148,18 @@ def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(s
     assert result.outcome == outcome
     if outcome == "inconclusive":
         (verdict,) = result.verdicts
-        assert verdict.questions_needed == 368
-        assert any("none of 367 questions got worse" in remark for remark in result.remarks)
+        assert verdict.units_needed == 368
+        assert any("none of 367 units got worse" in remark for remark in result.remarks)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "margin"), [(50, 0.01), (100, 0.05), (200, 0.05), (400, 0.02)])
 def test_a_loss_exactly_at_the_margin_on_rare_questions_passes_as_rarely_as_stated(count: int, margin: float) -> None:
-    # Every losing question loses all; resampling alone passes these in 61, 3, 5 and 5 % of the draws.
+    # Every losing question loses all; Student's t alone passes these in 61, 3, 5 and 5 % of the draws.
     rng, passed = np.random.default_rng(0), 0
     for _ in range(300):
         lost = (rng.random(count) < margin).astype(float)
-        decision = non_inferiority(1 - lost, np.ones(count), margin=margin, resamples=400)
-        if decision.outcome == "pass":
-            passed += too_rare(-lost, margin=margin, width=1.0, units=count) is None
+        passed += non_inferiority(1 - lost, np.ones(count), margin=margin).outcome == "pass"
     # 2.5 % of 300 are 7.5; a binomial of that mean exceeds 15 once in a hundred times.
     assert passed <= 15
 
@@ -168,21 +167,29 @@ def test_a_loss_exactly_at_the_margin_on_rare_questions_passes_as_rarely_as_stat
 def test_the_bound_on_rare_losses_is_the_exact_binomial_one() -> None:
     from scipy.stats import binomtest
 
-    for losses, count in ((0, 50), (1, 50), (7, 300), (19, 20), (20, 20)):
+    for losses, count in ((0, 50), (1, 50), (7, 300), (19, 21)):
+        delta = np.r_[-np.ones(losses), np.zeros(count - losses)]
         exact = binomtest(losses, count).proportion_ci(0.95, method="exact").high
-        assert share_that_may(losses, count) == pytest.approx(exact)
+        moments = paired(1 + delta, np.ones(count))
+        hidden, share = moments.hides(-exact + 1e-6, above=True)
+        assert share[0] == pytest.approx(exact)
+        assert (hidden[0], moments.hides(-exact - 1e-6, above=True)[0][0]) == (True, False)
 
 
-def test_the_questions_needed_against_rare_losses_are_enough_and_not_one_too_many() -> None:
-    seen = np.r_[-np.ones(3), np.zeros(297)]
-    result = too_rare(seen, margin=0.02, width=1.0, units=300)
-    assert result is not None
-    share, needed = result
-    assert share > 0.02
+def binomtest_high(losses: float, count: int) -> float:
+    from scipy.stats import beta
+
+    return float(beta.ppf(0.975, losses + 1, count - losses))
+
+
+def test_the_units_needed_against_rare_losses_are_enough_and_not_one_too_many() -> None:
+    seen = np.r_[np.zeros(3), np.ones(297)]
+    decision = non_inferiority(seen, np.ones(300), margin=0.02)
+    assert decision.outcome == "inconclusive"
+    needed = decision.units_needed
     assert needed is not None
-    assert share_that_may(0.01 * needed, needed) < 0.02 <= share_that_may(0.01 * (needed - 1), needed - 1)
-    assert too_rare(seen, margin=0.01, width=1.0, units=300) == (share, None), "at the rate seen no number would do"
-    assert too_rare(np.r_[seen, np.ones(60)], margin=0.01, width=1.0, units=360) is None, "gains outweigh them"
+    assert binomtest_high(0.01 * needed, needed) < 0.02
+    assert non_inferiority(seen, np.ones(300), margin=0.01).units_needed is None, "at the rate seen no number would do"
 
 
 @pytest.mark.slow
@@ -275,8 +282,20 @@ def test_questions_of_one_document_count_as_one(store: Store) -> None:
     item = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.62)})
     two = run_of(store, benchmark, "two", {F1: coin(2, 600, 0.55)})
     result = ask(store, item, two, metrics=["f1"], margin=0.01)
-    assert result.clustered
+    assert result.sampled.in_words(600) == "600 questions in 6 documents"
+    assert "6 units, fewer than 10" in result.verdicts[0].held_back[0]
     assert result.verdicts[0].decision.difference.units == 6
+
+
+@pytest.mark.slow
+def test_runs_that_state_different_units_are_compared_over_both_and_named(store: Store) -> None:
+    benchmark = questions(store, 600, documents=60)
+    runs = [run_of(store, benchmark, name, {F1: coin(seed, 600, 0.6)}) for seed, name in enumerate(("one", "two"))]
+    store.put_unit(runs[1].run, "question")
+    assert ask(store, runs[1], runs[1], metrics=["f1"], margin=0.01).sampled.count(600) == 600
+    both = ask(store, *runs, metrics=["f1"], margin=0.01)
+    assert (both.sampled.kind, both.sampled.count(600)) == ("document or question", 60)
+    assert both.verdicts[0].decision.difference.units == 60
 
 
 @pytest.mark.slow
@@ -317,7 +336,7 @@ def test_another_version_of_a_metric_is_another_metric(store: Store) -> None:
 
 def test_a_name_of_several_metrics_is_asked_back(store: Store) -> None:
     benchmark = questions(store, 20)
-    scores = {"recall@5#v1": np.ones(20), "recall@20#v1": np.ones(20)}
+    scores = {"recall@5#v2": np.ones(20), "recall@20#v2": np.ones(20)}
     runs = [run_of(store, benchmark, name, scores) for name in ("one", "two")]
     with pytest.raises(UserError, match="'recall' means 2 metrics"):
         ask(store, *runs, metrics=["recall"], margin=0.01)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, t
+from scipy.stats import binomtest
 
 from results import invariants, provenance, queries
 from results import systems as column_figures
@@ -18,7 +18,7 @@ from results.board import boards, groups
 from results.budget import quality_budget
 from results.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
 from results.published import beside, printed
-from results.statistics.intervals import benjamini_hochberg, holm
+from results.statistics.intervals import benjamini_hochberg, estimate, holm
 from results.store import Store
 from results.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.tables import remarks
@@ -82,7 +82,8 @@ def test_values_and_intervals_are_those_of_the_scores(store: Store, scores: dict
         known = column[~np.isnan(column)]
         assert item.value == pytest.approx(known.mean())
         assert item.n == len(known)
-        assert item.half == pytest.approx(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
+        own = estimate(known)
+        assert (item.low, item.high) == pytest.approx((own.low, own.high))
     assert cell(board, "bm25", "musique:dev").unscorable == 1
     assert cell(board, "bm25", "nq:test").unscorable == 0
 
@@ -134,6 +135,7 @@ def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Sto
         plain[row, column] = binomtest(wins, wins + losses).pvalue
         assert item.paired.value == pytest.approx(np.nanmean(delta))
         assert item.paired.p == pytest.approx(plain[row, column])
+        assert (item.paired.corrected <= 0.05) == (item.paired.low > 0 or item.paired.high < 0)
         families.setdefault(column if correction == "column" else "", []).append((row, column))
     assert len(families) == (3 if correction == "column" else 1)
     for keys in families.values():
@@ -170,7 +172,7 @@ def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store
     assert by_name["bm25"] is not None
     assert by_name["bm25"].value == pytest.approx(np.mean([value.value for value in values]))
     assert by_name["bm25"].half == pytest.approx(np.sqrt(sum(value.half**2 for value in values)) / 3)
-    mixed = replace(board, columns=(*board.columns[:2], replace(board.columns[2], metric="recall@5#v1")))
+    mixed = replace(board, columns=(*board.columns[:2], replace(board.columns[2], metric="recall@5#v2")))
     assert all(mixed.mean(row) is None for row in mixed.rows)
 
 
@@ -263,14 +265,18 @@ def test_shared_documents_are_one_unit(store: Store) -> None:
     before = read(store, shown)[shown[0].key]
     with store.database.writing() as connection:
         connection.execute(
-            "UPDATE questions SET document_id = 'd' || position // 6 WHERE dataset_fingerprint = ?", [shown[0].first.dataset_fingerprint]
+            """INSERT INTO units SELECT dataset_fingerprint, 'document', question, 'd' || position // 6 FROM questions
+               WHERE dataset_fingerprint = ?""",
+            [shown[0].first.dataset_fingerprint],
         )
+        connection.execute("UPDATE runs SET unit = 'document'")
     try:
         result = read(store, shown)[shown[0].key]
     finally:
         with store.database.writing() as connection:
-            connection.execute("UPDATE questions SET document_id = NULL")
-    assert (result.clustered, before.clustered) == (True, False)
+            connection.execute("UPDATE runs SET unit = NULL")
+            connection.execute("DELETE FROM units")
+    assert (result.sampled.kind, before.sampled.kind) == ("document", "question")
     assert set(result.means.units) == {5, 10}  # the run in progress has half of them
     assert result.means.value == pytest.approx(before.means.value)
 
@@ -278,8 +284,8 @@ def test_shared_documents_are_one_unit(store: Store) -> None:
 def test_no_published_figure_is_about_a_submission(store: Store) -> None:
     sent = next(run for run in queries.runs(store, "several") if run.origin == "submitted")
     ours = next(run for run in queries.runs(store, "several") if run.method == "bm25")
-    assert beside("hotpotqa:dev", "oracle", "recall@5#v1", sent.description) == []
-    assert beside("hotpotqa:dev", "oracle", "recall@5#v1", ours.description)
+    assert beside("hotpotqa:dev", "oracle", "recall@5#v2", sent.description) == []
+    assert beside("hotpotqa:dev", "oracle", "recall@5#v2", ours.description)
 
 
 def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_the_setting() -> None:

@@ -158,7 +158,7 @@ GOOD = "mine,1,BM25,bm25,hotpotqa,retrieval=normal;k=5,recall@5,41.0,percent,"
         (GOOD.replace("41.0", "forty"), "not a number"),
         (GOOD.replace("41.0", "41 .0"), "not a number"),
         (GOOD.replace("recall@5", "Recall@5"), "names no metric"),
-        (GOOD.replace("recall@5", "recall@5#v1"), "names no metric"),
+        (GOOD.replace("recall@5", "recall@5#v2"), "names no metric"),
         (GOOD.replace("hotpotqa", "Hotpot QA"), "not a data reference"),
         (GOOD.replace("k=5", "depth=5"), "key of a setting"),
         (GOOD.replace("k=5", "k="), "lacks its value"),

@@ -40,12 +40,12 @@ def count(store: Store, table: str) -> int:
 
 
 def test_what_is_written_reads_back_equal(store: Store) -> None:
-    responses = [prediction(1), prediction(2, failed="no reply", support=["p1#0"])]
+    responses = [prediction(1), prediction(2, failed="no reply", support=[["p1", 0]])]
     store.start(RUN)
     store.append(RUN.run, responses, {"em#v1": np.array([1.0, np.nan])}, [Passage("p1", "T", "text", ("text",))])
     assert store.predictions(RUN.run) == responses
     assert store.scored(RUN.run) == {"em#v1": 2}
-    assert store.passage_texts(["p1", "p9"]) == {"p1": "T\ntext"}
+    assert queries.passages(store, ["p1", "p9"]) == {"p1": Passage("p1", "T", "text", ("text",))}
     with store.database.reading() as connection:
         assert connection.execute("SELECT value FROM scores ORDER BY question").fetchall() == [(1.0,), (None,)]
 

@@ -20,7 +20,7 @@ from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import content_id, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple
+from benchmarks.schema import Passage, Question, Triple, sentence_of
 from benchmarks.text import has_answer
 
 # -- What the native formats of worlds share: what a format declares, and files that appear whole or not at all --
@@ -336,13 +336,13 @@ def _two_wiki(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, 
 def _sentence_row(benchmark: Benchmark, question: Question, lead: str, extra: Row) -> Row:
     passages = benchmark.corpus.get(question.candidates or ())
     titles = {passage.id: passage.title for passage in passages}
-    facts = [fact.split(SENTENCE_MARK) for fact in question.supporting_facts]
+    facts = map(sentence_of, question.supporting_facts)
     return {
         "_id": question.id,
         "type": question.type,
         "question": question.text,
         "context": [[p.title, [lead * (i > 0) + text for i, text in enumerate(p.sentences)]] for p in passages],
-        "supporting_facts": [[titles[passage], int(number)] for passage, number in facts],
+        "supporting_facts": [[titles[passage], index] for passage, index in facts],
         "answer": question.answers[0],
         **extra,
     }

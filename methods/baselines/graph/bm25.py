@@ -1,10 +1,10 @@
 """BM25 over triples in natural words.
 
-The formula is that of `methods.baselines.bm25`. Where a query has a graph of its own, the number of triples, how many
-hold a word and their mean length are by default those of this graph: a word that every triple of it shares says
-nothing there, however rare it is elsewhere. Such statistics change with every query, and to build an index of `bm25s`
-for each takes some fifty times as long as the few words of a question do; so they are counted from the words of the
-names, which are split once. Over a whole corpus, and with the whole corpus's statistics, `bm25s` scores.
+The formula and the choice of statistics are those of `methods.baselines.bm25`: where a query has a graph of its own, the
+number of triples, how many hold a word and their mean length are by default those of this graph, as a word that every
+triple of it shares says nothing there, however rare it is elsewhere. A graph has thousands of triples and its names
+return in many, so that words are counted from names that are split once. Over a whole corpus, and with the whole
+corpus's statistics, `bm25s` scores.
 
 Every triple gets a place: those that share no word with the question stand last, in the order of the graph.
 """
@@ -31,7 +31,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query, Triple
 from methods.api import Index, Ranking, Services
-from methods.baselines.bm25 import BM25, BM25Config, BM25Index, bm25_work, tokenize
+from methods.baselines.bm25 import BM25, BM25Config, BM25Index, Numbers, bm25_work, lucene_scores, tokenize
 from methods.models.embeddings import read_array
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows, built_once
@@ -73,9 +73,6 @@ def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> lis
     return joined.to_pylist()
 
 
-Numbers = NDArray[np.int64]
-
-
 class TripleBM25Config(BM25Config):
     """Options of BM25 over triples."""
 
@@ -87,9 +84,6 @@ class TripleBM25Config(BM25Config):
     )
     stopwords: Literal["en"] | None = Field(
         None, description="words left out: bm25s' English list (as Lucene's English analyzer has), or null for none"
-    )
-    statistics: Literal["graph", "corpus"] = Field(
-        "graph", description="number of triples, of those with a word, and mean length: in the query's graph, or overall"
     )
 
 
@@ -151,31 +145,11 @@ class NameWords:
         return held.reshape(len(terms), len(names))[:, position].sum(axis=1), lengths[position].sum(axis=0)
 
 
-def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float) -> NDArray[np.float64]:
-    """BM25 of documents among themselves.
-
-    Args:
-        frequencies: How often each term occurs in each document, shape (terms, documents).
-        lengths: Words of each document, shape (documents,).
-        repeated: How often the query has each term, shape (terms,).
-        k1, b: As in `BM25Config`.
-
-    Returns:
-        Shape (documents,); 0 for a document without any of the terms.
-    """
-    documents = len(lengths)
-    if not documents or not lengths.any():
-        return np.zeros(documents)
-    holders = (frequencies > 0).sum(axis=1)
-    idf = np.log1p((documents - holders + 0.5) / (holders + 0.5))
-    damped = frequencies + k1 * (1 - b + b * lengths / lengths.mean())
-    return (repeated * idf) @ np.divide(frequencies, damped, out=np.zeros(frequencies.shape), where=frequencies > 0)
-
-
 @register(
     "bm25_triples",
     kind="retriever",
     summary="BM25 over the triples of a graph, in natural words",
+    version=2,
     config=TripleBM25Config,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}, "lucene_english": {"stemmer": "porter", "stopwords": "en"}},
@@ -238,11 +212,11 @@ class TripleBM25Index:
     def _rank(self, query: Query, words: Sequence[str], k: int) -> Ranking:
         rows = self._scope.rows(query)
         if query.candidates is None:
-            scores: NDArray = self._whole.scores(words, None)
-        elif self._config.statistics == "corpus":
-            scores = self._whole.scores(words, rows)
-        else:
+            scores = self._whole.scores(words, None)
+        elif self._config.among_candidates(query):
             scores = self._scores(words, rows)
+        else:
+            scores = self._whole.scores(words, rows)
         best = best_rows(scores, k)
         return self._scope.ranking(query, rows[best], scores[best])
 

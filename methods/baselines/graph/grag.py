@@ -159,6 +159,7 @@ class GragConfig(GraphEncoderConfig):
     "grag",
     kind="retriever",
     summary="GRAG's retrieval: ego graphs ranked by their mean vector, pruned by text",
+    version=2,
     config=GragConfig,
     paper="Hu et al. 2024, GRAG (arXiv:2405.16506)",
     presets={"minilm": {"model": "minilm"}, "official": OFFICIAL, "released": {"model": ROBERTA, **OFFICIAL}},

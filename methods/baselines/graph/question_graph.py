@@ -133,11 +133,12 @@ def cosines(query: Vectors, vectors: Vectors) -> Floats:
         vectors: Shape (n, dimension).
 
     Returns:
-        Shape (n,), in float64; 0 where either has no length.
+        Shape (n,), in float64, each summed on its own, so that equal vectors have equal cosines; 0 where either has
+        no length.
     """
     item, many = query.astype(np.float64), vectors.astype(np.float64)
     lengths = np.linalg.norm(many, axis=1) * np.linalg.norm(item)
-    return np.divide(many @ item, lengths, out=np.zeros(len(many)), where=lengths > 0)
+    return np.divide((many * item).sum(axis=1), lengths, out=np.zeros(len(many)), where=lengths > 0)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from benchmarks.schema import triple_id
 from judges.metric import parse as parse_metric
 from judges.score import score
 from ragmeter.conformance import check_dataset, gold_prediction
+from tests.support.paths import paths
 
 SAMPLES = {
     "rog_style_cwq.jsonl": "rog",
@@ -44,7 +45,11 @@ def loaded(tmp_path):
 
 
 def sample(data_folder, name):
-    return load("cwq:train" if name.startswith("nsm") else "cwq:test", {"path": str(data_folder / "cwq" / name)})
+    return load(reference(name), {"path": str(data_folder / "cwq" / name)})
+
+
+def reference(name):
+    return {"nsm": "cwq:train", "tog": "cwq_tog:test"}.get(SAMPLES[name], "cwq:test")
 
 
 def rows(data_folder, name):
@@ -63,10 +68,11 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
         nodes = {name for head, _, tail in triples for name in (head, tail)}
         outside = len(set(row["answer"]) - nodes)
         assert (question.id, question.text) == (row["id"], row["question"])
-        assert question.answers == tuple(dict.fromkeys(row["answer"]))
+        assert question.answers == tuple(row["answer"])
+        assert set(question.evidence) == set(map(triple_id, paths(once, question)))
         assert question.topic_entities == tuple(row["q_entity"])
-        assert list(benchmark.extra["graphs"][question.id]) == once
-        assert question.candidates == tuple(map(triple_id, once))
+        assert sorted(benchmark.extra["graphs"][question.id]) == sorted(once)
+        assert question.candidates == tuple(map(triple_id, benchmark.extra["graphs"][question.id]))
         counts += Counter(
             repeated_answers=len(row["answer"]) - len(set(row["answer"])),
             empty_graphs=not triples,
@@ -75,6 +81,7 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
             answers_outside=outside,
             questions_with_answers_outside=outside > 0,
             questions_with_no_answer_inside=0 < outside == len(set(row["answer"])),
+            questions_without_path=not question.evidence,
         )
     assert benchmark.extra["counts"] == dict(counts)
     assert len(benchmark.corpus) == len({tuple(triple) for row in native_rows for triple in row["graph"]})
@@ -105,6 +112,10 @@ def test_the_real_file_of_tog_has_its_single_answers_types_and_topics(data_folde
     assert Counter(q.type for q in benchmark.questions) == Counter(r["compositionality_type"] for r in records)
     assert benchmark.extra["layout"] == "tog"
     assert settings.possible_settings(benchmark) == ("closed_book",)
+    # Its scores are of another gold, so nothing may take it for the whole sets.
+    with pytest.raises(UserError, match="one answer of each") as caught:
+        load("cwq:test", {"path": str(data_folder / "cwq" / "tog_cwq.json")})
+    assert "cwq_tog" in caught.value.try_this
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -120,8 +131,7 @@ def test_official_metrics_of_gold_predictions_reach_their_maximum_on_the_real_sa
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_real_samples_pass_every_check_of_a_dataset(data_folder, name):
-    split = "train" if name.startswith("nsm") else "test"
-    checks = check_dataset(f"cwq:{split}", {"path": str(data_folder / "cwq" / name)})
+    checks = check_dataset(reference(name), {"path": str(data_folder / "cwq" / name)})
     assert [check for check in checks if not check.passed] == []
 
 
@@ -142,9 +152,9 @@ def test_an_official_record_has_answers_with_aliases_and_a_type(loaded):
 
 
 @pytest.mark.parametrize(
-    ("answer", "answers"), [("Zoll", ("Zoll",)), ('["Zoll", "Ada"]', ("Zoll", "Ada")), (["Zoll", "Zoll"], ("Zoll",)), (None, ()), ("", ())]
+    ("answer", "answers"), [('["Zoll", "Ada"]', ("Zoll", "Ada")), (["Zoll", "Zoll"], ("Zoll", "Zoll")), (None, ()), ("", ())]
 )
-def test_copies_with_one_answer_in_place_of_answers_are_read(loaded, answer, answers):
+def test_copies_with_a_list_in_place_of_answers_are_read(loaded, answer, answers):
     record = {name: value for name, value in native(answer=answer).items() if name != "answers"}
     benchmark = loaded(record)
     assert benchmark.questions[0].answers == answers
@@ -162,7 +172,7 @@ def test_missing_aliases_null_names_and_repeated_answers_are_read_as_what_they_a
     ]
     benchmark = loaded(native(answers=answers))
     (question,) = benchmark.questions
-    assert question.answers == ("Zoll", "Ada", "m.4", "Bea", "Cy")
+    assert question.answers == ("Zoll", "Zoll", "Ada", "m.4", "Bea", "Cy")
     assert question.aliases == {"Zoll": ("Z", "ZL"), "Ada": ("A.",)}
     assert benchmark.extra["counts"] == {"questions_without_topic": 1, "repeated_answers": 1, "unnamed_answers": 1}
 
@@ -218,7 +228,7 @@ def test_files_are_found_by_the_authors_names(data_folder, tmp_path, monkeypatch
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert load("cwq:train").extra["layout"] == "nsm"
     assert load("cwq:test").extra["layout"] == "rog"
-    assert load("cwq:test", {"layout": "tog"}).extra["layout"] == "tog"
+    assert load("cwq_tog").extra["layout"] == "tog"
 
 
 def test_the_card_is_complete():

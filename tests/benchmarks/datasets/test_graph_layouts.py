@@ -56,8 +56,8 @@ def test_a_row_becomes_a_question_with_its_graph_as_candidates(loaded):
     assert (question.id, question.text, question.answers) == ("q1", "Where was Ada born?", ("Zoll",))
     assert question.answer_set
     assert question.topic_entities == ("Ada",)
-    assert question.candidates == ids
-    assert [list(triple) for triple in benchmark.extra["graphs"]["q1"]] == GRAPH
+    assert set(question.candidates) == set(ids)
+    assert sorted(map(list, benchmark.extra["graphs"]["q1"])) == sorted(GRAPH)
     assert {passage.id for passage in benchmark.corpus} == set(ids)
     assert benchmark.corpus.get(ids[:1])[0].text == "Ada people.person.children m.1"
     assert benchmark.extra["layout"] == "rog"
@@ -90,6 +90,7 @@ def test_odd_graphs_are_kept_and_counted(loaded):
         "answers_outside": 4,
         "questions_with_answers_outside": 3,
         "questions_with_no_answer_inside": 2,
+        "questions_without_path": 4,
     }
     assert "2 triples stand twice in one graph; each counts once" in benchmark.extra["notes"]
 
@@ -98,7 +99,7 @@ def test_odd_graphs_are_kept_and_counted(loaded):
     ("answer", "answers"),
     [
         ("Zoll", ("Zoll",)),
-        (["Zoll", "Ada", "Zoll"], ("Zoll", "Ada")),
+        (["Zoll", "Ada", "Zoll"], ("Zoll", "Ada", "Zoll")),
         ('["Zoll", "Ada"]', ("Zoll", "Ada")),
         ("[sic] Zoll", ("[sic] Zoll",)),
         ([None, "Zoll"], ("Zoll",)),

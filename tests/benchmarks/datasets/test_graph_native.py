@@ -12,7 +12,7 @@ FORMATS = {
     "webqsp": "webqsp:test",
     "cwq": "cwq:test",
     "tog_webqsp": "webqsp:test",
-    "tog_cwq": "cwq:test",
+    "tog_cwq": "cwq_tog:test",
 }
 LAYOUTS = dict(zip(FORMATS, ("rog", "nsm", "official", "official", "tog", "tog"), strict=True))
 
@@ -42,8 +42,8 @@ def test_a_world_loads_through_a_native_format_with_the_same_truth(world, tmp_pa
         assert [q.type for q in benchmark.questions] == [f"{q.metadata['hops']}hop" for q in truth]
     if form in ("rog", "nsm"):
         graphs = benchmark.extra["graphs"]
-        assert [list(graphs[q.id]) for q in truth] == [list(world.extra["graphs"][q.id]) for q in truth]
-        assert [q.candidates for q in benchmark.questions] == [q.candidates for q in truth]
+        assert [set(graphs[q.id]) for q in truth] == [set(world.extra["graphs"][q.id]) for q in truth]
+        assert [set(q.candidates) for q in benchmark.questions] == [set(q.candidates) for q in truth]
         everything = {triple for q in truth for triple in world.extra["graphs"][q.id]}
         assert set(benchmark.corpus.triples) == everything
         assert benchmark.corpus.get(truth[0].candidates) == world.corpus.get(truth[0].candidates)

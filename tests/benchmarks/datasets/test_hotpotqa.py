@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
-from benchmarks.schema import SENTENCE_MARK
+from benchmarks.schema import sentence_of
 
 CONTEXT = [
     ["Ada", ["Ada was born in Zoll.", " She wrote Quill."]],
@@ -62,8 +62,7 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
         assert [[p.title, list(p.sentences)] for p in passages] == record["context"]
         assert all(p.text == "".join(p.sentences) for p in passages)
         titles = {p.id: p.title for p in passages}
-        facts = [fact.split(SENTENCE_MARK) for fact in question.supporting_facts]
-        assert [[titles[p], int(i)] for p, i in facts] == record["supporting_facts"]
+        assert [[titles[p], i] for p, i in map(sentence_of, question.supporting_facts)] == record["supporting_facts"]
         assert [titles[e] for e in question.evidence] == list(dict.fromkeys(t for t, _ in record["supporting_facts"]))
 
 

@@ -1,9 +1,12 @@
 """One code path serves worlds and real data: what a world writes in a native format loads with the same truth."""
 
+import json
+import re
 from functools import cache
 
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from tests.support import worlds_native
 from tests.support.worlds_native import FORMATS, write_native
@@ -20,7 +23,7 @@ READ_AS = {
     "webqsp": "webqsp:test",
     "cwq": "cwq:test",
     "tog_webqsp": "webqsp:test",
-    "tog_cwq": "cwq:test",
+    "tog_cwq": "cwq_tog:test",
     "nq_open": "nq/open:test",
     "nq_csv": "nq/dpr:test",
     "nq_reader": "nq/dpr:test",
@@ -73,5 +76,18 @@ def test_a_world_loads_through_every_native_format_with_the_same_truth_and_equal
         if form == "2wikimultihopqa":
             assert question.triples == truth.triples
         if form in ("rog", "nsm"):
-            assert question.candidates == truth.candidates
-            assert benchmark.extra["graphs"][question.id] == world_for(form).extra["graphs"][truth.id]
+            assert set(question.candidates) == set(truth.candidates)
+            assert set(benchmark.extra["graphs"][question.id]) == set(world_for(form).extra["graphs"][truth.id])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_question_without_text_is_refused_with_its_place(form, tmp_path):
+    path = tmp_path / "test_records.json"
+    written = write_native(world_for(form), form, path)
+    text = next(question.text for question in world_for(form).questions if question.id == written[2])
+    whole = path.read_text("utf-8")
+    value = text if form == "nq_csv" else json.dumps(text, ensure_ascii=False)
+    path.write_text(whole.replace(value, " " if form == "nq_csv" else '" "', 1), "utf-8")
+    with pytest.raises(UserError, match="holds no word") as caught:
+        load(READ_AS[form], {"path": str(path)})
+    assert re.search(r"test_records\.json, .*(line|record) \d+.*, field", str(caught.value.where))

@@ -13,6 +13,7 @@ from benchmarks.registry import load
 from benchmarks.settings import possible_settings
 from benchmarks.text import em, f1, is_scorable_gold
 from benchmarks.text import has_answer as holds_answer
+from ragmeter.conformance import check_dataset
 from tests.support.worlds_native import NQ_FORMATS, write_dump, write_native
 
 # --- the real samples, against counts made another way
@@ -76,6 +77,12 @@ def test_the_hubs_dummy_files_load_whole(data_folder, reference, name, answers):
             assert question.id == record["id"]
             options = [o["answer"] for o in record.get("output", []) if "answer" in o]
             assert question.answers == tuple(dict.fromkeys(options))
+
+
+def test_an_answer_that_normalizes_to_nothing_is_no_fault_beside_one_that_does_not(tmp_path):
+    path = tmp_path / "NQ-open.dev.jsonl"
+    path.write_text('{"question": "which grade", "answer": ["A+", "A plus"]}\n{"question": "how many", "answer": ["---"]}\n')
+    assert [check for check in check_dataset("nq/open:test", {"path": str(path)}) if "maximum" in check.name and not check.passed] == []
 
 
 def test_gold_predictions_get_the_maximum_on_every_scorable_question(data_folder):

@@ -242,7 +242,7 @@ def test_answers_are_parsed_and_never_evaluated(tmp_path):
         (b"\n", "empty"),
         (b"caf\xe9\t['x']\n", "byte 0xe9"),
         (b"\"open\t['x']\n", "does not close"),
-        (b" \t['x']\n", "field 'question' is empty"),
+        (b" \t['x']\n", "field 'question' holds no word"),
         (b"q\t[]\n", "no answer"),
     ],
 )

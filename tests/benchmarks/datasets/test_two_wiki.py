@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
-from benchmarks.schema import SENTENCE_MARK
+from benchmarks.schema import sentence_of
 
 
 def native(identifier="w1", **changes):
@@ -45,8 +45,7 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
         distinct = list(dict.fromkeys((t, tuple(s)) for t, s in record["context"]))
         assert [(p.title, p.sentences) for p in passages] == distinct
         titles = {p.id: p.title for p in passages}
-        facts = [fact.split(SENTENCE_MARK) for fact in question.supporting_facts]
-        assert [[titles[p], int(i)] for p, i in facts] == record["supporting_facts"]
+        assert [[titles[p], i] for p, i in map(sentence_of, question.supporting_facts)] == record["supporting_facts"]
         for name in ("entity_ids", "answer_id"):
             assert question.metadata.get(name) == record[name]
         assert [list(t) for t in question.metadata.get("evidences_id", ())] == record["evidences_id"]

@@ -10,6 +10,7 @@ from benchmarks.schema import triple_id
 from judges.metric import parse as parse_metric
 from judges.score import score
 from ragmeter.conformance import check_dataset, gold_prediction
+from tests.support.paths import paths
 
 SAMPLES = {"rog": "rog_style_webqsp.jsonl", "official": "WebQSP.test.json", "tog": "tog_webqsp.json"}
 
@@ -62,10 +63,11 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
         triples = [tuple(triple) for triple in row["graph"]]
         nodes.append({name for head, _, tail in triples for name in (head, tail)})
         assert (question.id, question.text) == (row["id"], row["question"])
-        assert question.answers == distinct(row["answer"])
+        assert question.answers == tuple(row["answer"])
+        assert set(question.evidence) == set(map(triple_id, paths(triples, question)))
         assert question.topic_entities == distinct(row["q_entity"])
-        assert list(benchmark.extra["graphs"][question.id]) == list(dict.fromkeys(triples))
-        assert question.candidates == distinct(map(triple_id, triples))
+        assert sorted(benchmark.extra["graphs"][question.id]) == sorted(set(triples))
+        assert question.candidates == tuple(map(triple_id, benchmark.extra["graphs"][question.id]))
     assert len(benchmark.corpus) == len({tuple(triple) for row in rows for triple in row["graph"]})
     outside = [len(set(row["answer"]) - known) for row, known in zip(rows, nodes, strict=True)]
     assert benchmark.extra["counts"] == {
@@ -73,6 +75,7 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
         "repeated_answers": sum(len(row["answer"]) - len(set(row["answer"])) for row in rows),
         "answers_outside": sum(outside),
         "questions_with_answers_outside": sum(map(bool, outside)),
+        "questions_without_path": sum(not question.evidence for question in benchmark.questions),
         "questions_with_no_answer_inside": sum(number == len(set(row["answer"])) for number, row in zip(outside, rows, strict=True)),
     }
 
@@ -85,7 +88,8 @@ def test_the_real_official_file_has_the_answers_of_all_its_parses(data_folder):
     for question, record in zip(benchmark.questions, records, strict=True):
         results = [a for item in record["Parses"] for a in item["Answers"]]
         assert (question.id, question.text) == (record["QuestionId"], record["RawQuestion"])
-        assert question.answers == distinct(a["EntityName"] or a["AnswerArgument"] for a in results)
+        assert question.wanted == distinct(a["EntityName"] or a["AnswerArgument"] for a in results)
+        assert len(question.answers) >= max(len(item["Answers"]) for item in record["Parses"])
         assert question.topic_entities == distinct(item["TopicEntityName"] for item in record["Parses"])
         assert [item["sparql"] for item in question.metadata["parses"]] == [item["Sparql"] for item in record["Parses"]]
         assert question.candidates is None
@@ -103,7 +107,7 @@ def test_the_real_file_of_tog_has_its_topics_and_answers(data_folder):
     records = json.loads(path.read_text("utf-8"))
     benchmark = load("webqsp:test", {"path": str(path)})
     assert [(q.id, q.answers, q.topic_entities) for q in benchmark.questions] == [
-        (r["QuestionId"], distinct(a for a in r["answer"] if a is not None), distinct(r["topic_entity"].values())) for r in records
+        (r["QuestionId"], tuple(a for a in r["answer"] if a is not None), distinct(r["topic_entity"].values())) for r in records
     ]
     assert benchmark.extra["counts"]["questions_without_gold"] == sum(not any(r["answer"]) for r in records)
     assert benchmark.extra["counts"]["null_answers"] == sum(r["answer"].count(None) for r in records)

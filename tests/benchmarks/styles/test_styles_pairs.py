@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,14 +40,12 @@ class Counting(RuleRewriter):
         self.survives = survives
         self.refuses = refuses
 
-    def outcomes(self, passages: Sequence[Passage], style: str) -> list[Outcome]:
-        if self.survives is not None and len(self.requested) >= self.survives:
-            raise KeyboardInterrupt
-        self.requested += [(passage.id, style) for passage in passages]
-        return [
-            Outcome(None, failed=("refusal: no", "empty: nothing")) if p.id == self.refuses else outcome
-            for p, outcome in zip(passages, super().outcomes(passages, style), strict=True)
-        ]
+    def outcomes(self, passages: Sequence[Passage], style: str) -> Iterator[Outcome]:  # type: ignore[override]
+        for passage, outcome in zip(passages, super().outcomes(passages, style), strict=True):
+            if self.survives is not None and len(self.requested) >= self.survives:
+                raise KeyboardInterrupt
+            self.requested.append((passage.id, style))
+            yield Outcome(None, failed=("refusal: no", "empty: nothing")) if passage.id == self.refuses else outcome
 
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
@@ -94,7 +92,7 @@ def test_two_texts_of_one_pair_are_refused():
 
 def test_a_passage_is_rewritten_once_and_every_question_gets_its_line(world, tmp_path: Path):
     rewriter = Counting()
-    summary = rewrite_candidates(world, rewriter, STYLES, tmp_path / "p.jsonl", batch=7)
+    summary = rewrite_candidates(world, rewriter, STYLES, tmp_path / "p.jsonl")
     distinct = {c for q in world.questions for c in q.candidates}
     assert len(rewriter.requested) == len(set(rewriter.requested)) == 2 * len(distinct) == summary.requested
     pairs = load_pairs(tmp_path / "p.jsonl")
@@ -109,21 +107,21 @@ def test_a_passage_is_rewritten_once_and_every_question_gets_its_line(world, tmp
 @pytest.mark.parametrize("cut", [0, 1, 90])
 def test_a_killed_rewriting_goes_on_and_ends_with_the_same_file(world, tmp_path: Path, survives: int, cut: int):
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
-    rewrite_candidates(world, Counting(), STYLES, whole, batch=7)
+    rewrite_candidates(world, Counting(), STYLES, whole)
     with pytest.raises(KeyboardInterrupt):
-        rewrite_candidates(world, Counting(survives), STYLES, killed, batch=7)
+        rewrite_candidates(world, Counting(survives), STYLES, killed)
     header_end = killed.read_bytes().index(b"\n") + 1
     size = max(header_end, killed.stat().st_size - cut)
     with killed.open("rb+") as file:  # as a killed process leaves it: in the middle of a line
         file.truncate(size)
     kept = {(line.formal.id, line.style) for line in load_pairs_of_complete_lines(killed)}
     second = Counting()
-    summary = rewrite_candidates(world, second, STYLES, killed, batch=7)
+    summary = rewrite_candidates(world, second, STYLES, killed)
     assert set(killed.read_text("utf-8").splitlines()) == set(whole.read_text("utf-8").splitlines())
     assert not kept & set(second.requested)
     assert summary.pairs == len(load_pairs(whole))
     third = Counting()
-    rewrite_candidates(world, third, STYLES, killed, batch=7)
+    rewrite_candidates(world, third, STYLES, killed)
     assert third.requested == []
 
 

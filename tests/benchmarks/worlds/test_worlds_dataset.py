@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
-from benchmarks.schema import SENTENCE_MARK, Passage, passage_id, triple_id
+from benchmarks.schema import Passage, passage_id, sentence_of, triple_id
 from benchmarks.styles.rules import RULES, STYLES, RuleRewriter
 from benchmarks.worlds.text import articles
 from benchmarks.worlds.world import generate
@@ -74,10 +74,9 @@ def test_supporting_sentences_hold_the_answer(loaded):
         benchmark = loaded[subset]
         for question in benchmark.questions:
             sentences = []
-            for fact in question.supporting_facts:
-                passage, number = fact.split(SENTENCE_MARK)
+            for passage, index in map(sentence_of, question.supporting_facts):
                 assert passage in question.evidence
-                sentences.append(benchmark.corpus.get([passage])[0].sentences[int(number)])
+                sentences.append(benchmark.corpus.get([passage])[0].sentences[index])
             assert len(sentences) == len(question.triples)
             if question.type == "bridge":
                 accepted = question.golds
@@ -98,25 +97,25 @@ def test_multihop_is_like_hotpotqa(loaded):
             assert question.metadata["hops"] == 2
 
 
-def test_long_documents_have_sixty_chunks_and_several_questions(loaded):
+def test_long_documents_have_many_chunks_and_several_questions(loaded):
     benchmark = loaded["long"]
     documents = {q.document_id for q in benchmark.questions}
-    assert len(documents) == 8
+    assert len(documents) == 30
     for document in documents:
         queries = [q for q in benchmark.questions if q.document_id == document]
-        assert len(queries) == 25
-        assert len(queries[0].candidates) >= 60
+        assert len(queries) in (6, 7)
+        assert len(queries[0].candidates) >= 35
         assert all(q.candidates == queries[0].candidates for q in queries)
         assert {p.document_id for p in benchmark.corpus.get(queries[0].candidates)} == {document}
         assert len({p.title for p in benchmark.corpus.get(queries[0].candidates)}) == 1
 
 
 @pytest.mark.slow
-def test_graphs_have_a_thousand_triples_with_proof_and_topics(loaded):
+def test_graphs_have_their_triples_with_proof_and_topics(loaded):
     benchmark = loaded["graph"]
     for question in benchmark.questions:
         graph = benchmark.extra["graphs"][question.id]
-        assert len(graph) >= 1000
+        assert len(graph) == 120
         assert set(question.triples) <= set(graph)
         assert question.evidence == tuple(dict.fromkeys(triple_id(triple) for triple in question.triples))
         assert question.candidates == tuple(triple_id(triple) for triple in graph)

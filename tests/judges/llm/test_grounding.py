@@ -34,6 +34,7 @@ from judges.llm.grounding import (
 from methods.api import Prediction, Services
 from methods.baselines.controls import deal, gold_text
 from methods.flow import each
+from methods.models.chat import parse
 from methods.models.llm import open_llm
 from methods.models.reply_cache import ResponseCache
 from ragmeter.scripted import NAME
@@ -161,8 +162,8 @@ def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mappin
 
     class InProcess(InstructorBaseRagasLLM):
         def generate(self, prompt: str, response_model: type[BaseModel]) -> Any:
-            (result,) = model.complete_structured([[{"role": "user", "content": prompt}]], response_model)
-            return result.value
+            (reply,) = model.complete([[{"role": "user", "content": prompt}]], shape=response_model)
+            return parse(reply.text, response_model).value
 
         async def agenerate(self, prompt: str, response_model: type[BaseModel]) -> Any:
             return self.generate(prompt, response_model)

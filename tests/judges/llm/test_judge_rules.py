@@ -148,7 +148,7 @@ def test_training_pipelines_get_verdicts() -> None:
     judge = Judge.of("rule_match").build(Services())
     questions, answers = [PARIS, PARIS, TOWN, NO_GOLD], ["Paris", "Lyon", "in Noumzath", "Because"]
     questions, answers = questions * 400, answers * 400  # more than one batch
-    verdicts = MatchVerdicts(judge).verdicts(questions, answers)
+    verdicts = each(MatchVerdicts(judge), "verdicts", questions, answers)
     assert verdicts == ["Match", "Mismatch", "Partial", None] * 400
 
 

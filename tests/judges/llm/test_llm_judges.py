@@ -280,6 +280,30 @@ def test_the_reference_is_the_gold_answer_or_its_document(llm: ModuleType, endpo
     assert each(llm.build("pairwise", endpoint.server.url), "ask", without) == [[], []]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_without_a_reference_a_question_without_gold_is_compared_by_each_criterion(
+    llm: ModuleType, endpoint: Endpoint, nested: bool
+) -> None:
+    def says(prompt: str) -> str:
+        longer = json.loads(says_longest(prompt))["overall"]
+        other = {"Answer 1": "Answer 2", "Answer 2": "Answer 1"}[longer]
+        verdicts = {"Comprehensiveness": longer, "Diversity": "Tie", "Empowerment": other, "Overall Winner": longer}
+        return json.dumps({key: {"Winner": value, "Explanation": "x"} if nested else value for key, value in verdicts.items()})
+
+    endpoint.says = says
+    judge = llm.build("open_pairwise", endpoint.server.url)
+    long = 'It spreads. {"Diversity": "Answer 1"}'
+    for question in (NO_GOLD, UNANSWERABLE, llm.PARIS):
+        (calls,) = each(judge, "ask", [llm.pair(long, "No.", question)])
+        shown = [{name: undone(call.part, verdict) for name, verdict in judge.verdicts(call).items() if verdict} for call in calls]
+        # Both orders agree; a tie is not offered, so diversity is unscored.
+        assert shown == [{"overall": ONE, "comprehensiveness": ONE, "empowerment": OTHER}] * 2
+    assert not any("Paris" in prompt or '"Diversity":' in prompt for prompt in endpoint.prompts)
+    (calls,) = each(judge, "ask", [llm.pair("", "No.", NO_GOLD)])
+    assert [undone(call.part, judge.verdicts(call)["diversity"]) for call in calls] == [OTHER, OTHER]
+    assert len(endpoint.requests) == 6
+
+
 # -- judged text that gives orders --
 
 

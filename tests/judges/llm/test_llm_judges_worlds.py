@@ -72,7 +72,7 @@ def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, ques
     items = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 == 2 and is_plain(item.question)][:40]
     with WorldTruth.of(REFERENCE).server().running() as url:
         verdicts = MatchVerdicts(llm.build("match", url))
-        result = verdicts.verdicts([item.question for item in items], [item.prediction.answer for item in items])
+        result = each(verdicts, "verdicts", [item.question for item in items], [item.prediction.answer for item in items])
     assert set(result) == {"Match"}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks.registry import DATASETS, Benchmark, load, resolve
-from benchmarks.schema import SENTENCE_MARK, Question
+from benchmarks.schema import Question, sentence_of
 from benchmarks.sources import LOCAL, availability, splits
 from benchmarks.text import has_answer, normalize
 from judges.metric import METRICS, Metric, parse
@@ -37,7 +37,7 @@ SAMPLES = {
     "webqsp/tog_webqsp.json": "webqsp:test",
     "cwq/rog_style_cwq.jsonl": "cwq:test",
     "cwq/rog_style_cwq_full_subgraph_4.jsonl": "cwq:test",
-    "cwq/tog_cwq.json": "cwq:test",
+    "cwq/tog_cwq.json": "cwq_tog:test",
     "cwq/nsm": "cwq:train",
     "longbench/qasper.jsonl": "longbench/qasper",
     "longbench/hotpotqa.jsonl": "longbench/hotpotqa",
@@ -57,8 +57,8 @@ FAST = {"musique/musique_ans_v1.0_train50.jsonl", "longbench/qasper.jsonl", "nq/
 """One of every kind: hops, a document, questions alone, a graph."""
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
 """Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
-ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall"}
-"""Tested beside their metrics: BERTScore's maximum and that of answers in graphs; perplexity has none."""
+ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency"}
+"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs and of pairs; perplexity has none."""
 CUTS = (1, 5, 20)
 
 
@@ -90,13 +90,22 @@ def words(text: str, metric: Metric) -> list[str]:
 
 def gold_answer(question: Question, metric: Metric) -> str | None:
     """What a perfect method answers, None where the gold is no measure."""
+    if metric.entry.id.startswith("webqsp_"):
+        parses = question.metadata.get("parses", ())
+        return "\n".join(parses[0]["answers"]) if any(parse["good"] for parse in parses) else None
     if not question.answerable:
         return "unanswerable" if metric.values.get("rules") == "squad_v2" else None
     if first_alone(metric):
         golds = question.answers[:1]
     elif question.answer_set:
         # Answers that normalize alike are one answer, to be named once; RoG's evaluator and ROUGE count them all.
-        named = question.answers if metric.entry.group in ("graph", "text") else distinct(question.answers)
+        named = (
+            question.answers
+            if metric.entry.group == "graph"
+            else question.wanted
+            if metric.entry.group == "text"
+            else distinct(question.answers)
+        )
         text = "\n".join(named)
         return text if words(text, metric) else None
     else:
@@ -118,11 +127,11 @@ def gold_ranking(question: Question, benchmark: Benchmark, metric: Metric) -> li
 
 
 def answered_in(question: Question, benchmark: Benchmark, item: str) -> bool:
-    return item in benchmark.corpus and has_answer(benchmark.corpus.get([item])[0].full_text, question.golds)
+    return item in benchmark.corpus and has_answer(benchmark.corpus.get([item])[0].text, question.golds)
 
 
 def gold_prediction(question: Question, benchmark: Benchmark, metric: Metric) -> Prediction:
-    support = question.supporting_facts if metric.entry.id.startswith(("sp_", "joint_")) else question.evidence
+    support = map(sentence_of, question.supporting_facts) if metric.entry.id.startswith(("sp_", "joint_")) else question.evidence
     return Prediction(
         question.id,
         gold_answer(question, metric) or "",
@@ -164,7 +173,7 @@ def assert_every_maximum(benchmark: Benchmark) -> None:
     everything, reached = {}, 0
     for metric in wanted_metrics(benchmark):
         responses = [gold_prediction(question, benchmark, metric) for question in queries]
-        values = score(queries, responses, [metric], lambda item: benchmark.corpus.get([item])[0].full_text)[str(metric)]
+        values = score(queries, responses, [metric], lambda item: benchmark.corpus.get([item])[0])[str(metric)]
         expected = np.array([attainable(question, benchmark, metric) for question in queries])
         np.testing.assert_allclose(values, expected, atol=1e-12, err_msg=f"{metric} on {benchmark.reference}")
         everything[metric] = values
@@ -202,7 +211,6 @@ def test_every_split_that_the_samples_folder_holds_is_tried_or_has_no_gold(data_
 def test_a_recall_of_one_is_out_of_reach_at_one_where_there_are_two_positives():
     question = Question("q", "?", ("Rome",), evidence=("p1", "p2"))
     response = Prediction("q", "Rome", (Evidence("p1", 1.0), Evidence("p2", 0.5)))
-    assert SENTENCE_MARK not in response.evidence[0].id
     result = score([question], [response], ["recall@1", "precision@5", "map@1", "ndcg@1", "mrr@1"])
     assert [values[0] for values in result.values()] == [0.5, 0.4, 0.5, 1, 1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import string
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
-from benchmarks.schema import Question, sentence_id
+from benchmarks.schema import Question, sentence_id, sentence_of
 from benchmarks.text import em, precision_recall_f1
 from judges.metric import Batch, parse
-from methods.api import SUPPORT, TRIPLES, Evidence, Prediction
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Prediction
 
 
 def compute(metric, rows):
@@ -77,7 +78,7 @@ def official_evidence(prediction, gold):
     return (1.0 if matches == len(claims) == len(golds) else 0.0), prec, recall, f1
 
 
-pairs = st.lists(st.tuples(st.sampled_from(["p1", "p2", "p3"]), st.integers(0, 2)), max_size=5)
+pairs = st.lists(st.tuples(st.sampled_from(["p1", "p1#1", "p1#1#1", "#"]), st.integers(0, 2)), max_size=5)
 parts = st.sampled_from(["Rome", "rome!", "the Rome", "Italy", "capital of"])
 triples = st.lists(st.tuples(parts, parts, parts), max_size=4)
 
@@ -90,7 +91,7 @@ def sentence_ids(pairs):
 @given(st.lists(st.tuples(pairs, pairs), max_size=6))
 @settings(deadline=None)
 def test_sentence_metrics_are_hotpotqas(rows):
-    batch = [(asked(facts=sentence_ids(gold)), claimed(support=sentence_ids(response))) for response, gold in rows]
+    batch = [(asked(facts=sentence_ids(gold)), claimed(support=response)) for response, gold in rows]
     expected = np.array([official_sp(response, gold) if gold else (np.nan,) * 4 for response, gold in rows]).reshape(-1, 4)
     for column, name in enumerate(("sp_em", "sp_precision", "sp_recall", "sp_f1")):
         np.testing.assert_allclose(compute(name, batch), expected[:, column], atol=1e-12)
@@ -114,7 +115,7 @@ words = st.sampled_from(["gold", "the gold medal", "silver", "", "yes"])
 def test_joint_metrics_are_the_official_products(rows, with_triples):
     batch, expected = [], []
     for answer, golds, response, gold, claims, gold_triples in rows:
-        batch.append((asked(sentence_ids(gold), (), gold_triples, golds), claimed(sentence_ids(response), claims, answer)))
+        batch.append((asked(sentence_ids(gold), (), gold_triples, golds), claimed(response, claims, answer)))
         golds = [text for text in dict.fromkeys(golds) if text]
         if not golds or not gold or (with_triples and not gold_triples):
             expected.append((np.nan,) * 4)
@@ -132,11 +133,11 @@ def test_joint_metrics_are_the_official_products(rows, with_triples):
         np.testing.assert_allclose(compute(f"{name}(rules={rules})", batch), table[:, column], atol=1e-12)
 
 
-@given(st.lists(st.tuples(pairs, st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=3)), max_size=6))
+@given(st.lists(st.tuples(pairs, st.lists(st.sampled_from(["p1", "p1#1", "p1#1#1", "#"]), max_size=3)), max_size=6))
 @settings(deadline=None)
 def test_paragraph_support_is_musiques(rows):
     """MuSiQue's `SupportMetric`: the same set F1, over paragraphs; a claimed sentence claims its paragraph."""
-    batch = [(asked(evidence=gold), claimed(support=sentence_ids(responses))) for responses, gold in rows]
+    batch = [(asked(evidence=gold), claimed(support=responses)) for responses, gold in rows]
     paragraphs_of_text = [{(name,) for name, _ in responses} for responses, _ in rows]
     expected = [
         official_sp(responses, [(name,) for name in gold]) if gold else (np.nan,) * 4
@@ -170,31 +171,52 @@ FULL = asked(["p1#0", "p2#3"], ["p1", "p2"], [("Rome", "capital of", "Italy"), (
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
 def test_a_method_that_claims_nothing_scores_zero_whatever_it_retrieved(metric):
-    assert compute(metric, [(FULL, claimed(evidence=["p1#0", "p2#3"]))]) == 0
+    assert compute(metric, [(FULL, claimed(evidence=FULL.evidence))]) == 0
 
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
 def test_gold_support_and_gold_answer_score_one(metric):
-    right = claimed(FULL.supporting_facts, FULL.triples)
+    right = claimed(map(sentence_of, FULL.supporting_facts), FULL.triples)
     assert compute(metric, [(FULL, right)]) == 1
 
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
 def test_without_gold_support_and_without_answer_nothing_is_scorable(metric):
-    assert np.isnan(compute(metric, [(asked(), claimed(["p1#0"], [("a", "b", "c")]))])).all()
+    assert np.isnan(compute(metric, [(asked(), claimed([("p1", 0)], [("a", "b", "c")]))])).all()
     unanswerable = asked(FULL.supporting_facts, FULL.evidence, FULL.triples, answerable=False)
-    assert np.isnan(compute(metric, [(unanswerable, claimed(FULL.supporting_facts, FULL.triples))])).all()
+    assert np.isnan(compute(metric, [(unanswerable, claimed(map(sentence_of, FULL.supporting_facts), FULL.triples))])).all()
 
 
 def test_a_claimed_passage_claims_no_sentence():
-    row = FULL, claimed(["p1", "p1#0", "p2#3"])
+    row = FULL, claimed(["p1", ("p1", 0), ["p2", 3]])
     assert compute("sp_em", [row]) == 1
     assert compute("sp_recall", [(FULL, claimed(["p1", "p2"]))]) == 0
     assert compute("support_f1", [(FULL, claimed(["p1", "p2"]))]) == 1
 
 
 def test_a_fact_past_the_last_sentence_cannot_be_claimed_and_still_counts():
-    assert compute("sp_recall", [(asked(["p1#0", "p1#99"]), claimed(["p1#0"]))]) == 0.5
+    assert compute("sp_recall", [(asked(["p1#0", "p1#99"]), claimed([("p1", 0)]))]) == 0.5
+
+
+def test_a_pair_counts_where_both_are_rightly_said_to_be_answerable_or_not():
+    """Whatever the order; without its twin a question has no score, and alone on its own none either."""
+
+    def pair(first, second, group="g"):
+        return [
+            (asked(evidence=["p1"], group=group), replace(claimed(["p1", "p2"]), notes={SUPPORT: ["p1", "p2"], ANSWERABLE: first})),
+            (asked(answers=(), group=group, answerable=False), Prediction("q", "gold", notes={ANSWERABLE: second})),
+        ]
+
+    for first, second, right in ((True, False, 1), (True, True, 0), (False, False, 0), (True, None, 0)):
+        rows = pair(first, second) + pair(True, False, "other")
+        assert compute("group_answer_f1", rows)[[0, 2]].tolist() == [right, 1]
+        assert compute("group_support_f1", rows[::-1])[[3, 1]] == pytest.approx([right * 2 / 3, 2 / 3])
+        assert np.isnan(compute("group_answer_f1", rows)[[1, 3]]).all()
+        assert compute("sufficiency", rows).tolist() == [first, second is False, 1, 1]
+    assert np.isnan(compute("group_answer_f1", pair(True, False)[:1])).all()
+    assert np.isnan(compute("sufficiency", [(asked(), claimed())])).all()
+    with pytest.raises(UserError, match="true or false"):
+        compute("sufficiency", pair("yes", False))
 
 
 def test_articles_stay_in_triples():
@@ -215,6 +237,7 @@ def test_malformed_claims_are_named():
     for metric, notes, key in (
         ("sp_f1", {SUPPORT: "p1#0"}, "support"),
         ("support_f1", {SUPPORT: [3]}, "support"),
+        ("support_f1", {SUPPORT: [["p1", True]]}, "support"),
         ("evidence_f1", {TRIPLES: [["a", "b"]]}, "triples"),
         ("evidence_f1", {TRIPLES: "abc"}, "triples"),
     ):

@@ -87,8 +87,11 @@ def test_a_search_looks_at_name_method_and_reader() -> None:
 
 def board(values: dict[str, float], apart: tuple[str, ...] = ()) -> Matrix:
     column = Column("a", tuple(item.runs["a"] for item in ROWS), "em#v1")
+    why = dict.fromkeys(apart, "a reason")
     cells = {
-        (item.key, "a"): Cell(item.runs["a"], values[item.name], 0.1, 10, 0, 0, "", "a reason" if item.name in apart else "", False)
+        (item.key, "a"): Cell(
+            item.runs["a"], values[item.name], values[item.name] - 0.1, values[item.name] + 0.1, 10, 0, 0, "", why.get(item.name, ""), False
+        )
         for item in ROWS
         if item.name in values
     }

@@ -45,7 +45,7 @@ def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
         run = Run(name, name, name, "retriever", described, "hotpotqa:dev", benchmark.fingerprint, setting, 0, 40, {})
         store.start(run)
         responses = [Prediction(q.id, "x") for q in queries]
-        store.append(name, responses, {"recall@5#v1": np.array([1.0, 0.25] * 20)})
+        store.append(name, responses, {"recall@5#v2": np.array([1.0, 0.25] * 20)})
         store.end(name, FINISHED)
     store.put_experiment("e", "name: e", None, None, None, ["bm25", "random"])
     (board,) = boards(store, "e")

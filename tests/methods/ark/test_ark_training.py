@@ -50,7 +50,7 @@ class Scripted:
     def __init__(self) -> None:
         self.calls = 0
 
-    def queries(self, document: Document, questions: Sequence[Question]) -> dict[str, Augmented]:
+    async def queries(self, document: Document, questions: Sequence[Question]) -> dict[str, Augmented]:
         self.calls += 1
         return {question.id: Augmented(question.id, ("the cold cabin", "the long river"), ("moss",)) for question in questions}
 

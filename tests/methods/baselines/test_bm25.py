@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -58,15 +59,67 @@ texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".
     texts_of_words,
     st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=6).map(" ".join),
     st.sampled_from([(1.5, 0.75), (0.9, 0.4), (1.2, 0.0), (0.0, 1.0)]),
+    st.integers(1, 12),
 )
-def test_scores_are_lucenes_formula(texts: list[str], query: str, parameters: tuple[float, float]) -> None:
+def test_scores_are_lucenes_formula(texts: list[str], query: str, parameters: tuple[float, float], own: int) -> None:
+    """Over the corpus, and over a question's own candidates as if there were nothing else."""
     k1, b = parameters
     corpus = corpus_of(texts)
-    expected = lucene(query, list(corpus.full_texts()), k1, b)
-    ranking = bm25(k1=k1, b=b, **PLAIN).index(corpus).retrieve([Query("q", query)], len(texts))[0]
-    results = {corpus.row(identifier): score for identifier, score in zip(ranking.ids, ranking.scores, strict=True)}
-    assert set(results) == {row for row, score in enumerate(expected) if score > 0}
-    assert [results[row] for row in sorted(results)] == pytest.approx([expected[r] for r in sorted(results)], abs=1e-5)
+    index = bm25(k1=k1, b=b, **PLAIN).index(corpus)
+    for candidates, tolerance in ((None, 1e-5), (corpus.ids[:own], 1e-9)):
+        expected = lucene(query, list(corpus.full_texts())[: None if candidates is None else own], k1, b)
+        ranking = index.retrieve([Query("q", query, candidates=candidates)], len(texts))[0]
+        results = {corpus.row(identifier): score for identifier, score in zip(ranking.ids, ranking.scores, strict=True)}
+        assert set(results) == {row for row, score in enumerate(expected) if score > 0}
+        assert [results[row] for row in sorted(results)] == pytest.approx([expected[r] for r in sorted(results)], abs=tolerance)
+
+
+def exact(query: str, texts: list[str], k1: float, b: float) -> list[dict[int, Fraction]]:
+    """Scores in exact numbers: what the logarithm for terms that n texts hold is multiplied with, for each n."""
+    documents = [words(text) for text in texts]
+    mean = Fraction(sum(map(len, documents)), len(documents))
+    scores = []
+    for document in documents:
+        score: dict[int, Fraction] = defaultdict(Fraction)
+        for term in words(query):
+            if count := document.count(term):
+                damping = Fraction(str(k1)) * (1 - Fraction(str(b)) + Fraction(str(b)) * len(document) / mean)
+                score[sum(term in other for other in documents)] += count / (count + damping)
+        scores.append(dict(score))
+    return scores
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=8),
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=9),
+    st.sampled_from([(1.5, 0.75), (1.2, 0.0)]),
+    st.randoms(),
+)
+def test_scores_that_are_equal_in_exact_numbers_are_equal(
+    texts: list[str], query: list[str], parameters: tuple[float, float], rng: Any
+) -> None:
+    """And no order changes one: of the query's words, of the candidates, or of a corpus with others in it."""
+    k1, b = parameters
+    texts = [*texts, *rng.choices(texts, k=3)]
+    passages = [Passage(passage_id("", text, str(number)), "", text, document_id=str(number)) for number, text in enumerate(texts)]
+    others = [Passage("other", "", "moss river crow crow")]
+    candidates = tuple(passage.id for passage in passages)
+    first, second = ([*passages, *others], [*others, *rng.sample(passages, len(passages))])
+    rankings = []
+    for corpus, order in ((first, query), (second, rng.sample(query, len(query)))):
+        index = bm25(k1=k1, b=b, **PLAIN).index(Corpus.of(corpus))
+        rankings += index.retrieve([Query("q", " ".join(order), candidates=candidates)], 20)
+    assert rankings[0] == rankings[1]
+    (shuffled,) = index.retrieve([Query("q", " ".join(query), candidates=tuple(rng.sample(candidates, len(candidates))))], 20)
+    scores = dict(zip(rankings[0].ids, rankings[0].scores, strict=True))
+    assert dict(zip(shuffled.ids, shuffled.scores, strict=True)) == scores
+    alike = defaultdict(set)
+    for identifier, number in zip(candidates, exact(" ".join(query), texts, k1, b), strict=True):
+        alike[tuple(sorted(number.items()))].add(scores.get(identifier, 0.0))
+    assert {len(values) for values in alike.values()} == {1}
+    ranked = sorted(scores, key=lambda identifier: (-scores[identifier], candidates.index(identifier)))
+    assert tuple(ranked) == rankings[0].ids
 
 
 def test_ties_go_by_corpus_order_at_every_depth() -> None:
@@ -79,7 +132,7 @@ def test_ties_go_by_corpus_order_at_every_depth() -> None:
 
 
 def test_restricted_scores_equal_those_in_the_whole_corpus(ground: Any) -> None:
-    index = bm25().index(ground.corpus)
+    index = bm25(statistics="corpus").index(ground.corpus)
     for question in ground.questions:
         everywhere = index.retrieve([Query("q", question.text)], len(ground.corpus))[0]
         scores = dict(zip(everywhere.ids, everywhere.scores, strict=True))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.schema import Question
+from benchmarks.schema import Question, sentence_of
 from benchmarks.text import normalize
 from methods.api import SUPPORT, TRIPLES, Services
 from methods.baselines.controls import deal
@@ -29,7 +29,7 @@ def test_the_gold_control_gives_the_gold_of_everything(ground: Any) -> None:
         assert prediction.question_id == question.query_id
         assert prediction.answer == question.answers[0]
         assert tuple(item.id for item in prediction.evidence) == question.evidence
-        assert prediction.notes[SUPPORT] == list(question.supporting_facts)
+        assert prediction.notes[SUPPORT] == [list(sentence_of(fact)) for fact in question.supporting_facts]
         assert prediction.notes[TRIPLES] == [list(triple) for triple in question.triples]
 
 

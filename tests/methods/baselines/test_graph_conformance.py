@@ -22,6 +22,7 @@ from methods.api import Method, Prediction, Ranking, Retriever, Services
 from methods.flow import each
 from methods.pipeline import assemble
 from methods.registry import METHODS, Component
+from ragmeter.conformance import alone, same
 
 torch = pytest.importorskip("torch")
 RETRIEVERS = ["gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid", "bm25_triples", "g_retriever", "grag"]
@@ -118,7 +119,12 @@ def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: B
     assert answers(method, random.Random(1).sample(requests, len(requests))) == together
     again = built(component, graphs, tmp_path)
     assert answers(again, requests[2:]) | answers(again, requests[:2]) == together
-    assert answers(built(component, graphs, None, seed=3), requests) == together
+    other = built(component, graphs, None, seed=3)
+    assert answers(other, requests) == together
+    own = [query for query in requests if query.candidates is not None]
+    expected = {prediction.question_id: prediction for prediction in other.answer(own)}
+    passed, detail = same(expected, alone(other, own, graphs.corpus), "a corpus of the question's graph alone")
+    assert passed, detail
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking
+from methods.baselines import hybrid
 from methods.baselines.hybrid import HybridConfig, HybridIndex
 from methods.flow import each
 from methods.registry import Component
@@ -40,6 +41,17 @@ def test_scores_are_sums_of_reciprocal_ranks() -> None:
 
 def test_ties_go_by_corpus_order() -> None:
     assert fuse("ea", "ae").ids == ("a", "e")
+
+
+def test_of_equal_sums_the_first_candidate_comes_first() -> None:
+    """1 / 63 + 1 / 140 = 1 / 84 + 1 / 90, which floats miss by the last digit."""
+    others = tuple(f"p{number}" for number in range(100))
+    first = (*others[:2], "a", *others[3:23], "b", *others[24:])
+    second = (*others[:29], "b", *others[30:79], "a", *others[80:])
+    rankings = [Ranking("q", ids, (0.0,) * len(ids)) for ids in (first, second)]
+    for pair in (("a", "b"), ("b", "a")):
+        fused = hybrid.fuse(Query("q", "", candidates=(*pair, *others)), rankings, 200, CORPUS, 60)
+        assert [identifier for identifier in fused.ids if identifier in pair] == list(pair)
 
 
 def test_the_first_k_do_not_depend_on_k() -> None:

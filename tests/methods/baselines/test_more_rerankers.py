@@ -185,11 +185,15 @@ def test_bm25_takes_its_statistics_from_the_corpus_it_is_configured_with() -> No
     corpus = corpus_of(texts)
     first_ranking = Ranking("q", corpus.ids[:3], (0.0,) * 3)
     first = {}
-    for statistics in ("corpus", "candidates"):
+    for statistics in ("corpus", "candidates", None):
         reranker = Component.of("bm25_reranker", {**PLAIN, "statistics": statistics}).build(Services())
-        result = reranker.rerank([Query("q", "stone bridge")], [first_ranking], corpus)[0]
-        first[statistics] = corpus.get(result.ids[:1])[0].text
-    assert first == {"corpus": "stone old", "candidates": "bridge old"}
+        for candidates in (None, corpus.ids[:3]):
+            query = Query("q", "stone bridge", candidates=candidates)
+            result = reranker.rerank([query], [first_ranking], corpus)[0]
+            first[statistics, candidates is None] = corpus.get(result.ids[:1])[0].text
+    by_corpus = {key for key, text in first.items() if text == "stone old"}
+    assert by_corpus == {("corpus", True), ("corpus", False), (None, True)}
+    assert {first[key] for key in first.keys() - by_corpus} == {"bridge old"}
 
 
 def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp_path: Path) -> None:
@@ -296,7 +300,7 @@ def test_no_ranking_of_the_same_passages_finds_answers_earlier(ground: Any) -> N
         for question in ground.questions:
             query = question.gold_query() if control else question.query()
             passages = ground.corpus.get([item.id for item in next(iter(method.answer([query]))).evidence])
-            holding = [has_answer(passage.full_text, question.golds) for passage in passages]
+            holding = [has_answer(passage.text, question.golds) for passage in passages]
             ranks.append(holding.index(True) if any(holding) else math.inf)
         return ranks
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import Broke
 from benchmarks.registry import Benchmark, load
 from benchmarks.text import em
 from benchmarks.worlds.questions import answer_of, paraphrases
+from methods.api import Services
 from methods.clara.config import TYPES, Type
 from methods.clara.data import scp_rows
 from methods.clara.rows import write_rows
-from methods.clara.synthesis import Document, StateFile, Synthesis, SynthesisConfig, most_calls, of_rows, of_synthesis, outlook
-from methods.clara.synthesis_prompts import Answer, Judgment, Preserved, Questions, Rephrasing, Supplement
-from methods.models.chat import Reply, Structured, parse
-from methods.models.endpoint import Messages
+from methods.clara.synthesis import Document, Synthesis, SynthesisConfig, most_calls, of_rows, of_synthesis, outlook
+from methods.clara.synthesis_prompts import REPLIES, Answer, Judgment, Preserved, Questions, Rephrasing, Supplement
+from methods.models.chat import ChatModel
+from methods.models.endpoint import Completion, Fault, TokenCounter
+from methods.training.journal import Journal
 from ragmeter.scripted import NAME
 from tests.support.scripted import WorldTruth
 
@@ -45,36 +46,52 @@ def content(shape: type[BaseModel], text: str, repetition: int) -> str:
 
 
 class Script:
-    """A model that a function plays.
+    """What a function writes, in place of an endpoint: a `Backend`.
 
     Args:
         writes: From the shape asked for, the prompt and the number of the draw to the reply.
-        breaks_after: Raise instead of replying to any further batch of calls.
+        breaks_after: Break instead of replying to any further call.
     """
+
+    url, room, connected = "script", None, False
 
     def __init__(self, writes: Written = content, breaks_after: int | None = None) -> None:
         self.writes, self.breaks_after = writes, breaks_after
         self.calls: list[tuple[str, int]] = []
-        self._lock = threading.Lock()
+        self.counter = TokenCounter()
 
-    def complete_structured(self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0) -> list[Structured[Any]]:
-        with self._lock:
-            if self.breaks_after is not None and len(self.calls) >= self.breaks_after:
-                raise Broke("killed")
-            # Equal questions of two loops are equal calls; the kind of the loop tells them apart no more.
-            self.calls += [(json.dumps(list(conversation)), repetition) for conversation in conversations]
-        texts = [self.writes(model, conversation[-1]["content"], repetition) for conversation in conversations]
-        return [Structured(Reply(text, model="m"), parse(text, model)) for text in texts]
+    async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
+        if self.breaks_after is not None and len(self.calls) >= self.breaks_after:
+            raise Broke("killed")
+        self.calls.append((json.dumps(messages), repetition))
+        shape = SHAPES[extra["response_format"]["json_schema"]["name"]]
+        return Completion(self.writes(shape, messages[-1]["content"], repetition), "stop", 1, 1, "m")
+
+    async def close(self) -> None: ...
+
+    def hopeless(self, fault: Fault) -> bool:
+        return False
+
+    async def error(self, fault: Fault) -> Broke:
+        return Broke(fault.reason)
+
+
+SHAPES = {shape.__name__: shape for shape in REPLIES.values()}
+OWN = ("rounds", "tries", "most_questions", "documents_at_once", "prompts")
 
 
 def config(**more: Any) -> SynthesisConfig:
-    return SynthesisConfig(model="m", key_variable=None, **more)
+    own = {name: more.pop(name) for name in OWN if name in more}
+    return SynthesisConfig.model_validate({"llm": {"model": "m", "key_variable": None, "attempts": 1, **more}, **own})
 
 
 @contextmanager
-def made(folder: Path, model: Script, **more: Any) -> Iterator[Synthesis]:
-    with StateFile(folder / "rows.states.jsonl") as states:
-        yield Synthesis(config(**more), states, model=model)
+def made(folder: Path, script: Script, **more: Any) -> Iterator[Synthesis]:
+    options = config(**more)
+    folder.mkdir(exist_ok=True)
+    model = ChatModel(options.llm, cache=folder / "replies.sqlite", backend=script)  # type: ignore[arg-type]
+    with Journal(folder / "rows.states.jsonl") as states:
+        yield Synthesis(options, states, model=model)
 
 
 def test_every_document_gets_a_row_of_every_type(tmp_path: Path) -> None:
@@ -108,7 +125,7 @@ def test_bad_json_is_asked_for_again_as_another_draw(tmp_path: Path) -> None:
     model = Script(writes)
     with made(tmp_path, model) as synthesis:
         synthesis.run(DOCUMENTS[:1], ["simple"])
-        loop = synthesis.loop(DOCUMENTS[0], "simple")
+        loop = synthesis.made(DOCUMENTS[0], "simple")
     assert loop.status == "covered"
     assert loop.counts["unreadable"] == 6
     assert loop.counts["calls"] == len(model.calls) == 12
@@ -143,11 +160,11 @@ def test_no_model_takes_more_than_the_most_calls(tmp_path: Path, kind: Type) -> 
     model = Script(writes)
     with made(tmp_path, model, rounds=3, tries=2, most_questions=5) as synthesis:
         synthesis.run(DOCUMENTS[:1], [kind])
-        assert synthesis.loop(DOCUMENTS[0], kind).status == "uncovered"
+        assert synthesis.made(DOCUMENTS[0], kind).status == "uncovered"
         assert len(model.calls) == most_calls(kind, synthesis.config)
 
 
-@pytest.mark.parametrize("after", [0, 1, 7, 20, 41, 69])
+@pytest.mark.parametrize("after", [0, 1, 7, 20, 33, 49])
 def test_a_run_that_was_cut_off_makes_no_call_twice(tmp_path: Path, after: int) -> None:
     whole = Script()
     with made(tmp_path / "whole", whole, documents_at_once=1) as synthesis:
@@ -178,64 +195,32 @@ def test_a_changed_document_prompt_or_model_begins_anew(tmp_path: Path) -> None:
 
 
 def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> None:
-    class Lost(Script):
-        def complete_structured(self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0) -> list[Structured[Any]]:
-            replies = super().complete_structured(conversations, model, repetition=repetition)
-            lost = [n for n, item in enumerate(conversations) if "Entity 3" in item[-1]["content"] and model is Judgment]
-            for position in lost:
-                failed = Reply("", "limit: run_tokens 5, and this call may need 9")
-                replies[position] = Structured(failed, parse("", model))
-            return replies
+    def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
+        if "Entity 3" in text and shape is Judgment:
+            raise Fault("limit: run_tokens 5, and this call may need 9", "fail")
+        return content(shape, text, repetition)
 
-    with made(tmp_path, Lost()) as synthesis:
+    with made(tmp_path, Script(writes)) as synthesis:
         synthesis.run(DOCUMENTS)
         result = of_synthesis(synthesis, DOCUMENTS)
         assert {kind: item.unfinished for kind, item in result.items()} == {"simple": 1, "complex": 1, "paraphrase": 0}
         assert synthesis.put_aside == {"limit": 2}
-        assert synthesis.loop(DOCUMENTS[3], "simple").step == "check"
+        assert synthesis.made(DOCUMENTS[3], "simple").status == "open"
     again = Script()
     with made(tmp_path, again) as synthesis:
         synthesis.run(DOCUMENTS)
         assert len(list(synthesis.rows(DOCUMENTS))) == 15
-    # Only the checks that were lost and what follows them.
-    assert len(again.calls) == 2 * (2 + 1)
+    # Only the checks that were lost, equal in both, and what follows them.
+    assert len(again.calls) == 2 + 2 * 1
 
 
 def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
-    class Empty(Script):
-        def complete_structured(self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0) -> list[Structured[Any]]:
-            replies = super().complete_structured(conversations, model, repetition=repetition)
-            if repetition % 3:
-                return replies
-            return [Structured(Reply("", "the reply is empty", model="m"), parse("", model)) for _ in replies]
+    def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
+        return content(shape, text, repetition) if repetition % 3 else ""
 
-    with made(tmp_path, Empty()) as synthesis:
+    with made(tmp_path, Script(writes)) as synthesis:
         synthesis.run(DOCUMENTS[:1], ["paraphrase"])
-        assert synthesis.loop(DOCUMENTS[0], "paraphrase").counts == {"calls": 4, "unreadable": 2}
-
-
-# -- states --
-
-
-def test_a_line_that_was_cut_off_is_removed_and_a_damaged_one_named(tmp_path: Path) -> None:
-    path = tmp_path / "states.jsonl"
-    with StateFile(path) as states:
-        states.add("a/1", "x", {"n": 1})
-        states.add("b", "x", {"n": 2})
-        states.add("a/1", "x", {"n": 3, "text": "ü\ud800"})
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"id": "c", "made')
-    with StateFile(path) as states:
-        assert len(states) == 2
-        assert states.get("a/1", "x") == {"n": 3, "text": "ü\ud800"}
-        assert states.get("a/1", "y") is None
-        assert states.get("c", "x") is None
-        states.add("c", "x", {"n": 4})
-        assert states.get("c", "x") == {"n": 4}
-    assert path.read_bytes().startswith(whole)
-    path.write_bytes(b"nonsense\n" + whole)
-    with pytest.raises(UserError, match="cannot be read"):
-        StateFile(path)
+        assert synthesis.made(DOCUMENTS[0], "paraphrase").counts == {"calls": 4, "unreadable": 2}
 
 
 # -- the scripted LLM --
@@ -249,9 +234,9 @@ def world() -> Benchmark:
 @contextmanager
 def taught(world: Benchmark, folder: Path, corruption: float = 0.0) -> Iterator[tuple[WorldTruth, Synthesis]]:
     truth = WorldTruth([world], corruption=corruption, config=WORLD)
-    with truth.server().running() as url, StateFile(folder / "rows.states.jsonl") as states:
+    with truth.server().running() as url, Journal(folder / "rows.states.jsonl") as states:
         options = config(base_url=url, backoff_s=0.001, rounds=4, documents_at_once=4)
-        yield truth, Synthesis(options, states, cache=folder / "replies.sqlite")
+        yield truth, Synthesis(options, states, Services(cache=folder / "replies.sqlite"))
 
 
 def passages(world: Benchmark, number: int) -> list[Document]:
@@ -284,7 +269,7 @@ def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benc
     with taught(world, tmp_path, 0.2) as (truth, synthesis):
         synthesis.run(documents)
         result = of_synthesis(synthesis, documents)
-        loops = [synthesis.loop(document, kind) for document in documents for kind in TYPES]
+        loops = [synthesis.made(document, kind) for document in documents for kind in TYPES]
     assert truth.corrupted.total() > 0
     assert all(loop.status != "open" for loop in loops)
     for kind, item in result.items():

@@ -1,8 +1,10 @@
-"""The loop over one document, without any model: where replies lead, when it ends, what it counts."""
+"""The programs over one document, without any model: where replies lead, when they end, what they count."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from benchmarks.core.errors import UserError
+from methods.clara.config import Type
 from methods.clara.rows import Pair
-from methods.clara.synthesis import ROUNDS, Ask, Loop, advanced, asks, row_of
+from methods.clara.synthesis import MOST_QUESTIONS, ROUNDS, Made, ask_paraphrase, ask_questions, row_of
 from methods.clara.synthesis_prompts import (
     ABSENT,
     Answer,
@@ -25,20 +28,35 @@ from methods.clara.synthesis_prompts import (
     read_pairs,
     shown_pairs,
 )
+from methods.flow import run
 
 PROMPTS = Prompts()
 DOCUMENT = "Ada Rin was born in Korv in 1850."
+
+
+class Ask(NamedTuple):
+    """A call: the prompt's name, and what it is about."""
+
+    prompt: str
+    about: str
+
+
 Model = Callable[[Ask, int], BaseModel | None]
 
 
-def followed(loop: Loop, model: Model, rounds: int = ROUNDS) -> tuple[Loop, list[str]]:
-    """The loop at its end, and the prompts on the way."""
+def followed(kind: Type, model: Model, rounds: int = ROUNDS, most: int = MOST_QUESTIONS) -> tuple[Made, list[str]]:
+    """What became of a document, and the prompts on the way."""
     names: list[str] = []
-    while calls := asks(loop, DOCUMENT, PROMPTS):
-        names += [call.prompt for call in calls]
-        loop = advanced(loop, [model(call, loop.round) for call in calls], rounds)
-        loop = Loop.from_json(loop.to_json())
-    return loop, names
+    counts: Counter[str] = Counter()
+
+    async def ask(prompt: str, turn: int, **values: str) -> BaseModel | None:
+        PROMPTS.messages(prompt, document=DOCUMENT, **values)
+        names.append(prompt)
+        return model(Ask(prompt, " ".join(values.values())), turn)
+
+    program = ask_paraphrase(ask, counts, rounds) if kind == "paraphrase" else ask_questions(kind, ask, counts, rounds, most)
+    status, turn, pairs = run(program)
+    return Made(kind, turn, status, tuple(pairs), +counts), names
 
 
 def always(prompt: str, questions: Sequence[str] = ("Where?", "When?")) -> BaseModel:
@@ -57,8 +75,9 @@ def always(prompt: str, questions: Sequence[str] = ("Where?", "When?")) -> BaseM
 
 @pytest.mark.parametrize("kind", ["simple", "complex"])
 def test_a_covered_document_ends_with_its_pairs(kind: str) -> None:
-    loop, names = followed(Loop(kind), lambda call, _: always(call.prompt))  # type: ignore[arg-type]
-    assert names == [kind, "answer", "answer", "check_answer", "check_answer", f"more_{kind}"]
+    loop, names = followed(kind, lambda call, _: always(call.prompt))  # type: ignore[arg-type]
+    assert (names[0], names[-1]) == (kind, f"more_{kind}")
+    assert Counter(names[1:-1]) == {"answer": 2, "check_answer": 2}
     assert (loop.status, loop.round) == ("covered", 1)
     assert loop.pairs == (Pair("Where?", "Korv"), Pair("When?", "Korv"))
     row = row_of(loop, DOCUMENT, "d")
@@ -72,7 +91,7 @@ def test_missing_questions_join_the_first_ones() -> None:
             return Supplement(count=1, questions=[f"Why {turn}?"])
         return always(call.prompt)
 
-    loop, names = followed(Loop("simple"), model)
+    loop, names = followed("simple", model)
     assert [pair.question for pair in loop.pairs] == ["Where?", "When?", "Why 1?", "Why 2?"]
     assert names.count("more_simple") == 3
     assert loop.status == "covered"
@@ -84,7 +103,7 @@ def test_a_document_that_is_never_covered_is_dropped_after_ten_rounds() -> None:
             return Supplement(count=1, questions=[f"Why {turn}?"])
         return always(call.prompt)
 
-    loop, names = followed(Loop("simple"), model)
+    loop, names = followed("simple", model)
     assert names.count("simple") == 1
     assert names.count("more_simple") == 10
     assert (loop.status, loop.round) == ("uncovered", 10)
@@ -93,14 +112,14 @@ def test_a_document_that_is_never_covered_is_dropped_after_ten_rounds() -> None:
 
 def test_unsupported_pairs_and_questions_without_an_answer_are_dropped() -> None:
     def model(call: Ask, turn: int) -> BaseModel:
-        text = call.messages[-1]["content"]
+        text = call.about
         if call.prompt == "answer" and "When?" in text:
             return Answer(answer=ABSENT.lower().rstrip("."))
         if call.prompt == "check_answer":
             return Judgment(judgment="Incorrect" if "Where?" in text else "Correct")
         return always(call.prompt, ("Where?", "When?", "Who?"))
 
-    loop, names = followed(Loop("simple"), model)
+    loop, names = followed("simple", model)
     assert loop.pairs == (Pair("Who?", "Korv"),)
     assert names.count("check_answer") == 2
     assert loop.counts == {"questions": 3, "not_contained": 1, "unsupported": 1}
@@ -112,7 +131,7 @@ def test_a_question_asked_twice_counts_once() -> None:
             return Supplement(count=2, questions=["WHERE", " the when ?"])
         return always(call.prompt, ("Where?", "where ?", "When?", "  "))
 
-    loop, _ = followed(Loop("simple"), model)
+    loop, _ = followed("simple", model)
     assert [pair.question for pair in loop.pairs] == ["Where?", "When?"]
     assert loop.counts["repeated"] == 4
     assert loop.status == "covered"
@@ -126,7 +145,7 @@ def test_a_refused_question_may_be_asked_again() -> None:
             return Judgment(judgment="Incorrect")
         return always(call.prompt, ("Where?",))
 
-    loop, _ = followed(Loop("simple"), model)
+    loop, _ = followed("simple", model)
     assert loop.pairs == (Pair("Where?", "Korv"),)
 
 
@@ -136,18 +155,18 @@ def test_a_paraphrase_is_written_again_until_it_is_accepted() -> None:
             return Preserved(judgment="Yes" if turn == 2 else "No")
         return Rephrasing(paraphrase=f"Try {turn}.")
 
-    loop, names = followed(Loop("paraphrase"), model)
+    loop, names = followed("paraphrase", model)
     assert names == ["paraphrase", "check_paraphrase"] * 3
     row = row_of(loop, DOCUMENT, "d")
     assert row is not None
     assert (row.kind, row.questions, row.paraphrase) == ("paraphrase", (), "Try 2.")
-    refused, names = followed(Loop("paraphrase"), lambda call, _: None if call.prompt == "check_paraphrase" else always(call.prompt))
+    refused, names = followed("paraphrase", lambda call, _: None if call.prompt == "check_paraphrase" else always(call.prompt))
     assert (refused.status, names.count("paraphrase")) == ("uncovered", 11)
 
 
 def test_questions_beyond_the_most_are_not_asked() -> None:
-    loop = advanced(Loop("simple"), [Questions(questions=[f"q{n}?" for n in range(9)])], most=4)
-    assert len(loop.pending) == 4
+    loop, names = followed("simple", lambda call, _: always(call.prompt, [f"q{n}?" for n in range(9)]), most=4)
+    assert names.count("answer") == len(loop.pairs) == 4
     assert loop.counts == {"questions": 4, "beyond_the_most": 5}
 
 
@@ -167,7 +186,7 @@ def test_every_loop_ends_and_every_question_is_accounted_for(random, kind, round
             return Judgment(judgment="Incorrect")
         return always(call.prompt)
 
-    loop, names = followed(Loop(kind), model, rounds)
+    loop, names = followed(kind, model, rounds)
     assert loop.status in ("covered", "uncovered")
     assert loop.round <= rounds
     assert sum(name in (kind, f"more_{kind}") for name in names) <= rounds + 1

@@ -14,16 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.files import Lines
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Triple, triple_id
 from methods.api import Services
 from methods.gpr.questions import (
+    WHAT,
     MaskedTriple,
     QuestionsConfig,
     TemplateQuestions,
-    append_questions,
     fault,
     generator_of,
+    line_of,
     load_prompt,
     questions_of,
     read_questions,
@@ -70,7 +72,7 @@ class Model:
     def running(self) -> Iterator[QuestionsConfig]:
         with OpenAIServer("scripted", self, any_model=True).running() as url:
             chat = {"model": "llama", "base_url": url, "key_variable": None, "attempts": 1}
-            yield QuestionsConfig.model_validate({"generator": "llm", "chat": chat})
+            yield QuestionsConfig.model_validate({"generator": "llm", "llm": chat})
 
 
 def services(folder: Path | None = None) -> Services:
@@ -80,6 +82,11 @@ def services(folder: Path | None = None) -> Services:
 def ask(config: QuestionsConfig, folder: Path, path: Path | None = None) -> Any:
     graph = graph_of(GRAPH)
     return questions_of(graph, config, generator_of(config, services(folder)), path)
+
+
+def append(path: Path, item: Line) -> None:
+    with Lines(path, WHAT) as file:
+        file.add(line_of(item))
 
 
 def lines(path: Path) -> list[dict[str, str]]:
@@ -304,7 +311,7 @@ def test_a_file_that_is_missing_empty_or_about_other_triples_is_refused(tmp_path
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     with pytest.raises(UserError, match="cannot be written"):
-        append_questions(tmp_path / "file" / "q.jsonl", [Line(MaskedTriple(ADHD, "head"), "What is it?", "hand")])
+        append(tmp_path / "file" / "q.jsonl", Line(MaskedTriple(ADHD, "head"), "What is it?", "hand"))
 
 
 names_of_things = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -317,7 +324,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     path = tmp_path_factory.mktemp("rows") / "q.jsonl"
     written = [Line(MaskedTriple((h, r, t), "head"), f"Q {q}", "hand") for h, r, t, q in rows]
     for item in written:
-        append_questions(path, [item])
+        append(path, item)
     assert (list(read_questions(path)) if rows else []) == written
 
 

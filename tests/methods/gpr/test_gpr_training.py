@@ -260,7 +260,7 @@ def test_test_graphs_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> 
 def test_a_model_that_writes_questions_must_be_named() -> None:
     from pydantic import ValidationError
 
-    with pytest.raises(ValidationError, match="needs chat"):
+    with pytest.raises(ValidationError, match="needs llm"):
         TRAININGS.get("gpr").validate({"graph": ["webqsp:train"], "questions": {"generator": "llm"}})
     paper = TRAININGS.get("gpr").validate({"preset": "paper"})
     assert isinstance(paper, GprTrainingConfig)

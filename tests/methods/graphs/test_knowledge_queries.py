@@ -13,7 +13,7 @@ from benchmarks.schema import Question
 from methods.graphs.augmented_queries import PATTERNS, QueryRequest, TemplateQueries, read_queries
 from methods.graphs.extraction import strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node
-from methods.graphs.neighborhood import GraphNamer, Neighborhood, SeedConfig, Seeds, Subgraph, seeds_of
+from methods.graphs.neighborhood import GraphNamer, Neighborhood, SeedConfig, Seeds, Subgraph, seeds_of, texts_of
 from methods.graphs.picture import layout, svg
 
 TWO = '{"queries": ["Who?", "Where?"]}'
@@ -84,7 +84,8 @@ GRAPH = KnowledgeGraph(
 
 def seeds(answer: str, question: str = "what?", **options: object) -> Seeds:
     config = SeedConfig.model_validate(options)
-    return seeds_of(GRAPH, [Question("q", question, (answer,))], config, GraphNamer(), Letters())[0]
+    named = GraphNamer().names(texts_of(Question("q", question, (answer,)), config.source), GRAPH)
+    return seeds_of(GRAPH, config, [named], Letters())[0]
 
 
 class Letters:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,13 @@ from benchmarks.core.errors import Broke
 from benchmarks.schema import Question
 from benchmarks.worlds.text import Library, document, statements
 from benchmarks.worlds.world import World, generate
-from methods.graphs.augmented_queries import LLMQueries, QueriesChat, TemplateQueries, graph_of, neighborhoods_of, queries_of
+from methods.flow import ordered, run
+from methods.graphs import augmented_queries
+from methods.graphs.augmented_queries import AugmentedQueries, LLMQueries, Neighborhoods, TemplateQueries
 from methods.graphs.chunking import CHUNKS, Chunk, chunk
-from methods.graphs.extraction import FAILED, ExtractionChat, LLMExtractor
+from methods.graphs.extraction import FAILED, LLMExtractor
 from methods.graphs.knowledge_graph import KnowledgeGraph, clean_name
-from methods.graphs.neighborhood import LLMNamer, NamesChat, NeighborhoodConfig
+from methods.graphs.neighborhood import LLMNamer, Neighborhood, NeighborhoodConfig
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models.chat import ChatModel, Reply
 from methods.models.endpoint import ChatConfig
@@ -57,8 +60,25 @@ def endpoint(styled_run: StyledRun) -> Iterator[str]:
         yield url
 
 
-def model(url: str, config: type[ChatConfig], cache: Path | None = None) -> ChatModel:
-    return ChatModel(config.model_validate({"model": "m", "base_url": url, "key_variable": None, "attempts": 2}), cache=cache)
+def model(url: str) -> ChatModel:
+    options = {"model": "m", "base_url": url, "key_variable": None, "attempts": 2, "max_tokens": 4096}
+    return ChatModel(ChatConfig.model_validate(options))
+
+
+def graph_of(*arguments: Any) -> KnowledgeGraph:
+    return run(augmented_queries.graph_of(*arguments))
+
+
+def around_of(
+    graph: KnowledgeGraph, questions: Sequence[Question], config: NeighborhoodConfig, folder: Path, *more: Any
+) -> list[Neighborhood]:
+    return ordered(Neighborhoods(graph, config, folder, *more), questions, 8)
+
+
+def queries_of(
+    graph: KnowledgeGraph, questions: Sequence[Question], around: Sequence[Neighborhood], generator: Any, folder: Path
+) -> list[dict[str, AugmentedQueries]]:
+    return ordered(lambda pair: augmented_queries.queries_of(graph, *pair, generator, folder), zip(questions, around, strict=True), 8)
 
 
 def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:
@@ -66,7 +86,7 @@ def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:
 
 
 def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(styled_run: StyledRun, endpoint: str) -> None:
-    graph = LLMExtractor(model(endpoint, ExtractionChat)).extract("d", styled_run.chunks)
+    graph = run(LLMExtractor(model(endpoint)).extract_one("d", styled_run.chunks))
     results = triples(graph)
     assert results <= styled_run.triples
     # Only a sentence that no chunk holds whole can be missing.
@@ -79,7 +99,7 @@ def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_i
     truth = WorldTruth(styled_run.truth.benchmarks, config=CONFIG, corruption=0.2, seed=3)
     pieces = chunk(styled_run.text, WHOLE.model_copy(update={"size": 120}))
     with truth.server().running() as url:
-        graph = LLMExtractor(model(url, ExtractionChat)).extract("d", pieces)
+        graph = run(LLMExtractor(model(url)).extract_one("d", pieces))
     assert sum(truth.corrupted.values()) > 5
     assert triples(graph) <= styled_run.triples
     harmful = sum(number for kind, number in truth.corrupted.items() if kind != "wrapped")
@@ -108,9 +128,9 @@ def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alon
 @pytest.mark.slow
 def test_a_second_run_asks_nothing_and_finds_the_same(styled_run: StyledRun, endpoint: str, tmp_path: Path) -> None:
     def run(url: str) -> tuple[object, ...]:
-        models = [model(url, kind) for kind in (ExtractionChat, NamesChat, QueriesChat)]
+        models = [model(url) for _ in range(3)]
         graph = graph_of("some/doc: ument", styled_run.chunks, LLMExtractor(models[0]), tmp_path)
-        around = neighborhoods_of(graph, styled_run.questions, AROUND, tmp_path, LLMNamer(models[1]))
+        around = around_of(graph, styled_run.questions, AROUND, tmp_path, LLMNamer(models[1]))
         queries = queries_of(graph, styled_run.questions, around, LLMQueries(models[2]), tmp_path)
         return graph, around, queries, [item.usage_by_role.total.calls for item in models]
 
@@ -132,9 +152,9 @@ def test_other_options_make_other_artifacts(styled_run: StyledRun, tmp_path: Pat
     graph = graph_of("d", styled_run.chunks, WorldsExtractor(), tmp_path)
     shorter = graph_of("d", styled_run.chunks[:2], WorldsExtractor(), tmp_path)
     assert len(shorter.nodes) < len(graph.nodes)
-    around = neighborhoods_of(graph, styled_run.questions, AROUND, tmp_path)
+    around = around_of(graph, styled_run.questions, AROUND, tmp_path)
     narrow = AROUND.model_copy(update={"small": AROUND.small.model_copy(update={"max_k": 3})})
-    again = neighborhoods_of(graph, styled_run.questions, narrow, tmp_path)
+    again = around_of(graph, styled_run.questions, narrow, tmp_path)
     assert all(len(item.small.entities) <= 3 for item in again)
     assert any(len(item.small.entities) > 3 for item in around)
     queries = queries_of(graph, styled_run.questions, around, TemplateQueries(), tmp_path)
@@ -146,11 +166,11 @@ def test_other_options_make_other_artifacts(styled_run: StyledRun, tmp_path: Pat
 @pytest.mark.slow
 def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(styled_run: StyledRun, tmp_path: Path) -> None:
     graph = WorldsExtractor().extract("d", styled_run.chunks)
-    around = neighborhoods_of(graph, styled_run.questions[:2], AROUND, tmp_path)
+    around = around_of(graph, styled_run.questions[:2], AROUND, tmp_path)
     truth = WorldTruth(styled_run.truth.benchmarks, config=CONFIG, corruption=1.0, seed=1)
     truth.handlers.insert(0, lambda *_: "")
     with truth.server().running() as url:
-        query = model(url, QueriesChat)
+        query = model(url)
         results = queries_of(graph, styled_run.questions[:2], around, LLMQueries(query), tmp_path)
     failed = [size for sizes in results for size in sizes.values() if size.failed]
     assert failed
@@ -160,13 +180,14 @@ def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(styled_run: 
 class Dead:
     """A model that never answers."""
 
-    config = ExtractionChat.model_validate({"model": "m"})
+    config = ChatConfig.model_validate({"model": "m"})
 
     def __init__(self, dies_at: int) -> None:
-        self.dies_at = dies_at
+        self.dies_at, self.calls = dies_at, 0
 
-    def complete(self, conversations: list[object], repetition: int = 0) -> list[Reply]:
-        return [Reply("<|COMPLETE|>", "gone" if n >= self.dies_at else None) for n in range(len(conversations))]
+    async def ask(self, messages: object, step: str = "") -> Reply:
+        self.calls += 1
+        return Reply("<|COMPLETE|>", "gone" if self.calls > self.dies_at else None)
 
 
 def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(styled_run: StyledRun, tmp_path: Path) -> None:

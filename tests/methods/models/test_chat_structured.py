@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from methods.models.chat import ChatModel, parse, strict_schema
+from methods.models.chat import ChatModel, Parsed, Reply, parse, strict_schema
 from methods.models.endpoint import ChatConfig
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
@@ -59,8 +59,22 @@ def chat(endpoint: Endpoint, **options: Any) -> ChatModel:
     return ChatModel(ChatConfig(model="m", base_url=endpoint.server.url, key_variable=None, backoff_s=0.001, **options), cache=cache)
 
 
-def ask(model: ChatModel, *texts: str) -> list[Any]:
-    return model.complete_structured([[{"role": "user", "content": text}] for text in texts], Verdict)
+class Item(NamedTuple):
+    reply: Reply
+    parsed: Parsed[Verdict]
+
+    @property
+    def value(self) -> Verdict | None:
+        return self.parsed.value
+
+    @property
+    def failed(self) -> str | None:
+        return self.reply.failed or self.parsed.failed
+
+
+def ask(model: ChatModel, *texts: str) -> list[Item]:
+    replies = model.complete([[{"role": "user", "content": text}] for text in texts], shape=Verdict)
+    return [Item(reply, parse(reply.text, Verdict)) for reply in replies]
 
 
 def test_the_schema_is_sent_where_it_is_offered(endpoint: Endpoint) -> None:

@@ -14,7 +14,7 @@ from methods.flow import ordered
 from methods.models.causal import CausalConfig, CausalModel, Sampling
 from methods.models.chat import ChatModel
 from methods.models.llm import LLM, LocalBackend, LocalConfig, defaults, llm_hash, open_llm
-from methods.registry import Component
+from methods.registry import Component, laid_over
 
 
 def opened(config: LocalConfig, **options: Any) -> ChatModel:
@@ -109,3 +109,14 @@ def test_a_system_takes_either(tiny_llama: str, tiny_encoder: str) -> None:
     assert isinstance(open_llm(local.config.llm, role="r")._backend, LocalBackend)  # type: ignore[attr-defined]
     assert not isinstance(open_llm(other.config.llm, role="r")._backend, LocalBackend)  # type: ignore[attr-defined]
     assert local.build(Services(device="cpu"))._writer.in_flight == 64
+
+
+def test_a_model_of_another_kind_takes_the_place_of_a_presets() -> None:
+    preset = {"labels": {"llm": {"model": "m", "base_url": "http://a/v1", "max_tokens": 9}}}
+
+    def laid(**llm: object) -> object:
+        return laid_over(preset, {"labels": {"llm": llm}})["labels"]["llm"]
+
+    assert laid(scripted="worlds/multihop:test") == {"scripted": "worlds/multihop:test", "max_tokens": 9}
+    assert laid(model="n") == {"model": "n", "base_url": "http://a/v1", "max_tokens": 9}
+    assert laid(base_url="http://b/v1") == {"model": "m", "base_url": "http://b/v1", "max_tokens": 9}

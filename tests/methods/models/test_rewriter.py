@@ -18,8 +18,9 @@ from benchmarks.styles.rewrite import rewrite_candidates
 from judges.judge import Judge
 from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
+from methods.flow import each
 from methods.models.reply_cache import export_replies, import_replies, shared
-from methods.models.rewriter import LLMRewriter, RewriterConfig, lines_of, load_prompt, said, word_range
+from methods.models.rewriter import LLMRewriter, RewriterConfig, RewritingOptions, lines_of, load_prompt, said, word_range
 from ragmeter.scripted import NAME
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest, OpenAIServer, Written
@@ -49,8 +50,10 @@ def playing(reply: Callable[[ChatRequest, int], str]) -> Iterator[tuple[str, lis
 
 
 def rewriter(url: str, validators: Sequence[Any] = (), cache: Path | None = None, **options: Any) -> LLMRewriter:
-    config = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.0, "attempts": 1, **options}
-    return LLMRewriter(RewriterConfig(**config), validators=validators, cache=cache)
+    own = {name: options.pop(name) for name in RewritingOptions.model_fields if name in options}
+    llm = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.0, "attempts": 1, **options}
+    config = RewriterConfig.model_validate({"llm": llm, **own})
+    return LLMRewriter(config, validators=validators, services=Services(cache=cache))
 
 
 def judges(url: str, cache: Path | None = None) -> list[Any]:
@@ -118,7 +121,7 @@ def test_an_unusable_rewriting_is_asked_for_again_with_the_reason(reply: str, ki
 def test_after_so_many_tries_a_passage_is_given_up_and_others_are_not_asked_again() -> None:
     good, bad = passage(), passage("Another text of the mill, that stays as it is, always.")
     with playing(lambda r, n: STYLED if PLAIN in r.prompt else "I cannot do that.") as (url, queries):
-        outcomes = rewriter(url, tries=4).outcomes([bad, good], "humor")
+        outcomes = list(rewriter(url, tries=4).outcomes([bad, good], "humor"))
     assert [outcome.passage is None for outcome in outcomes] == [True, False]
     assert len(outcomes[0].failed) == 4
     assert outcomes[0].by == ""
@@ -158,14 +161,14 @@ def test_sentences_are_kept_apart_where_a_passage_has_them(output: str) -> None:
 
     with playing(reply) as (url, query):
         (outcome,) = rewriter(url, output=output).outcomes([passage(PLAIN, halves)], "informal")
-        whole = rewriter(url, output="text", keep_sentences=False).outcomes([passage(PLAIN, halves)], "informal")
+        (whole,) = rewriter(url, output="text", keep_sentences=False).outcomes([passage(PLAIN, halves)], "informal")
     assert outcome.passage is not None
     assert outcome.passage.sentences == tuple(reported)
     assert outcome.passage.text == " ".join(reported)
     assert outcome.failed == ("sentences: the text has 2 sentences, the reply 1 lines",)
     assert "\n".join(halves) in query[0].prompt
-    assert whole[0].passage is not None
-    assert whole[0].passage.sentences == ()
+    assert whole.passage is not None
+    assert whole.passage.sentences == ()
 
 
 def test_json_that_cannot_be_read_is_a_failed_try() -> None:
@@ -265,7 +268,7 @@ def test_with_a_fifth_of_the_replies_corrupted_nothing_crashes_and_every_failure
     # What got through was judged by the truth: every name and number of the source is there.
     sources, reported = zip(*((pair.formal.text, pair.styled.text) for pair in pairs if pair.styled), strict=True)
     with WorldTruth.of(REFERENCE, SIZE).server().running() as url:
-        assert judges(url)[1].objections(sources, reported, "informal") == [None] * len(pairs)
+        assert each(judges(url)[1], "objections", sources, reported, "informal") == [None] * len(pairs)
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ from benchmarks.schema import Passage, Query, Question, passage_id
 from judges.judge import Judge as JudgeRef
 from judges.llm.match import MatchVerdicts
 from methods.api import FAILED, Answer, Context, Services
-from methods.models.chat import ChatModel
-from methods.sark.answers import EM, JUDGE, AnswerRequest, LLMAnswerer, ReaderAnswerer, Verifier
-from methods.sark.config import AnswerChat, LabelsConfig
+from methods.flow import each, run
+from methods.sark.answers import EM, JUDGE, AnswerRequest, ReaderAnswerer, Verifier, answerer_of
+from methods.sark.config import LabelsConfig
 from methods.sark.labels import Labeler, Request
 from methods.sark.prompts import load_prompt
 from tests.support.server import ChatRequest, OpenAIServer, Written
@@ -54,8 +54,9 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
     with server.running() as chat:
 
         def work(name: str) -> Labeler:
-            model = ChatModel(AnswerChat.model_validate(chat), cache=tmp_path / "replies.sqlite")
-            return Labeler(LLMAnswerer(model), Verifier(None), LabelsConfig.model_validate({}), 0, tmp_path / f"{name}.jsonl")
+            config = LabelsConfig.model_validate({"by": "llm", "llm": chat})
+            answerer = answerer_of(config, Services(cache=tmp_path / "replies.sqlite"), 0)
+            return Labeler(answerer, Verifier(None), config, 0, tmp_path / f"{name}.jsonl")
 
         first = work("first")
         query = Request(question("q", "Zoe"), (Passage("p1", "Deeds", "Bea\ndid it."), IDLE))
@@ -76,9 +77,9 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
 def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
     server = Server(lambda prompt: reply)
     with server.running() as chat:
-        judge = JudgeRef.of("match", chat).build(Services(cache=tmp_path / "replies.sqlite"))
+        judge = JudgeRef.of("match", {"llm": chat}).build(Services(cache=tmp_path / "replies.sqlite"))
         verifier = Verifier(MatchVerdicts(judge))
-        results = verifier.verdicts([question()] * 2, ["Ann", "Bob"])
+        results = [run(verifier.verdict(question(), answer)) for answer in ("Ann", "Bob")]
         assert [(item.verdict, item.by) for item in results] == [(MATCH, EM), (MISMATCH, JUDGE)]
         assert len(server.conversations) == 1
 
@@ -109,16 +110,16 @@ def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -
     half = ReaderAnswerer(reader, "r", known=0.5)
     item = [replace(question(f"q{n}"), evidence=(HELPS.id,)) for n in range(200)]
     queries = [AnswerRequest(each, None, (HELPS,)) for each in item]
-    answers = half.answers(queries)
+    answers = each(half, "answers", queries)
     knows = [half.knows(item.question) for item in queries]
     assert [answer == HELPS.text for answer in answers] == knows
     assert 70 <= sum(knows) <= 130
     assert set(answers) == {HELPS.text, ""}
     assert max(reader.batches) == 2
-    assert half.answers([AnswerRequest(question("q0"), IDLE, (HELPS,))]) == [IDLE.text]
-    assert set(ReaderAnswerer(reader, "r").answers(queries)) == {""}
+    assert each(half, "answers", [AnswerRequest(question("q0"), IDLE, (HELPS,))]) == [IDLE.text]
+    assert set(each(ReaderAnswerer(reader, "r"), "answers", queries)) == {""}
     whole = ReaderAnswerer(reader, "r", known=1.0)
-    assert set(whole.answers(queries)) == {HELPS.text}
+    assert set(each(whole, "answers", queries)) == {HELPS.text}
     # What takes two passages nobody knows: its labels would all be 0.
     assert not whole.knows(replace(item[0], evidence=(HELPS.id, IDLE.id)))
     assert not whole.knows(question("q0"))
@@ -126,7 +127,7 @@ def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -
 
 
 def test_what_a_reader_could_not_read_has_no_answer() -> None:
-    assert ReaderAnswerer(Reader(), "r").answers([AnswerRequest(question("fail"), IDLE)]) == [None]
+    assert each(ReaderAnswerer(Reader(), "r"), "answers", [AnswerRequest(question("fail"), IDLE)]) == [None]
 
 
 # --- templates ------------------------------------------------------------------------------------------------

@@ -163,9 +163,9 @@ class Everyone:
             chat = {"model": "qwen", "base_url": url, "key_variable": None, "attempts": 1}
             paper = json.loads(json.dumps(PAPER_DATA))
             paper["candidates"] = {}
-            paper["labels"] |= {"chat": chat, "judge_options": {"llm": chat}, "extra": None}
-            paper["lists"] |= {"chat": chat}
-            paper["styles"] |= {"llm": {**chat, "tries": 1}}
+            paper["labels"] |= {"llm": chat, "judge_options": {"llm": chat}, "extra": None}
+            paper["lists"] |= {"llm": chat}
+            paper["styles"] |= {"llm": chat, "rewriting": {"tries": 1}}
             for part, values in more.items():
                 paper[part] = paper[part] | values
             yield SarkDataConfig.model_validate(paper), {"llm": chat}
@@ -326,10 +326,10 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
         asks = {**judge, "prompt": str(prompt)}
         made(config, benchmark, asks, tmp_path / "work", None)
         made(config, benchmark, asks, tmp_path / "work", None)
-        assert server.requested["judge"] == 4
+        assert server.requested["judge"] == 3
         prompt.write_text("Strictly. $question <gold>$gold</gold> $answer", "utf-8")
         made(config, benchmark, asks, tmp_path / "work", None)
-        assert server.requested["judge"] == 8
+        assert server.requested["judge"] == 6
         assert server.requested["order"] == 2
 
 

@@ -228,10 +228,10 @@ def test_test_worlds_and_questions_of_other_sets_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "response"),
     [
-        ({"labels": {"by": "llm"}}, "labels by llm need chat"),
-        ({"labels": {"by": "llm", "chat": {"model": "m"}, "known": 0.5}}, "known is for readers"),
-        ({"lists": {"by": "llm"}}, "lists by llm need chat"),
-        ({"styles": {"by": "llm"}}, "styles by llm need llm"),
+        ({"labels": {"by": "llm"}}, "by: llm needs llm"),
+        ({"labels": {"by": "llm", "llm": {"model": "m"}, "known": 0.5}}, "known is for readers"),
+        ({"lists": {"by": "llm"}}, "by: llm needs llm"),
+        ({"styles": {"by": "llm"}}, "by: llm needs llm"),
         ({"styles": {"by": "file"}}, "styles by file need file"),
     ],
 )
@@ -249,7 +249,7 @@ def test_options_that_lack_their_source_are_refused(options: dict[str, Any], res
         ({"candidates": {"source": "retriever", "retriever": "extractive"}}, "is a reader, not a retriever"),
         ({"labels": {"reader": "extractive"}, "styles": {"style": "epic"}}, "epic"),
         ({"labels": {"reader": "extractive"}, "styles": {"by": "file", "file": "/none.jsonl"}}, "no such file"),
-        ({"labels": {"by": "llm", "chat": {"model": "m", "key_variable": "RAGMETER_NO_SUCH_KEY"}}}, "NO_SUCH_KEY"),
+        ({"labels": {"by": "llm", "llm": {"model": "m", "key_variable": "RAGMETER_NO_SUCH_KEY"}}}, "NO_SUCH_KEY"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_anything_is_loaded(options: dict[str, Any], response: str) -> None:
@@ -263,4 +263,4 @@ def test_the_papers_options_are_valid() -> None:
     assert config.labels.judge == "match"
     assert config.labels.extra is not None
     assert config.labels.extra.n == 100
-    assert {chat.model for chat in config.chats} == {"Qwen/Qwen2.5-14B-Instruct"}
+    assert {llm.model for llm in config.llms} == {"Qwen/Qwen2.5-14B-Instruct"}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage, Question, passage_id
-from methods.sark.answers import BLANK, EM, JUDGE, AnswerRequest, Verifier, exact_match, verifier_of
+from methods.flow import ordered
+from methods.sark.answers import BLANK, EM, JUDGE, AnswerRequest, Verdict, Verifier, exact_match, verifier_of
 from methods.sark.config import LabelsConfig
-from methods.sark.labels import Attempt, Labeler, Request, Tried, label_of
+from methods.sark.labels import Attempt, Labeler, Request, label_of
 from methods.training.journal import Journal
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
@@ -56,6 +57,10 @@ class Scripted:
         return [self._answer(*key) for key in keys]
 
 
+def verdicts(verifier: Verifier, questions: Sequence[Question], answers: Sequence[str]) -> list[Verdict]:
+    return ordered(lambda pair: verifier.verdict(*pair), zip(questions, answers, strict=True), 1)
+
+
 # --- the table ------------------------------------------------------------------------------------------------
 
 
@@ -90,7 +95,7 @@ def test_an_exact_match_is_not_shown_to_the_judge() -> None:
     judge = CountingJudge(annie=MATCH, half=PARTIAL, odd=None)
     query = question("q", "Ann", aliases={"Ann": ("A. Lee",)})
     answers = ["The ann.", "A. Lee", "annie", "half", "odd", "Bob", " "]
-    results = Verifier(judge).verdicts([query] * len(answers), answers)
+    results = verdicts(Verifier(judge), [query] * len(answers), answers)
     assert [answer for _, answer in judge.requested] == ["annie", "half", "odd", "Bob"]
     assert [item.verdict for item in results] == [MATCH, MATCH, MATCH, PARTIAL, None, MISMATCH, MISMATCH]
     assert [item.by for item in results] == [EM, EM, JUDGE, JUDGE, JUDGE, JUDGE, BLANK]
@@ -98,20 +103,21 @@ def test_an_exact_match_is_not_shown_to_the_judge() -> None:
 
 def test_the_judge_sees_an_answer_to_a_question_once() -> None:
     judge = CountingJudge(annie=MATCH)
-    item, other = question("q"), question("r")
-    results = Verifier(judge).verdicts([item, item, other, item], ["annie", "Bob", "annie", "annie"])
-    assert judge.requested == [("q", "annie"), ("q", "Bob"), ("r", "annie")]
-    assert [verdict.verdict for verdict in results] == [MATCH, MISMATCH, MATCH, MATCH]
+    answers = {"": "Bob", HELPS.text: "annie", MISLEADS.text: "annie", IDLE.text: "Bob"}
+    work = labeler(Scripted(lambda item, text: answers[text]), None, judge)
+    tried = work.tried([Request(question(name), (HELPS, MISLEADS, IDLE)) for name in "qr"])
+    assert sorted(judge.requested) == [("q", "Bob"), ("q", "annie"), ("r", "Bob"), ("r", "annie")]
+    assert [[attempt.verdict for attempt in item.attempts] for item in tried] == [[MATCH, MATCH, MISMATCH]] * 2
 
 
 def test_without_a_judge_what_is_no_exact_match_is_wrong() -> None:
-    (result,) = Verifier(None).verdicts([question()], ["annie"])
+    (result,) = verdicts(Verifier(None), [question()], ["annie"])
     assert result.verdict == MISMATCH
 
 
 def test_a_verdict_of_the_judges_own_making_is_an_error() -> None:
     with pytest.raises(ValueError, match="Perhaps"):
-        Verifier(CountingJudge(annie="Perhaps")).verdicts([question()], ["annie"])
+        verdicts(Verifier(CountingJudge(annie="Perhaps")), [question()], ["annie"])
 
 
 def test_a_judge_that_is_wanted_must_be_provided() -> None:
@@ -119,10 +125,10 @@ def test_a_judge_that_is_wanted_must_be_provided() -> None:
     with pytest.raises(UserError, match=r"labels\.judge"):
         verifier_of(config, None)
     judge = CountingJudge()
-    verifier_of(config, judge).verdicts([question()], ["annie"])
+    verdicts(verifier_of(config, judge), [question()], ["annie"])
     assert judge.requested
     idle = CountingJudge()
-    verifier_of(LabelsConfig.model_validate({}), idle).verdicts([question()], ["annie"])
+    verdicts(verifier_of(LabelsConfig.model_validate({}), idle), [question()], ["annie"])
     assert not idle.requested
 
 
@@ -312,7 +318,7 @@ def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:
     _, unknown = work.tried([request("known"), request("unknown")])
     assert work.labels(unknown) == {}
     assert work.counts["Mismatch, then no answer"] == 1
-    assert not unknown.complete
+    assert not unknown.lasting
     mended = Scripted(reads)
     again = labeler(mended, path)
     assert [again.labels(item) for item in again.tried([request("known"), request("unknown")])] == [{MISLEADS.id: 0}, {HELPS.id: 1}]
@@ -338,15 +344,18 @@ def test_where_no_call_is_answered_the_work_stops() -> None:
 
 def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    Journal(path).add([("a", "x", [1]), ("b", "x", {"text": "line\u2028break"})])
+    with Journal(path) as journal:
+        journal.add("a", "x", [1])
+        journal.add("b", "x", {"text": "line\u2028break \ud800"})
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
     journal = Journal(path)
     assert journal.get("a", "x") == [1]
     assert journal.get("b", "x") is None
-    journal.add([("b", "x", {"text": "line\u2028break"})])
+    with journal:
+        journal.add("b", "x", {"text": "line\u2028break \ud800"})
     assert path.read_bytes() == whole
-    assert Journal(path).get("b", "x") == {"text": "line\u2028break"}
+    assert Journal(path).get("b", "x") == {"text": "line\u2028break \ud800"}
     assert Journal(path).get("b", "y") is None
 
 
@@ -355,10 +364,3 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path.write_text('{"id": "a"}\n', "utf-8")
     with pytest.raises(UserError, match=r"journal\.jsonl:1"):
         Journal(path)
-
-
-def test_what_was_tried_survives_its_json() -> None:
-    from dataclasses import asdict
-
-    tried = Tried("q", Attempt("", "Ann", MATCH, EM), (Attempt("p", None, None, ""),))
-    assert Tried.from_json(asdict(tried)) == tried

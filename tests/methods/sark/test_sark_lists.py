@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from benchmarks import registry
 from benchmarks.core.errors import Broke
 from benchmarks.schema import Passage, Question, passage_id
-from methods.models.chat import ChatModel
-from methods.sark.config import OrderChat
-from methods.sark.lists import EvidenceOrderer, Lister, ListRequest, LLMOrderer, parse_order, sampled, sampled_ranks, worth
+from methods.api import Services
+from methods.sark.config import ListsConfig
+from methods.sark.lists import EvidenceOrderer, Lister, ListRequest, orderer_of, parse_order, sampled, sampled_ranks, worth
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
@@ -145,13 +145,14 @@ class Ranker:
         return Written(" > ".join(f"[{number}]" for number, _ in sorted(shown, key=lambda pair: -pair[1])))
 
     @contextmanager
-    def running(self) -> Iterator[OrderChat]:
+    def running(self) -> Iterator[ListsConfig]:
         with OpenAIServer("scripted", self, any_model=True).running() as url:
-            yield OrderChat.model_validate({"model": "qwen", "base_url": url, "key_variable": None, "attempts": 1})
+            chat = {"model": "qwen", "base_url": url, "key_variable": None, "attempts": 1}
+            yield ListsConfig.model_validate({"by": "llm", "llm": chat})
 
 
-def lister(chat: OrderChat, folder: Path, name: str) -> Lister:
-    return Lister(LLMOrderer(ChatModel(chat, cache=folder / "replies.sqlite")), folder / f"{name}.jsonl")
+def lister(config: ListsConfig, folder: Path, name: str, cache: str = ".") -> Lister:
+    return Lister(orderer_of(config, Services(cache=folder / cache / "replies.sqlite")), folder / f"{name}.jsonl")
 
 
 def test_each_passage_has_a_turn_of_its_own_and_the_gold_is_named(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_rejected_lists_are_counted_and_nothing_is_asked_twice(tmp_path: Path) -
         assert first.counts == expected
         for name, cache in (("one", "other"), ("two", ".")):
             (tmp_path / cache).mkdir(exist_ok=True)
-            again = Lister(LLMOrderer(ChatModel(chat, cache=tmp_path / cache / "replies.sqlite")), tmp_path / f"{name}.jsonl")
+            again = lister(chat, tmp_path, name, cache)
             assert again.orders(requests) == [good, bad, talk]
             assert again.counts == expected
         assert len(ranker.conversations) == 3

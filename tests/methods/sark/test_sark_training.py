@@ -71,7 +71,7 @@ def test_every_file_that_decides_the_training_is_part_of_its_identity(toy: Modul
         base,
         labels={"prompt": answer, "judge": "match", "judge_options": {"llm": {"model": "m"}, "prompt": judge}},
         lists={"prompt": order},
-        styles={"by": "llm", "llm": {"model": "m", "prompts": str(prompts)}},
+        styles={"by": "llm", "llm": {"model": "m"}, "rewriting": {"prompts": str(prompts)}},
     )
     seen = {tuple(training_module._files(config))}
     for path in (*named, prompts / "informal.txt"):

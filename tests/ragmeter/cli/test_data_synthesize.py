@@ -72,7 +72,7 @@ def url(truth: WorldTruth) -> Iterator[str]:
 def at(url: str) -> list[str]:
     """Options of an endpoint."""
     every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001, "concurrency": 1}
-    return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
+    return [word for name, value in every.items() for word in ("--set", f"llm.{name}={value}")]
 
 
 @pytest.mark.slow
@@ -143,13 +143,13 @@ def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "response"),
     [
-        (["worlds/multihop:test", "-o", "OUT", "--set", "model=m", "--set", "key_variable=null"], "test split"),
+        (["worlds/multihop:test", "-o", "OUT", "--set", "llm.model=m", "--set", "llm.key_variable=null"], "test split"),
         (["worlds/multihop:test", "-o", "OUT", "--by", "worlds"], "test split"),
         (["hotpotqa:train", "-o", "OUT", "--by", "worlds"], "is no world"),
         ([REF, "-o", "OUT", "--by", "magic"], "writer"),
         ([REF, "-o", "OUT", "--mix", "none"], "mix"),
-        ([REF, "-o", "OUT"], "needs model"),
-        ([REF, "-o", "OUT", "--set", "model=m", "--set", "modle=x"], "modle"),
+        ([REF, "-o", "OUT"], "needs llm"),
+        ([REF, "-o", "OUT", "--set", "llm.model=m", "--set", "llm.modle=x"], "modle"),
         ([REF, "-o", "OUT", "--by", "worlds", "--set", "model=m"], "no model"),
     ],
 )
@@ -171,7 +171,7 @@ def test_an_endpoint_that_is_not_there_stops_it_before_anything_is_asked(synthes
 @pytest.mark.slow
 def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesize: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    done = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--set", "run_tokens=9000", "--json")
+    done = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--set", "llm.run_tokens=9000", "--json")
     assert done.code == 1
     assert sum(json.loads(done.out)["put_aside"].values()) > 0
     again = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--json")

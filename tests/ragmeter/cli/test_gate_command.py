@@ -99,7 +99,7 @@ def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
     f1, recall = response["metrics"]
     assert (f1["margin"], recall["margin"]) == (0.01, 0.02)
     assert (f1["outcome"], recall["outcome"]) == ("inconclusive", "regressed")
-    assert f1["questions_needed"] > 60
+    assert f1["units_needed"] > 60
     assert f1["minimum_detectable"] > 0.01
     assert recall["n"] == recall["wins"] + recall["ties"] + recall["losses"] == 60
     assert recall["p"] <= recall["p_holm"]
@@ -141,9 +141,9 @@ def test_junit_and_summary_say_the_same_as_the_exit_code(gate: Command, tmp_path
             "skipped": "0",
         }
     cases = {case.get("name"): case for case in suite.findall("testcase")}
-    assert cases["recall@5#v1"].find("failure") is not None
+    assert cases["recall@5#v2"].find("failure") is not None
     assert cases["f1(rules=squad)#v1"].find("error").get("type") == "inconclusive"  # type: ignore[union-attr]
-    assert [child.tag for child in cases["recall@20#v1"]] == ["system-out"]
+    assert [child.tag for child in cases["recall@20#v2"]] == ["system-out"]
     text = summary.read_text()
     assert text.startswith("# before\n")
     assert "ragmeter gate: ❌ regressed" in text
@@ -197,7 +197,7 @@ def test_a_gate_file_is_one_verdict(ragmeter: Command, tmp_path: Path, change: t
     [
         (("margin:", "margn:"), 3, "did you mean 'margin'?"),
         (("{id: f1,", "{id: f1, margni: 1pp,"), 5, "did you mean 'margin'?"),
-        (("recall@20", "recal@20"), 6, "did you mean 'recall@20#v1'?"),
+        (("recall@20", "recal@20"), 6, "did you mean 'recall@20#"),
         (("multihop:test", "multihop:tset"), 7, "worlds/multihop:test/distractor/0"),
         (("small/random", "small/randm"), 2, "did you mean 'small/random'?"),
         (("1.0pp", "1%"), 3, "is no margin"),

@@ -15,7 +15,6 @@ from ragmeter.config_options import given_options
 from ragmeter.plan.show import dollars
 from ragmeter.runner.rewriting import judge_of
 from results import checkpoints, queries
-from results.statistics.core import Support, doubt_about_difference
 
 Command = Callable[..., Any]
 KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
@@ -91,7 +90,6 @@ def test_a_key_behind_set_is_never_repeated(option: str) -> None:
 
 def test_small_sums_are_not_nothing_and_one_is_one() -> None:
     assert [dollars(value) for value in (0.0037, 0.01, 1234.5)] == ["<0.01", "0.01", "1,234.50"]
-    assert "only 1 question differs, fewer" in doubt_about_difference(1, Support(50, 50, 50.0, False), 0.0)
 
 
 def test_doctor_and_errors_offer_what_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def store(ran: Path, tmp_path: Path) -> Store:
 @pytest.mark.slow
 def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter: Command, store: Store) -> None:
     response = json.loads(ragmeter("results", "style", "--json").out)
-    assert [table["metric"] for table in response["tables"]] == ["mrr@10#v1", "recall@2#v1"]
+    assert [table["metric"] for table in response["tables"]] == ["mrr@10#v2", "recall@2#v2"]
     for table in response["tables"]:
         value, reranked = table["methods"]
         assert (value["method"], reranked["method"]) == ("given", "BM25")

@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks import registry, settings
 from methods.api import Services
+from methods.baselines.controls import gold_text
 from methods.pipeline import Composition
 from methods.registry import Component
 from ragmeter.api import run as run_experiment
@@ -152,12 +153,25 @@ def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragme
     assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "stored"
 
 
+def test_without_a_card_method_and_benchmark_are_said(ragmeter: Ragmeter, tmp_path: Path) -> None:
+    questions = registry.load("worlds/multihop:validation").questions
+    path = tmp_path / "answers.json"
+    path.write_text(json.dumps({question.id: gold_text(question) for question in questions}), "utf-8")
+    named = ("--method", "theirs@2", "--benchmark", "worlds/multihop:validation")
+    response = fine(ragmeter("submit", path, "--format", "squad", *named, "--json"))
+    assert (response["outcome"], response["report"]["method"], response["report"]["version"]) == ("stored", "theirs", "2")
+    assert response["report"]["scores"]["em(rules=squad)#v1"] == 1
+    assert not [name for name in response["report"]["scores"] if "@" in name or name.startswith(("sp_", "joint_", "evidence_"))]
+    for more in (named[:2], named[2:], (*named, "--card", path), ("--method", "no name", *named[2:])):
+        assert ragmeter("submit", path, "--format", "squad", *more).returncode == 2
+
+
 def test_check_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--json")
     response = fine(ragmeter(*arguments, RAGMETER_STORE=str(elsewhere)))
     assert (response["outcome"], response["run"], response["report"]["ok"]) == ("checked", None, True)
-    assert response["report"]["scores"]["recall@5#v1"] > 0
+    assert response["report"]["scores"]["recall@5#v2"] > 0
     assert not elsewhere.exists()
 
 
@@ -169,7 +183,7 @@ def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(su
     (row,) = [row for row in board.rows if row.run.method == "bm25@1"]
     for metric, cell in row.cells.items():
         assert (seen[metric]["value"], seen[metric]["low"]) == (cell.estimate.value, cell.estimate.low)
-    value = row.cells["recall@5#v1"].estimate.value
+    value = row.cells["recall@5#v2"].estimate.value
     assert f"{100 * value:.1f} ± " in fine(ragmeter(*arguments))
     elsewhere = tmp_path / "elsewhere"
     Store(elsewhere).put_cards([], [])
@@ -279,7 +293,7 @@ def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_
     values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
     ours, theirs = values["bm25"], values["bm25-trec@1"]
     assert theirs == {metric: ours[metric] for metric in theirs}
-    assert set(ours) - set(theirs) == {"em(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "sp_f1#v1"}
+    assert set(ours) - set(theirs) == {"em(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "sp_f1#v2"}
     assert ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec").returncode == 2
 
 
@@ -321,7 +335,7 @@ def test_real_questions_go_the_same_way(
     response = fine(ragmeter("submit", folder / "predictions.jsonl", "--card", card, "--json"))
     assert response["outcome"] == "stored"
     assert "covers the evaluated split" in response["report"]["contamination"][0]
-    assert response["report"]["scores"]["recall@5#v1"] > 0
+    assert response["report"]["scores"]["recall@5#v2"] > 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Question
 from judges.llm.ask import LLMJudgeConfig
 from methods.api import Services
+from methods.flow import each
 from methods.sark.config import SarkDataConfig
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.training import Job, judge_for
@@ -35,7 +36,7 @@ def test_the_judge_asked_for_says_of_answers_whether_they_are_right() -> None:
     judge = judge_for(options(judge="rule_match"), None, None)
     assert judge is not None
     query = Question("q", "How many episodes?", ("seven episodes",))
-    assert judge.verdicts([query] * 2, ["Seven episodes.", "a red boat"]) == ["Match", "Mismatch"]
+    assert each(judge, "verdicts", [query] * 2, ["Seven episodes.", "a red boat"]) == ["Match", "Mismatch"]
 
 
 def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,4 +96,4 @@ def test_a_training_is_handed_its_judge(tmp_path: Path) -> None:
     without, with_one = seen
     assert without.judge is None
     assert with_one.judge is not None
-    assert with_one.judge.verdicts([Question("q", "?", ("Ann",))], ["Ann"]) == ["Match"]
+    assert each(with_one.judge, "verdicts", [Question("q", "?", ("Ann",))], ["Ann"]) == ["Match"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -46,3 +48,19 @@ def test_in_a_file_there_is_a_line_a_minute_and_no_bar(monkeypatch: pytest.Monke
     with progress.TrainingProgress(quiet=True) as silent:
         silent.begin("ark, seed 0")
     assert "ark" not in text.getvalue()
+
+
+def test_a_run_into_a_file_writes_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, now = io.StringIO(), 1000.0
+    monkeypatch.setattr(progress, "err", Console(file=text, width=80))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    run = SimpleNamespace(questions=100, dataset="hotpotqa/distractor:dev", setting="corpus")
+    task: Any = SimpleNamespace(run=run, method=SimpleNamespace(name="bm25"))
+    with progress.RunProgress(1) as shown:
+        shown.begin(task, 0)
+        for _ in range(100):
+            now += 2.5
+            shown.advance(task, 1)
+        shown.end(task, "finished", None)
+    done = [int(line.rpartition(") ")[2].split(" of ")[0]) for line in text.getvalue().splitlines()]
+    assert done == [0, 24, 48, 72, 96]

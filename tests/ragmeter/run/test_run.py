@@ -114,12 +114,7 @@ def test_stored_scores_are_those_of_the_predictions(finished: Store, once: tuple
     questions = {q.id: q for q in task.loaded.benchmark.questions}
     predictions = finished.predictions(task.run.run)
     corpus = task.loaded.benchmark.corpus
-    fresh = score(
-        [questions[p.question_id] for p in predictions],
-        predictions,
-        task.loaded.metrics,
-        corpus_text=lambda i: corpus.get([i])[0].full_text,
-    )
+    fresh = score([questions[p.question_id] for p in predictions], predictions, task.loaded.metrics, passage=lambda i: corpus.get([i])[0])
     columns = queries.score_columns(finished, task.loaded.fingerprint, [task.run.run]).values
     for metric, values in fresh.items():
         assert sorted(columns[task.run.run, metric].tolist()) == sorted(values.tolist())
@@ -366,3 +361,25 @@ def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Pa
     (row,) = queries.runs(store)
     assert row.status == "interrupted"
     assert 0 < row.done < 12
+
+
+def test_a_benchmark_that_nothing_in_the_experiment_can_score_is_refused_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "mix_query.jsonl").write_text('{"query": "What does the poem praise?"}\n')
+    (tmp_path / "mix_unique_contexts.json").write_text('["A poem praises the sea."]')
+    (tmp_path / "NQ-open.dev.jsonl").write_text('{"question": "who wrote it", "answer": ["Ann Lee"]}\n')
+
+    def tasks(data: str, file: str, *more: str) -> list[Task]:
+        benchmark = f"benchmarks: [{{id: {data}, setting: closed_book, config: {{path: {tmp_path / file}}}}}]"
+        return tasks_of(experiment.parse("\n".join(["name: x", benchmark, "methods: [{id: no_retrieval}]", *more]), "x.yaml"))
+
+    queries_file = ("ultradomain/mix-queries", "mix_query.jsonl")
+    for judges in ("", "judges: [rule_match]"):
+        with pytest.raises(UserError) as caught:
+            tasks(*queries_file, judges)
+        assert "x.yaml:2" in str(caught.value.where)
+        assert "open_pairwise" in str(caught.value.try_this)
+    assert len(tasks(*queries_file, "judges: [{id: open_pairwise, config: {llm: {scripted: worlds/multihop:test}}}]")) == 1
+    with pytest.raises(UserError) as caught:  # there is gold, but not what this metric needs
+        tasks("nq/open:test", "NQ-open.dev.jsonl", "metrics: [recall@5]")
+    assert "metrics: [em" in str(caught.value.try_this)
+    assert len(tasks("nq/open:test", "NQ-open.dev.jsonl", "metrics: [recall@5, f1]")) == 1

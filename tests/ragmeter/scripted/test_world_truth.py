@@ -163,8 +163,8 @@ def test_distractors_alone_never_prove_most_questions(truth: WorldTruth) -> None
     texts = lambda ids: [p.full_text for p in corpus.get(ids)]  # noqa: E731
     proven = [truth.proven_by(q, texts(q.evidence)) for q in bridges]
     insufficient = [truth.proven_by(q, texts(set(q.candidates or ()) - {q.evidence[-1]})) for q in bridges]
-    assert sum(proven) / len(bridges) >= 0.97
-    assert sum(insufficient) / len(bridges) <= 0.1
+    assert sum(proven) / len(bridges) >= 0.95
+    assert sum(insufficient) / len(bridges) <= 0.15
 
 
 def test_it_answers_the_steps_of_a_chain(truth: WorldTruth) -> None:

@@ -1,4 +1,4 @@
-"""With an LLM that knows the world, writing something to search with must find more than the question does."""
+"""With an LLM that knows the world, what is written to search with finds more than the question; it labels, orders and asks, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.api import Ranking, Services
 from methods.flow import each
+from methods.gpr.questions import QuestionsConfig, generator_of, questions_of
+from methods.graphs.triples import load_graph
 from methods.registry import Component
+from methods.sark.config import SarkDataConfig
+from methods.sark.data import data_of
 from tests.support.scripted import WorldTruth
 
 REFERENCE, OPTIONS = "worlds/long:test", {"questions": 40, "worlds": 1, "entities": 220}
@@ -65,3 +69,29 @@ def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: B
         assert len(rankings) == 40
         assert all(ranking.ids for ranking in rankings)
     assert sum(truth.corrupted.values()) > 10
+
+
+def test_labels_and_orders_of_sark_come_without_a_server(tmp_path: Path) -> None:
+    options = {"questions": 20, "mix": {"single": 1.0}}
+    llm = {"scripted": "worlds/multihop:train", "options": options}
+    part = {"by": "llm", "llm": llm}
+    config = SarkDataConfig.model_validate({"labels": {**part, "passages": "list"}, "lists": {**part, "keep_evidence": True}})
+    world = datasets.load("worlds/multihop:train", options)
+    services = Services(cache=tmp_path / "replies.sqlite", device="cpu")
+    made = data_of(config, [world], services, tmp_path / "work")
+    # Whom a passage helps does not know the answer by heart; whom one misleads does, unless the passage is evidence.
+    assert {row.label for row in made.rows} == {0, 1}
+    evidence = {question.id: set(question.evidence) for question in world.questions}
+    assert all(row.passage_id in evidence[row.question_id] for row in made.rows if row.label == 1)
+    assert made.counts["lists"] == len({row.question_id for row in made.rows if row.list})
+    assert all(row.list_ids[0] in evidence[row.question_id] for row in made.rows if row.list)
+
+
+def test_questions_about_triples_come_without_a_server(tmp_path: Path) -> None:
+    options = {"entities": 60, "community": 60, "triples": 60}
+    graph = load_graph(("worlds/graph:train",), {"worlds": options})
+    llm = {"scripted": "worlds/graph:train", "options": options}
+    config = QuestionsConfig.model_validate({"generator": "llm", "llm": llm, "triples": 40})
+    made = questions_of(graph, config, generator_of(config, Services(cache=tmp_path / "replies.sqlite", device="cpu")))
+    plain = QuestionsConfig.model_validate({"triples": 40})
+    assert made.texts == questions_of(graph, plain, generator_of(plain, Services())).texts

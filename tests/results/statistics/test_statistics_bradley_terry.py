@@ -13,6 +13,7 @@ from perf.bradley_terry import main as benchmark
 from results.statistics import bradley_terry
 from results.statistics.bootstrap import bootstrap_weights
 from results.statistics.bradley_terry import BradleyTerry
+from results.statistics.core import Resampling
 
 NO_PRIOR = 1e5
 # Strengths of -0.8, 0 and 0.8 as infinitely many questions would show them, where each answer's luck on a question has
@@ -71,7 +72,7 @@ def by_likelihood(matrix: np.ndarray, score: np.ndarray) -> np.ndarray:
 def test_two_methods_stand_apart_by_the_log_odds_of_their_battles(won: int, lost: int, tied: int) -> None:
     score = [1.0] * won + [0.0] * lost + [0.5] * tied
     rows = len(score)
-    result = bradley_terry([0] * rows, [1] * rows, range(rows), score, prior=NO_PRIOR, resamples=20)
+    result = bradley_terry([0] * rows, [1] * rows, range(rows), score, prior=NO_PRIOR, how=Resampling(resamples=20))
     odds = (won + tied / 2) / (lost + tied / 2)
     assert result.difference(0, 1).value == pytest.approx(math.log(odds), abs=1e-6)
     assert values(result) == pytest.approx([math.log(odds) / 2, -math.log(odds) / 2], abs=1e-6)
@@ -82,12 +83,12 @@ def test_two_methods_stand_apart_by_the_log_odds_of_their_battles(won: int, lost
 def test_strengths_maximize_the_likelihood(seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, second, question, score = battles(rng, np.linspace(-1, 1, 8), 80, 6)
-    result = values(bradley_terry(first, second, question, score, prior=NO_PRIOR, resamples=10))
+    result = values(bradley_terry(first, second, question, score, prior=NO_PRIOR, how=Resampling(resamples=10)))
     theirs = by_likelihood(design(first, second, 8), score)
     assert result == pytest.approx(theirs - theirs.mean(), abs=1e-5)
     assert result.sum() == pytest.approx(0, abs=1e-9)
     # The default prior is hardly an opinion.
-    assert values(bradley_terry(first, second, question, score, resamples=10)) == pytest.approx(result, abs=0.002)
+    assert values(bradley_terry(first, second, question, score, how=Resampling(resamples=10))) == pytest.approx(result, abs=0.002)
 
 
 @pytest.mark.parametrize("prior", [0.5, 10.0])
@@ -98,7 +99,9 @@ def test_strengths_and_effects_are_scikit_learns(prior: float) -> None:
     lengths = rng.integers(0, 300, (2, len(score)))
     ratio = np.log2((lengths[0] + 1) / (lengths[1] + 1))
     extra = np.column_stack([np.where(shown, 1, -1), ratio])
-    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), prior=prior, resamples=10)
+    result = bradley_terry(
+        first, second, question, score, shown_first=shown, lengths=tuple(lengths), prior=prior, how=Resampling(resamples=10)
+    )
     theirs = scikit_learn(design(first, second, 6, extra), score, prior)
     assert result.shown_first is not None
     assert result.per_doubling is not None
@@ -113,7 +116,7 @@ def test_each_resample_is_a_fit_of_the_resampled_rows() -> None:
     lengths = rng.integers(1, 50, (2, len(score)))
     shown = rng.random(len(score)) < 0.5
     extra = np.column_stack([np.where(shown, 1, -1), np.log2((lengths[0] + 1) / (lengths[1] + 1))])
-    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=40, seed=5)
+    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=tuple(lengths), how=Resampling(resamples=40, seed=5))
     weights = np.concatenate(list(bootstrap_weights(40, 5, 40)))
     matrix = design(first, second, 5, extra)
     for drawn, weight in zip(result.draws.T[::8], weights[::8], strict=True):
@@ -126,7 +129,7 @@ def test_the_side_a_method_is_named_on_changes_nothing() -> None:
     shown = rng.random(len(score)) < 0.5
     lengths = rng.integers(0, 90, (2, len(score)))
     turned = rng.random(len(score)) < 0.5
-    item = bradley_terry(first, second, question, score, shown_first=shown, lengths=tuple(lengths), resamples=50)
+    item = bradley_terry(first, second, question, score, shown_first=shown, lengths=tuple(lengths), how=Resampling(resamples=50))
     other = bradley_terry(
         np.where(turned, second, first),
         np.where(turned, first, second),
@@ -134,7 +137,7 @@ def test_the_side_a_method_is_named_on_changes_nothing() -> None:
         np.where(turned, 1 - score, score),
         shown_first=shown ^ turned,
         lengths=tuple(np.where(turned, lengths[::-1], lengths)),
-        resamples=50,
+        how=Resampling(resamples=50),
     )
     assert values(item) == pytest.approx(values(other), abs=1e-9)
     assert item.draws == pytest.approx(other.draws, abs=1e-8)
@@ -151,15 +154,15 @@ def test_planted_strengths_and_habits_are_found_again() -> None:
     lengths = [np.exp(4 + 0.5 * strengths[side] + 0.6 * rng.normal(size=len(first))) for side in (first, second)]
     logit = strengths[first] - strengths[second] + 0.4 * np.where(shown, 1, -1) + 0.5 * np.log2(lengths[0] / lengths[1])
     score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
-    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=300)
+    result = bradley_terry(first, second, question, score, shown_first=shown, lengths=tuple(lengths), how=Resampling(resamples=300))
     assert result.shown_first is not None
     assert result.per_doubling is not None
     for item, truth in zip(
         [*(s.logit for s in result.strengths), result.shown_first, result.per_doubling], [*strengths, 0.4, 0.5], strict=True
     ):
         assert item.low - 0.05 < truth < item.high + 0.05
-        assert item.reliable
-    confused = bradley_terry(first, second, question, score, resamples=50)
+        assert not item.withheld
+    confused = bradley_terry(first, second, question, score, how=Resampling(resamples=50))
     assert confused.strengths[4].logit.low > result.strengths[4].logit.high
     assert confused.shown_first is None
 
@@ -168,42 +171,42 @@ def test_a_method_that_wins_everything_is_finite_and_said_to_be_out_of_reach() -
     rng = np.random.default_rng(6)
     first, second, question, score = battles(rng, np.zeros(5), 60, 6)
     score = np.where(first == 2, 1.0, np.where(second == 2, 0.0, score))
-    result = bradley_terry(first, second, question, score, resamples=100)
+    result = bradley_terry(first, second, question, score, how=Resampling(resamples=100))
     assert result.separated == [2]
     assert result.strengths[2].separated_rounds == 1.0
     assert all(np.isfinite(values(result)))
     assert np.isfinite(result.draws).all()
-    assert "the prior's word" in result.strengths[2].logit.doubt
-    assert "the prior's word" in result.difference(2, 0).doubt
-    assert "prior" not in result.difference(0, 1).doubt
+    assert "the prior's word" in result.strengths[2].logit.withheld
+    assert "the prior's word" in result.difference(2, 0).withheld
+    assert "prior" not in result.difference(0, 1).withheld
     assert int(values(result).argmax()) == 2
     # A weaker prior puts it further away, and leaves the distances among the others alone.
-    further = bradley_terry(first, second, question, score, resamples=10, prior=1000.0)
+    further = bradley_terry(first, second, question, score, how=Resampling(resamples=10), prior=1000.0)
     assert further.difference(2, 0).value > result.difference(2, 0).value + 3
     assert further.difference(0, 1).value == pytest.approx(result.difference(0, 1).value, abs=0.01)
 
 
 @pytest.mark.parametrize("prior", [0.1, 10.0, 1e6])
 def test_the_distance_that_the_prior_allows_is_where_its_pull_meets_the_battles(prior: float) -> None:
-    result = bradley_terry([0] * 42, [1] * 42, range(42), [1.0] * 42, prior=prior, resamples=5)
+    result = bradley_terry([0] * 42, [1] * 42, range(42), [1.0] * 42, prior=prior, how=Resampling(resamples=5))
     gap = result.difference(0, 1).value
     # Slope of 42 wins against the slope of the prior at half the gap each.
     assert 42 / (1 + math.exp(gap)) == pytest.approx(gap / 2 / prior**2, rel=1e-4)
 
 
 def test_two_methods_of_which_one_always_wins_are_both_out_of_reach() -> None:
-    result = bradley_terry([0] * 30, [1] * 30, range(30), [1.0] * 30, resamples=50)
+    result = bradley_terry([0] * 30, [1] * 30, range(30), [1.0] * 30, how=Resampling(resamples=50))
     assert result.separated == [0, 1]
     assert result.difference(0, 1).value > 5
 
 
 def test_a_bound_that_some_resamples_leave_to_the_prior_is_said() -> None:
     score = [1.0] * 28 + [0.0, 0.0]
-    result = bradley_terry([0] * 30, [1] * 30, range(30), score, resamples=1000)
+    result = bradley_terry([0] * 30, [1] * 30, range(30), score, how=Resampling(resamples=1000))
     assert result.separated == []
     # The chance that neither of the two lost questions is drawn.
     assert result.strengths[0].separated_rounds == pytest.approx((28 / 30) ** 30, abs=0.03)
-    assert "of the resamples" in result.strengths[0].logit.doubt
+    assert "of the resamples" in result.strengths[0].logit.withheld
 
 
 def test_methods_that_never_met_are_not_compared() -> None:
@@ -211,20 +214,20 @@ def test_methods_that_never_met_are_not_compared() -> None:
     item, other = battles(rng, np.array([0.0, 1.0]), 50, 4), battles(rng, np.array([0.5, -0.5, 0.0]), 50, 4)
     first, second = np.concatenate([item[0], other[0] + 2]), np.concatenate([item[1], other[1] + 2])
     score, question = np.concatenate([item[3], other[3]]), np.concatenate([item[2], other[2]])
-    result = bradley_terry(first, second, question, score, methods=6, resamples=50)
+    result = bradley_terry(first, second, question, score, methods=6, how=Resampling(resamples=50))
     assert result.components == 2
     numbers = [strength.component for strength in result.strengths]
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3] == numbers[4]
     assert numbers[5] not in numbers[:5]
     assert math.isnan(result.difference(0, 2).value)
     assert result.difference(2, 3).value > 0
-    assert all("never met" in strength.logit.doubt for strength in result.strengths[:5])
+    assert all("never met" in strength.logit.withheld for strength in result.strengths[:5])
     assert values(result)[:2].sum() == pytest.approx(0, abs=1e-9)
     assert values(result)[2:5].sum() == pytest.approx(0, abs=1e-9)
     idle = result.strengths[5]
     assert math.isnan(idle.logit.value)
-    assert (idle.battles, idle.logit.n, idle.logit.doubt.endswith("no battle")) == (0, 0, True)
-    alone = bradley_terry(*item, resamples=10)
+    assert (idle.battles, idle.logit.n, idle.logit.withheld.endswith("no battle")) == (0, 0, True)
+    alone = bradley_terry(*item, how=Resampling(resamples=10))
     assert values(result)[:2] == pytest.approx(values(alone), abs=1e-9)
 
 
@@ -234,9 +237,9 @@ def test_battles_without_a_verdict_are_left_out_and_counted() -> None:
     holed = score.copy()
     holed[::5] = math.nan
     kept = ~np.isnan(holed)
-    result = bradley_terry(first, second, question, holed, methods=4, resamples=20)
+    result = bradley_terry(first, second, question, holed, methods=4, how=Resampling(resamples=20))
     assert (result.battles, result.unscored) == (160, 40)
-    fewer = bradley_terry(first[kept], second[kept], question[kept], score[kept], methods=4, resamples=20)
+    fewer = bradley_terry(first[kept], second[kept], question[kept], score[kept], methods=4, how=Resampling(resamples=20))
     assert values(result) == pytest.approx(values(fewer))
     nothing = bradley_terry([0, 1], [1, 0], [0, 1], [math.nan, math.nan], methods=2)
     assert np.isnan(values(nothing)).all()
@@ -246,9 +249,9 @@ def test_repeated_verdicts_on_one_question_are_no_new_witnesses() -> None:
     rng = np.random.default_rng(9)
     rows = battles(rng, np.linspace(-1, 1, 4), 60, 4)
     often = tuple(column.repeat(10) for column in rows)
-    item, ten = bradley_terry(*rows, resamples=200), bradley_terry(*often, resamples=200)
+    item, ten = bradley_terry(*rows, how=Resampling(resamples=200)), bradley_terry(*often, how=Resampling(resamples=200))
     assert ten.strengths[0].logit.low == pytest.approx(item.strengths[0].logit.low, abs=0.02)
-    careless = bradley_terry(*often[:2], range(len(often[0])), often[3], resamples=200)
+    careless = bradley_terry(*often[:2], range(len(often[0])), often[3], how=Resampling(resamples=200))
     width = [x.strengths[0].logit.high - x.strengths[0].logit.low for x in (ten, careless)]
     assert width[0] > 2.5 * width[1]
 
@@ -257,8 +260,8 @@ def test_questions_of_one_document_are_resampled_together() -> None:
     rng = np.random.default_rng(10)
     rows = battles(rng, np.linspace(-1, 1, 4), 60, 4)
     documents = [f"d{question // 2:02}" for question in range(60)]
-    result = bradley_terry(*rows, clusters=documents, resamples=100)
-    merged = bradley_terry(rows[0], rows[1], rows[2] // 2, rows[3], resamples=100)
+    result = bradley_terry(*rows, clusters=documents, how=Resampling(resamples=100))
+    merged = bradley_terry(rows[0], rows[1], rows[2] // 2, rows[3], how=Resampling(resamples=100))
     assert result.draws == pytest.approx(merged.draws, abs=1e-8)
     assert (result.support.units, merged.support.units, result.support.n) == (30, 30, 60)
     with pytest.raises(ValueError, match="cluster labels"):
@@ -269,15 +272,15 @@ def test_an_effect_that_nothing_contradicts_is_said_to_be_the_priors() -> None:
     rng = np.random.default_rng(11)
     first, second, question, _ = battles(rng, np.zeros(4), 100, 4)
     shown = rng.random(len(first)) < 0.5
-    result = bradley_terry(first, second, question, shown.astype(float), shown_first=shown, resamples=50)
+    result = bradley_terry(first, second, question, shown.astype(float), shown_first=shown, how=Resampling(resamples=50))
     assert result.shown_first is not None
-    assert "no battle goes against it" in result.shown_first.doubt
+    assert "no battle goes against it" in result.shown_first.withheld
     assert 3 < result.shown_first.value < 20
     same = np.full(len(first), 7)
-    flat = bradley_terry(first, second, question, shown.astype(float), lengths=(same, same), resamples=50)
+    flat = bradley_terry(first, second, question, shown.astype(float), lengths=(same, same), how=Resampling(resamples=50))
     assert flat.per_doubling is not None
     assert flat.per_doubling.value == pytest.approx(0)
-    assert "no two answers differ" in flat.per_doubling.doubt
+    assert "no two answers differ" in flat.per_doubling.withheld
 
 
 def test_luck_on_questions_shrinks_strengths() -> None:
@@ -285,7 +288,7 @@ def test_luck_on_questions_shrinks_strengths() -> None:
     # The difference of two lucks has variance 2. From the expected score of each pair, the strengths that fit best.
     mean = {gap: float((1 / (1 + np.exp(-gap - math.sqrt(2) * nodes))) @ weights / weights.sum()) for gap in (0.8, 1.6)}
     first, second, score = [0, 1, 0], [1, 2, 2], [1 - mean[0.8], 1 - mean[0.8], 1 - mean[1.6]]
-    result = bradley_terry(first, second, [0, 1, 2], score, prior=NO_PRIOR, resamples=10)
+    result = bradley_terry(first, second, [0, 1, 2], score, prior=NO_PRIOR, how=Resampling(resamples=10))
     assert values(result) == pytest.approx(SEEN, abs=1e-4)
 
 
@@ -304,7 +307,7 @@ def test_intervals_cover_as_stated(questions: int, floor: float, sets: int) -> N
         rows = np.arange(len(first))
         logit = strengths[first] - strengths[second] + luck[rows, first] - luck[rows, second]
         score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
-        result = bradley_terry(first, second, question, score, resamples=400, seed=int(rng.integers(1 << 30)))
+        result = bradley_terry(first, second, question, score, how=Resampling(resamples=400, seed=int(rng.integers(1 << 30))))
         held += sum(item.logit.low <= truth <= item.logit.high for item, truth in zip(result.strengths, SEEN, strict=True))
     share = held / (3 * sets)
     print(f"\n{questions} questions: covers {share:.1%}")
@@ -323,7 +326,7 @@ def test_whatever_the_battles_strengths_are_finite_and_flagged_where_they_had_to
     first = np.array([row[0] for row in rows])
     second = (first + [row[1] for row in rows]) % 5
     question, score = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
-    result = bradley_terry(first, second, question, score, methods=5, resamples=30)
+    result = bradley_terry(first, second, question, score, methods=5, how=Resampling(resamples=30))
     assert np.isfinite(result.draws).all()
     for code, strength in enumerate(result.strengths):
         assert math.isnan(strength.logit.value) == (strength.battles == 0)
@@ -343,7 +346,6 @@ def test_whatever_the_battles_strengths_are_finite_and_flagged_where_they_had_to
         ({"question": [0, 1]}, "same battles"),
         ({"methods": 2}, "method 2 fights, but there are 2"),
         ({"prior": 0.0}, "prior"),
-        ({"method": "bca"}, "bca is for means"),
         ({"lengths": ([1, 2, math.nan], [1, 2, 3])}, "length of at least 0"),
         ({"shown_first": [True]}, "covariates"),
     ],

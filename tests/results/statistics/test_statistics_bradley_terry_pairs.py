@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from results.statistics import bradley_terry
-from results.statistics.bradley_terry import BradleyTerry
+from results.statistics.bradley_terry import ROUNDS, BradleyTerry
+from results.statistics.core import Resampling
 from results.statistics.intervals import holm
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -47,7 +48,7 @@ def test_equal_methods_are_rarely_significantly_different(methods: int, question
     rng = np.random.default_rng(methods)
     reported = overlapping = raw = 0
     for number in range(sets):
-        result = bradley_terry(*all_against_all(rng, np.zeros(methods), questions), seed=number)
+        result = bradley_terry(*all_against_all(rng, np.zeros(methods), questions), how=Resampling(seed=number, resamples=ROUNDS))
         reported += any(strength.positions != f"1–{methods}" for strength in result.strengths)
         overlapping += apart(result)
         raw += int((result.p[np.triu_indices(methods, 1)] <= 0.05).sum())
@@ -68,14 +69,14 @@ def test_equal_methods_on_few_questions_or_documents_are_rarely_significantly_di
     rng = np.random.default_rng(1)
     reported = {"12 questions": 0, "8 documents": 0}
     for number in range(sets):
-        few = bradley_terry(*all_against_all(rng, np.zeros(5), 12, luck=0.0), seed=number)
+        few = bradley_terry(*all_against_all(rng, np.zeros(5), 12, luck=0.0), how=Resampling(seed=number, resamples=ROUNDS))
         # Questions of one document share its luck.
         first, second, question, _ = all_against_all(rng, np.zeros(5), 40)
         skill = np.repeat(rng.normal(size=(8, 5)), 5, axis=0)
         logit = skill[question, first] - skill[question, second]
         score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
         documents = [f"d{n // 5}" for n in range(40)]
-        clustered = bradley_terry(first, second, question, score, clusters=documents, seed=number)
+        clustered = bradley_terry(first, second, question, score, clusters=documents, how=Resampling(seed=number, resamples=ROUNDS))
         for name, result in (("12 questions", few), ("8 documents", clustered)):
             reported[name] += bool((result.corrected <= 0.05).any())
     print({name: f"{count / sets:.1%}" for name, count in reported.items()})
@@ -84,7 +85,7 @@ def test_equal_methods_on_few_questions_or_documents_are_rarely_significantly_di
 
 def test_p_is_what_the_interval_says() -> None:
     rng = np.random.default_rng(2)
-    result = bradley_terry(*all_against_all(rng, np.linspace(0, 0.35, 6), 150), resamples=4000)
+    result = bradley_terry(*all_against_all(rng, np.linspace(0, 0.35, 6), 150), how=Resampling(resamples=4000))
     near = 0
     for i, j in itertools.combinations(range(6), 2):
         beyond = 2 * min((result.draws[i] <= result.draws[j]).mean(), (result.draws[i] >= result.draws[j]).mean())
@@ -195,8 +196,8 @@ def test_whatever_the_battles_ranks_hold_their_place(rows: list[tuple[int, int, 
     first = np.array([row[0] for row in rows])
     second = (first + [row[1] for row in rows]) % 5
     question, score = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
-    result = bradley_terry(first, second, question, score, methods=5, resamples=30)
-    swapped = bradley_terry(second, first, question, 1 - score, methods=5, resamples=30)
+    result = bradley_terry(first, second, question, score, methods=5, how=Resampling(resamples=30))
+    swapped = bradley_terry(second, first, question, 1 - score, methods=5, how=Resampling(resamples=30))
     assert np.allclose(result.p, swapped.p, rtol=1e-4, equal_nan=True)
     component = np.array([strength.component for strength in result.strengths])
     assert np.array_equal(np.isnan(result.p), component[:, None] != component)

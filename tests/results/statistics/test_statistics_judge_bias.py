@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.statistics.battles import Verdict
+from results.statistics.core import Resampling
 from results.statistics.judges import (
     battle_repetition_variance,
     first_shown_preference,
@@ -49,7 +50,7 @@ def test_repetition_variance_is_that_of_a_plain_loop(rows: list[tuple[int, float
     for item, value in rows:
         responses[item] += [] if math.isnan(value) else [value]
     many = [values for values in responses.values() if len(values) > 1]
-    result = repetition_variance(*zip(*rows, strict=True), resamples=20)  # type: ignore[arg-type]
+    result = repetition_variance(*zip(*rows, strict=True))  # type: ignore[arg-type]
     assert result.single == len(responses) - len(many)
     assert result.pairs == sum(len(values) * (len(values) - 1) // 2 for values in many)
     if many:
@@ -113,7 +114,7 @@ def test_documents_are_resampled_whole() -> None:
 def test_length_preference_counts_decided_battles_of_unequal_length() -> None:
     score = [1.0, 0.0, 0.5, gap, 1.0, 1.0]
     lengths = ([20, 5, 9, 9, 7, 3], [10, 10, 1, 1, 7, 30])
-    result = length_preference([0] * 6, [1] * 6, range(6), score, lengths, resamples=50)
+    result = length_preference([0] * 6, [1] * 6, range(6), score, lengths, how=Resampling(resamples=50))
     assert (result.decided, result.equal_length, result.undecided) == (3, 1, 2)
     assert result.longer_wins.value == pytest.approx(2 / 3)
     assert result.longer_wins.n == 3
@@ -127,11 +128,11 @@ def test_a_better_method_that_writes_more_is_no_preference_for_length() -> None:
     better = first == 1
     lengths = [np.where(side, 200, 100) * np.exp(0.3 * rng.normal(size=rows)) for side in (better, ~better)]
     score = (rng.random(rows) < np.where(better, 0.8, 0.2)).astype(float)
-    result = length_preference(first, 1 - first, range(rows), score, (lengths[0], lengths[1]), resamples=300)
+    result = length_preference(first, 1 - first, range(rows), score, (lengths[0], lengths[1]), how=Resampling(resamples=300))
     assert result.longer_wins.low > 0.7
     assert result.per_doubling.low < 0 < result.per_doubling.high
     swayed = (rng.random(rows) < 1 / (1 + (lengths[1] / lengths[0]) ** (0.8 / math.log(2)))).astype(float)
-    result = length_preference(first, 1 - first, range(rows), swayed, (lengths[0], lengths[1]), resamples=300)
+    result = length_preference(first, 1 - first, range(rows), swayed, (lengths[0], lengths[1]), how=Resampling(resamples=300))
     assert result.per_doubling.value == pytest.approx(0.8, abs=0.25)  # 3.5 standard errors
     assert result.per_doubling.low > 0.5
 

@@ -1,0 +1,109 @@
+"""Sampling units: which questions were drawn together, and so are one witness and not many.
+
+Whoever asks twenty questions about one document has sampled one document. A dataset's card says what was sampled;
+where it does not, questions that share a document, a gold passage or a world are found to belong together. An
+experiment may state another unit for a benchmark (`unit:`), among them any key of the questions' metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.core.errors import UserError, counted
+from benchmarks.schema import Question
+
+QUESTION, DOCUMENT, WORLD, CONVERSATION, EVIDENCE = KINDS = ("question", "document", "world", "conversation", "evidence group")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What was sampled.
+
+    Attributes:
+        kind: One of `KINDS`, or a key of the questions' metadata; several, joined by " or ", where runs that are compared
+            state different ones, and questions that share any of them are one unit.
+        labels: The unit of each question; None: each is its own.
+    """
+
+    kind: str = QUESTION
+    labels: Sequence[str] | None = None
+
+    def count(self, questions: int) -> int:
+        """How many units the questions are in."""
+        return questions if self.labels is None else len(set(self.labels))
+
+    def in_words(self, questions: int) -> str:
+        """`200 questions in 30 worlds`; `200 questions` where each is a unit."""
+        whole = counted(questions, "question")
+        return whole if self.kind == QUESTION else f"{whole} in {counted(self.count(questions), self.kind)}"
+
+
+def sampled(questions: Sequence[Question], kind: str | None = None, *, where: str | None = None) -> Sampled:
+    """The units of a benchmark's questions.
+
+    Args:
+        questions: In the benchmark's order.
+        kind: One of `KINDS`, or a key of the questions' metadata; None: found by what questions share.
+        where: Where the kind was stated.
+
+    Raises:
+        UserError: A question lacks what the kind names.
+    """
+    if kind is None:
+        return _found(questions)
+    if kind == QUESTION:
+        return Sampled()
+    if kind == EVIDENCE:
+        return Sampled(kind, connected([_shared(question, documents=False) for question in questions]))
+    labels = [question.document_id if kind == DOCUMENT else question.metadata.get(kind) for question in questions]
+    lacking = sum(label is None for label in labels)
+    if lacking:
+        known = {key for question in questions for key in question.metadata}
+        raise UserError(
+            f"unit: {kind}: {lacking} of {counted(len(questions), 'question')} {'has' if lacking == 1 else 'have'} none",
+            where=where,
+            try_this=f"one of {', '.join(KINDS)}, or a key of the questions' metadata: {', '.join(sorted(known)) or 'there is none'}",
+        )
+    return Sampled(kind, [str(label) for label in labels])
+
+
+def _found(questions: Sequence[Question]) -> Sampled:
+    labels = connected([_shared(question) for question in questions])
+    if len(set(labels)) == len(labels):
+        return Sampled()
+    for kind, own in (
+        (WORLD, [question.metadata.get(WORLD) for question in questions]),
+        (CONVERSATION, [question.metadata.get(CONVERSATION) for question in questions]),
+        (DOCUMENT, [question.document_id for question in questions]),
+    ):
+        if None not in own and len(set(own)) == len(set(labels)) == len(set(zip(own, labels, strict=True))):
+            return Sampled(kind, [str(label) for label in own])
+    return Sampled(EVIDENCE, labels)
+
+
+def _shared(question: Question, *, documents: bool = True) -> list[tuple[str, str]]:
+    """What makes a question belong to others that have it too."""
+    result = [(EVIDENCE, passage) for passage in question.evidence]
+    if documents:
+        result += [(kind, str(question.metadata[kind])) for kind in (WORLD, CONVERSATION) if question.metadata.get(kind) is not None]
+        result += [(DOCUMENT, question.document_id)] if question.document_id else []
+    return result
+
+
+def connected(holds: Sequence[Iterable[object]]) -> list[str]:
+    """Labels of the connected components of items that hold things in common; an item that shares nothing is its own."""
+    parent = list(range(len(holds)))
+
+    def root(item: int) -> int:
+        while parent[item] != item:
+            parent[item] = parent[parent[item]]
+            item = parent[item]
+        return item
+
+    first: dict[object, int] = {}
+    for item, things in enumerate(holds):
+        for thing in things:
+            one, other = root(first.setdefault(thing, item)), root(item)
+            parent[max(one, other)] = min(one, other)
+    return [str(root(item)) for item in range(len(holds))]

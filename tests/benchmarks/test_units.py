@@ -1,0 +1,61 @@
+"""Sampling units: what belongs together, against a naive closure; what is stated, and what is missing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import load
+from benchmarks.schema import Question
+from benchmarks.units import connected, sampled
+
+
+@given(st.lists(st.lists(st.integers(0, 12), max_size=3), max_size=12))
+def test_components_are_those_of_a_naive_closure(holds: list[list[int]]) -> None:
+    groups: list[tuple[set[int], set[int]]] = []
+    for item, things in enumerate(holds):
+        members, held = {item}, set(things)
+        for group in [group for group in groups if group[1] & held]:
+            groups.remove(group)
+            members |= group[0]
+            held |= group[1]
+        groups.append((members, held))
+    labels = connected(holds)
+    for members, _ in groups:
+        assert {item for item, label in enumerate(labels) if label == labels[min(members)]} == members
+
+
+def question(number: int, document: str | None = None, evidence: tuple[str, ...] = (), **metadata: object) -> Question:
+    return Question(f"q{number}", "?", ("a",), evidence=evidence, document_id=document, metadata=metadata)
+
+
+def test_what_is_shared_is_found_and_named() -> None:
+    alone = [question(n, f"d{n}", (f"p{n}",)) for n in range(4)]
+    documents = [question(n, f"d{n // 2}", (f"p{n}",)) for n in range(4)]
+    chained = [question(n, None, (f"p{n}", f"p{n + 1}") if n < 2 else ()) for n in range(4)]
+    worlds = [question(n, f"d{n}", world=str(n // 2)) for n in range(4)]
+    words = [sampled(items).in_words(4) for items in (alone, documents, chained, worlds)]
+    assert words == ["4 questions", "4 questions in 2 documents", "4 questions in 3 evidence groups", "4 questions in 2 worlds"]
+
+
+def test_a_stated_unit_counts_and_one_that_questions_lack_is_refused_with_their_number() -> None:
+    items = [question(n, "d", topic="t" if n else None) for n in range(3)]
+    assert sampled(items, "question").in_words(3) == "3 questions"
+    assert sampled(items, "document").in_words(3) == "3 questions in 1 document"
+    with pytest.raises(UserError, match="unit: topic: 1 of 3 questions has none") as caught:
+        sampled(items, "topic", where="e.yaml:3")
+    assert (caught.value.where, "topic" in (caught.value.try_this or "")) == ("e.yaml:3", True)
+    assert sampled(items[1:], "topic").count(2) == 1
+
+
+@pytest.mark.slow
+def test_worlds_are_the_units_of_worlds_and_a_limit_asks_all_of_them() -> None:
+    for subset in ("multihop", "long", "graph"):
+        benchmark = load(f"worlds/{subset}:test")
+        assert benchmark.sampled().in_words(200) == "200 questions in 30 worlds"
+        assert len({item.metadata["world"] for item in benchmark.questions[:30]}) == 30
+        # At most twice the single world of before, passages (or triples) and questions together.
+        before = load(f"worlds/{subset}:test", {"worlds": 2 if subset == "long" else 1})
+        assert len(benchmark.corpus) + 200 <= 2 * (len(before.corpus) + 200)

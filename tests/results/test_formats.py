@@ -1,0 +1,392 @@
+"""Official prediction files: what is scored here equals what the official evaluators say of the same two files.
+
+The evaluators are restated from their scripts, over the authors' data files and the prediction files alone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import string
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.registry import load
+from ragmeter.api import run
+from ragmeter.runner.provenance import environment
+from ragmeter.submissions import Checked, Checker, short_card
+from results.formats import FORMATS
+from results.queries import runs, score_columns
+from results.store import Store
+from results.submission import storing
+from tests.support.worlds_native import write_native
+
+Rows = list[dict[str, Any]]
+
+
+def rows_of(path: Path) -> Rows:
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
+
+
+def normalized(text: str, articles: str = " ") -> str:
+    text = "".join(letter for letter in text.lower() if letter not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", articles, text).split())
+
+
+def overlap(prediction: str, gold: str, special: tuple[str, ...] = ()) -> np.ndarray:
+    """EM, F1, precision and recall of two texts."""
+    one, other = normalized(prediction), normalized(gold)
+    exact = float(one == other)
+    if (one in special or other in special) and one != other:
+        return np.array([exact, 0, 0, 0])
+    same = sum((Counter(one.split()) & Counter(other.split())).values())
+    if same == 0:
+        return np.array([exact, 0, 0, 0])
+    precision, recall = same / len(one.split()), same / len(other.split())
+    return np.array([exact, 2 * precision * recall / (precision + recall), precision, recall])
+
+
+def of_sets(claimed: set[Any], gold: set[Any], matched: int | None = None) -> np.ndarray:
+    tp = len(claimed & gold) if matched is None else matched
+    precision, recall = tp / len(claimed) if claimed else 0.0, tp / len(gold) if gold else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return np.array([float(claimed == gold), f1, precision, recall])
+
+
+def hotpotqa(data: Rows, predictions: dict[str, Any]) -> dict[str, float]:
+    """`hotpot_evaluate_v1.py`; with "evidence" 2WikiMultihopQA's v1.1, which multiplies three parts and knows aliases."""
+    total: dict[str, list[float]] = defaultdict(list)
+    for row in data:
+        wordings = [row["answer"], *row.get("_aliases", ())]
+        answer = np.max([overlap(predictions["answer"][row["_id"]], gold, ("yes", "no", "noanswer")) for gold in wordings], axis=0)
+        parts = [answer, of_sets(set(map(tuple, predictions["sp"][row["_id"]])), set(map(tuple, row["supporting_facts"])))]
+        if "evidence" in predictions:
+            claimed, gold = ({tuple(map(plain, t)) for t in triples} for triples in (predictions["evidence"][row["_id"]], row["evidences"]))
+            parts.append(of_sets(claimed, gold))
+        exact, precision, recall = (np.prod([part[place] for part in parts]) for place in (0, 2, 3))
+        joint = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        names = {"em": answer[0], "f1": answer[1], "sp_em": parts[1][0], "sp_f1": parts[1][1], "joint_em": exact, "joint_f1": joint}
+        for name, value in (names | ({"evidence_em": parts[2][0], "evidence_f1": parts[2][1]} if len(parts) > 2 else {})).items():
+            total[name].append(float(value))
+    return {name: float(np.mean(values)) for name, values in total.items()}
+
+
+def plain(text: str) -> str:
+    return " ".join("".join(letter for letter in text.lower() if letter not in string.punctuation).split())
+
+
+def musique(data: Rows, predictions: Rows) -> dict[str, float]:
+    """`evaluate_v1.0.py` with its group metrics: lines in the data file's order, twins under one id."""
+    total: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[tuple[bool, bool, float, float]]] = defaultdict(list)
+    for row, stated in zip(data, predictions, strict=True):
+        assert row["id"] == stated["id"]
+        exact, f1 = np.max([overlap(stated["predicted_answer"], gold)[:2] for gold in (row["answer"], *row["answer_aliases"])], axis=0)
+        gold_support = {paragraph["idx"] for paragraph in row["paragraphs"] if paragraph["is_supporting"]}
+        support = of_sets(set(stated["predicted_support_idxs"]), gold_support)[1]
+        if row["answerable"]:
+            for name, value in (("em", exact), ("f1", f1), ("support_f1", support)):
+                total[name].append(float(value))
+        groups[row["id"]].append((row["answerable"], stated["predicted_answerable"], float(f1), float(support)))
+    if any(len(group) > 1 for group in groups.values()):
+        for group in groups.values():
+            right = all(gold == claim for gold, claim, *_ in group)
+            total["group_answer_f1"] += [f1 * right for gold, _, f1, _ in group if gold]
+            total["group_support_f1"] += [support * right for gold, _, _, support in group if gold]
+            total["sufficiency"] += [float(gold == claim) for gold, claim, *_ in group]
+    return {name: float(np.mean(values)) for name, values in total.items()}
+
+
+def longbench(data: Rows, predictions: Rows) -> dict[str, float]:
+    """`qa_f1_score` of `eval.py`: the best over the answers."""
+    values = [max(overlap(stated["pred"], gold)[1] for gold in row["answers"]) for row, stated in zip(data, predictions, strict=True)]
+    return {"f1": float(np.mean(values))}
+
+
+def rog(data: Rows, predictions: Rows) -> dict[str, float]:
+    """`eval_result` of RoG's `evaluate_results.py`."""
+    golds = {row["id"]: row["answer"] for row in data}
+    total: dict[str, list[float]] = defaultdict(list)
+    for stated in predictions:
+        listed, gold = stated["prediction"], golds[stated["id"]]
+        listed = list(dict.fromkeys(listed)) if isinstance(listed, list) else listed.strip().split("\n")
+        text = rog_text(" ".join(listed))
+        matched = sum(rog_text(answer) in text for answer in gold)
+        recall, precision = matched / len(gold), matched / len(listed)
+        total["rog_accuracy"].append(recall)
+        total["rog_hit"].append(float(matched > 0))
+        total["rog_f1"].append(2 * precision * recall / (precision + recall) if precision + recall else 0.0)
+    return {name: float(np.mean(values)) for name, values in total.items()}
+
+
+def rog_text(text: str) -> str:
+    text = "".join(" " if letter in string.punctuation else letter for letter in text.lower())
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+# -- made predictions, in the authors' layouts ------------------------------------------------------------------
+
+
+def made_multihop(data: Rows, draws: random.Random) -> dict[str, Any]:
+    answers, facts, triples = {}, {}, {}
+    for row in data:
+        answers[row["_id"]] = draws.choice([row["answer"], f"The {row['answer']}, indeed", "no", "yes", ""])
+        sentences = [[title, index] for title, texts in row["context"] for index in range(len(texts))]
+        gold = row["supporting_facts"]
+        facts[row["_id"]] = draws.sample(gold, draws.randint(0, len(gold))) + draws.sample(sentences, draws.randint(0, 2))
+        known = [list(triple) for triple in row.get("evidences", ())]
+        triples[row["_id"]] = draws.sample(known, draws.randint(0, len(known))) + [["a", "b", "c"]] * draws.randint(0, 1)
+    return {"answer": answers, "sp": facts} | ({"evidence": triples} if "evidences" in data[0] else {})
+
+
+def made_musique(data: Rows, draws: random.Random) -> Rows:
+    rows = []
+    for row in data:
+        gold = [paragraph["idx"] for paragraph in row["paragraphs"] if paragraph["is_supporting"]]
+        support = [*draws.sample(gold, draws.randint(0, len(gold))), draws.randrange(len(row["paragraphs"]))]
+        answer = draws.choice([row["answer"], f"a {row['answer']} there", "", *row["answer_aliases"]])
+        rows.append({"id": row["id"], "predicted_answer": answer, "predicted_support_idxs": support,
+                     "predicted_answerable": row["answerable"] != (draws.random() < 0.2)})  # fmt: skip
+    return rows
+
+
+def made_longbench(data: Rows, draws: random.Random) -> Rows:
+    return [
+        {"pred": draws.choice([row["answers"][-1], f"It is {row['answers'][0]}.", "no"])}
+        | {name: row[name] for name in ("answers", "all_classes", "length")}
+        for row in data
+    ]
+
+
+def made_rog(data: Rows, draws: random.Random) -> Rows:
+    rows = []
+    for row in data:
+        listed = [*draws.sample(row["answer"], draws.randint(0, len(row["answer"]))), "nobody", *row["answer"][:1]]
+        prediction = listed if draws.random() < 0.5 else "\n".join(listed)
+        rows.append({"id": row["id"], "question": row["question"], "prediction": prediction, "ground_truth": row["answer"], "input": "?"})
+    return rows
+
+
+Made = Callable[[Rows, random.Random], Any]
+Official = Callable[[Rows, Any], dict[str, float]]
+FILES: list[tuple[str, str, str, str | None, Made, Official]] = [
+    ("hotpotqa", "hotpotqa:dev", "hotpotqa", "hotpotqa/hotpot_distractor_train50.json", made_multihop, hotpotqa),
+    ("2wiki", "2wikimultihopqa:dev", "2wikimultihopqa", "2wikimultihopqa/2wiki_dev40.json", made_multihop, hotpotqa),
+    ("musique", "musique/ans:dev", "musique", "musique/musique_ans_v1.0_train50.jsonl", made_musique, musique),
+    ("musique", "musique/full:dev", "musique_full", None, made_musique, musique),
+    ("longbench", "longbench/multifieldqa_en:test", "longbench", "longbench/multifieldqa_en.jsonl", made_longbench, longbench),
+    ("rog", "webqsp:test", "rog", "webqsp/rog_style_webqsp.jsonl", made_rog, rog),
+]
+
+
+def written(value: Any, path: Path) -> Path:
+    lines = [json.dumps(row) for row in value] if isinstance(value, list) else [json.dumps(value, indent=1)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def checked(form: str, reference: str, data: Path, predictions: Path, store: Store, setting: str | None = None) -> Checked:
+    return Checker(store, data_path=str(data)).check(str(predictions), short_card("theirs@1", reference, setting), form)
+
+
+def agree(form: str, reference: str, data: Path, make: Made, official: Official, folder: Path) -> Checked:
+    rows = rows_of(data)
+    predictions = make(rows, random.Random(11))
+    if form == "2wiki":
+        # What beside the file stands for an answer; absent in the sample.
+        known = {question.id: question.golds[1:] for question in load(reference, {"path": str(data)}).questions}
+        rows = [row | {"_aliases": known[row["_id"]]} for row in rows]
+    result = checked(form, reference, data, written(predictions, folder / "theirs.json"), Store(folder / "store"))
+    assert result.report.ok, result.report.lines()
+    means = {re.split(r"[(#]", name)[0]: mean for name, mean in result.report.means.items()}
+    values = official(rows, predictions)
+    assert {name: means[name] for name in values} == pytest.approx(values, abs=1e-12)
+    return result
+
+
+@pytest.mark.parametrize(("form", "reference", "native", "sample", "make", "official"), FILES)
+def test_a_prediction_file_scores_what_its_official_evaluator_says(
+    form: str, reference: str, native: str, sample: str | None, make: Made, official: Official, tmp_path: Path
+) -> None:
+    subset = {"rog": "graph", "longbench": "long"}.get(native, "multihop")
+    write_native(load(f"worlds/{subset}:test", {"questions": 30}), native, tmp_path / "data.json")
+    agree(form, reference, tmp_path / "data.json", make, official, tmp_path)
+
+
+@pytest.mark.parametrize(("form", "reference", "native", "sample", "make", "official"), [row for row in FILES if row[3]])
+def test_so_it_does_on_the_authors_own_files(
+    form: str, reference: str, native: str, sample: str, make: Made, official: Official, data_folder: Path, tmp_path: Path
+) -> None:
+    split = "train" if "train" in sample else reference.partition(":")[2]
+    agree(form, f"{reference.partition(':')[0]}:{split}", data_folder / sample, make, official, tmp_path)
+
+
+def test_what_is_stored_are_the_same_numbers_and_only_those_that_the_file_can_say(tmp_path: Path) -> None:
+    write_native(load("worlds/multihop:test", {"questions": 12}), "musique_full", tmp_path / "data.json")
+    result = agree("musique", "musique/full:dev", tmp_path / "data.json", made_musique, musique, tmp_path)
+    store = Store(tmp_path / "store")
+    kept = storing.store_report(store, result.report, result.target, result.metrics, environment=environment())
+    (row,) = runs(store)
+    columns = score_columns(store, row.dataset_fingerprint, [kept.run])
+    stored = {metric: values for (_, metric), values in columns.values.items()}
+    assert stored.keys() == result.report.scores.keys()
+    assert all(np.array_equal(values, result.report.scores[name], equal_nan=True) for name, values in stored.items())
+    assert not any(name.startswith(("recall", "mrr", "ndcg", "has_answer")) for name in stored)
+    assert not result.report.of("warning")
+
+
+CONTEXTS = [("Ada", "Ada wrote Quill."), ("Zoll", "Zoll is a town."), ("Ada", "Another Ada.")]
+
+
+def contexts_file(folder: Path) -> Path:
+    """Three questions of NQ with contexts, two of them with one text."""
+    ctxs = [{"title": title, "text": text, "hasanswer": not number, "isgold": not number} for number, (title, text) in enumerate(CONTEXTS)]
+    texts = ("who wrote quill", "what is zoll", "what is zoll")
+    return written([{"question": text, "answers": ["Ada"], "ctxs": ctxs, "nq_annotated_gold": {}} for text in texts], folder / "data.jsonl")
+
+
+def test_retriever_results_of_dpr_are_rankings_of_the_corpus(tmp_path: Path) -> None:
+    def ctx(number: int, score: Any) -> dict[str, Any]:
+        title, text = CONTEXTS[number]
+        return {"id": f"wiki:{number}", "title": title, "text": text, "score": score, "has_answer": False}
+
+    texts = ("what is zoll", "who wrote quill", "what is zoll")
+    ranked = ([0], [1, 2, 0], [1, 1, 0])
+    rows = [
+        {"question": text, "answers": ["Ada"], "ctxs": [ctx(number, str(9 - place)) for place, number in enumerate(ranks)]}
+        for text, ranks in zip(texts, ranked, strict=True)
+    ]
+    predictions = tmp_path / "retrieved.json"
+    predictions.write_text(json.dumps(rows, indent=2))
+    result = checked("dpr", "nq/dpr:test", contexts_file(tmp_path), predictions, Store(tmp_path / "store"), "corpus")
+    assert result.report.ok, result.report.lines()
+    assert [len(item.evidence) for item in result.report.predictions] == [3, 1, 2]
+    assert result.report.scores["mrr@10#v2"].tolist() == [1 / 3, 1, 1 / 2]
+    assert not any(name.startswith(("em", "f1")) for name in result.report.scores)
+    predictions.write_text(json.dumps([rows[0] | {"ctxs": [ctx(0, 1) | {"title": "Nowhere"}]}, *rows[1:]]))
+    report = checked("dpr", "nq/dpr:test", contexts_file(tmp_path), predictions, Store(tmp_path / "store"), "corpus").report
+    assert [finding.code for finding in report.of("error")] == ["unknown_evidence", "missing"]
+
+
+def test_answers_come_by_id_or_from_dprs_reader(tmp_path: Path) -> None:
+    data = contexts_file(tmp_path)
+    questions = load("nq/dpr:test", {"path": str(data)}).questions
+    by_id = written({question.id: answer for question, answer in zip(questions, ("the Ada", "x", "ada"), strict=True)}, tmp_path / "a.json")
+    rows = [
+        {"question": question.text, "gold_answers": ["Ada"], "predictions":
+         [{"top_k": k, "prediction": {"text": text, "score": 1.0}} for k, text in ((5, "no"), (50, answer), (10, "no"))]}
+        for question, answer in zip(questions, ("the Ada", "x", "ada"), strict=True)
+    ]  # fmt: skip
+    read = tmp_path / "reader.json"
+    read.write_text(json.dumps(rows))
+    for form, path in (("squad", by_id), ("dpr-reader", read)):
+        report = checked(form, "nq/dpr:test", data, path, Store(tmp_path / "store")).report
+        assert report.ok, report.lines()
+        assert report.scores["em(rules=squad)#v1"].tolist() == [1, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path, Any]]:
+    """By format: reference, data and a right predictions file."""
+    folder = tmp_path_factory.mktemp("native")
+    results: dict[str, tuple[str, Path, Any]] = {}
+    for form, reference, native, _, make, _ in FILES:
+        subset = {"rog": "graph", "longbench": "long"}.get(native, "multihop")
+        data = folder / f"{native}.json"
+        write_native(load(f"worlds/{subset}:test", {"questions": 5}), native, data)
+        results[form] = reference, data, make(rows_of(data), random.Random(2))
+    return results
+
+
+def changed(predictions: Any, change: Callable[[Any], Any]) -> str:
+    """A predictions file after a change of its rows, or of its text."""
+    result = change(json.loads(json.dumps(predictions)))
+    if isinstance(result, str):
+        return result
+    if isinstance(result, list):
+        return "\n".join(map(json.dumps, result))
+    # A member a line, behind the line that opens its section.
+    members = {name: ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in part.items()) for name, part in result.items()}
+    return "{" + "\n},\n".join(f"{json.dumps(name)}: {{\n{part}" for name, part in members.items()) + "\n}}"
+
+
+def first(section: str, value: Any) -> Callable[[Any], Any]:
+    """The second question's value in a section, changed."""
+
+    def change(file: Any) -> Any:
+        file[section][list(file[section])[1]] = value
+        return file
+
+    return change
+
+
+Line = Callable[[int], int]
+"""From the number of questions to the line that is named."""
+BAD: list[tuple[str, Callable[[Any], Any], str, Line | None]] = [
+    ("hotpotqa", first("sp", [["No such title", 0]]), "unknown_title", lambda n: n + 5),
+    ("hotpotqa", first("sp", [["No such title"]]), "wrong_type", lambda n: n + 5),
+    ("hotpotqa", first("answer", 3), "wrong_type", lambda n: 3),
+    ("hotpotqa", lambda file: file | {"answer": file["answer"] | {"nobody": ""}}, "extra", lambda n: n + 2),
+    ("hotpotqa", lambda file: file | {"answer": dict(list(file["answer"].items())[1:])}, "no_answer", lambda n: n + 3),
+    ("hotpotqa", lambda file: {"answer": file["answer"]}, "missing_field", lambda n: 1),
+    ("hotpotqa", lambda file: file | {"scores": {}}, "unknown_key", lambda n: 2 * n + 5),
+    ("hotpotqa", lambda file: changed(file, dict)[:-3], "not_json", lambda n: 2 * n + 3),
+    ("hotpotqa", lambda file: "[]", "not_json", lambda n: 1),
+    ("hotpotqa", lambda file: '{"answer": {"x": "1", "x": "2"}, "sp": {}}', "extra", lambda n: 1),
+    ("2wiki", first("evidence", [["a", "b"]]), "wrong_type", lambda n: 3),
+    ("2wiki", lambda file: {key: file[key] for key in ("answer", "sp")}, "missing_field", lambda n: 1),
+    ("musique", lambda rows: rows[:-1], "missing", None),
+    ("musique", lambda rows: [*rows, rows[0]], "duplicate", lambda n: n + 1),
+    ("musique", lambda rows: [rows[0] | {"id": "nobody"}, *rows[1:]], "extra", lambda n: 1),
+    ("musique", lambda rows: [*rows[:3], rows[3] | {"predicted_support_idxs": [99]}, *rows[4:]], "unknown_paragraph", lambda n: 4),
+    ("musique", lambda rows: [rows[0] | {"predicted_support_idxs": ["1"]}, *rows[1:]], "wrong_type", lambda n: 1),
+    ("musique", lambda rows: [rows[0] | {"predicted_answerable": 1}, *rows[1:]], "wrong_type", lambda n: 1),
+    ("longbench", lambda rows: [rows[1], rows[0], *rows[2:]], "other_question", lambda n: 1),
+    ("longbench", lambda rows: [rows[0] | {"length": 3}, *rows[1:]], "other_question", lambda n: 1),
+    ("longbench", lambda rows: [*rows, rows[0]], "extra", lambda n: n + 1),
+    ("longbench", lambda rows: [rows[0] | {"pred": None}, *rows[1:]], "wrong_type", lambda n: 1),
+    ("rog", lambda rows: [rows[0] | {"prediction": [1]}, *rows[1:]], "wrong_type", lambda n: 1),
+    ("rog", lambda rows: [rows[0], *rows], "duplicate", lambda n: 2),
+    ("rog", lambda rows: [{"prediction": "x"}, *rows[1:]], "missing_field", lambda n: 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "change", "code", "line"), BAD)
+def test_what_is_wrong_is_named_with_its_line(
+    files: dict[str, tuple[str, Path, Any]], form: str, change: Callable[[Any], Any], code: str, line: Line | None, tmp_path: Path
+) -> None:
+    reference, data, predictions = files[form]
+    path = tmp_path / "theirs"
+    path.write_text(changed(predictions, change))
+    errors = {finding.code: finding for finding in checked(form, reference, data, path, Store(tmp_path / "store")).report.of("error")}
+    assert code in errors
+    if line is not None:
+        n = len(predictions["answer"] if isinstance(predictions, dict) else predictions)
+        assert errors[code].positions[0].line == line(n)
+
+
+def test_every_format_is_tried_here() -> None:
+    assert FORMATS.keys() - {"jsonl", "trec", "squad", "dpr", "dpr-reader"} == {row[0] for row in FILES}
+
+
+def test_a_run_scores_pairs_once_all_are_answered(tmp_path: Path) -> None:
+    """Answers are scored as they come, a pair's two not always together."""
+    write_native(load("worlds/multihop:test", {"questions": 40}), "musique_full", tmp_path / "data.json")
+    benchmark = {"id": "musique/full", "split": "dev", "config": {"path": str(tmp_path / "data.json")}}
+    plan = {"name": "x", "benchmarks": [benchmark], "methods": [{"id": "gold_answer"}, {"id": "empty_answer"}]}
+    run(plan, store=tmp_path / "store")
+    store = Store(tmp_path / "store")
+    for row, best in zip(sorted(runs(store), key=lambda row: row.method, reverse=True), (1.0, 0.0), strict=True):
+        columns = score_columns(store, row.dataset_fingerprint, [row.run]).values
+        for name in ("group_answer_f1#v1", "group_support_f1#v1"):
+            values = columns[row.run, name]
+            assert np.isnan(values).sum() == len(values) // 2
+            assert np.nanmean(values) == best
+        assert columns[row.run, "sufficiency#v1"].mean() == best

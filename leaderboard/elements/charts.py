@@ -51,6 +51,8 @@ METHOD, CONTROL, PARTIAL, APART = "method", "control", "unfinished", "not compar
 _COLORS = {METHOD: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98", APART: "#8a8f98"}
 _SHAPES = {METHOD: "circle", CONTROL: "diamond", PARTIAL: "square", APART: "cross"}
 _ROW_PIXELS = 32
+_AXIS_PIXELS = 48
+"""Of the height, which the page gives to chart and axis together."""
 
 
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> altair.LayerChart:
@@ -123,7 +125,7 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
     if baseline is not None:
         line = alt.Chart(data_of([{"value": baseline}]))
         layers.insert(0, line.mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q")))
-    height = max(2, len(data)) * _ROW_PIXELS
+    height = len(data) * _ROW_PIXELS + _AXIS_PIXELS
     return alt.layer(*layers, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
 
 

@@ -19,7 +19,7 @@ QUESTIONS = 10
 EXPERIMENT = f"""\
 name: small
 reference: bm25
-benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {QUESTIONS}}}]
+benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {QUESTIONS}, config: {{worlds: 1}}}}]
 methods: [{{id: bm25}}, {{id: random, reader: extractive}}, {{id: gold_answer}}]
 metrics: [em]
 """

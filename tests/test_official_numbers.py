@@ -204,3 +204,21 @@ def test_two_wiki_with_aliases(source: str, tmp_path: Path, request: pytest.Fixt
         notes = {SUPPORT: [(joined[title], number) for title, number in facts], TRIPLES: triples, "titles": facts}
         predictions.append(Prediction(question.id, text, notes=notes))
     held(benchmark, predictions, lambda question, prediction: two_wiki(rows[question.id], prediction, names))
+
+
+def test_nq_open(data_folder: Path) -> None:
+    path = data_folder / "nq" / "NQ-open.dev.300.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+    benchmark = load("nq/open:test", {"path": str(path)})
+    draw = random.Random(0)
+    predictions = [
+        Prediction(question.id, draw.choice([*row["answer"], f"the {row['answer'][0]}.", f"{row['answer'][0]} or so", ""]))
+        for question, row in zip(benchmark.questions, rows, strict=True)
+    ]
+    golds = {question.id: row["answer"] for question, row in zip(benchmark.questions, rows, strict=True)}
+
+    def official(question: Question, prediction: Prediction) -> Scores:
+        scorable = [gold for gold in golds[question.id] if squad(gold)]
+        return {"em": float(squad(prediction.answer) in map(squad, scorable)) if scorable else None}
+
+    assert held(benchmark, predictions, official) == len(rows)

@@ -47,6 +47,8 @@ IDS = [triple_id(triple) for triple in TRIPLES]
 class Scripted:
     """An index with an order of its own, and a cross-encoder with scores of its own."""
 
+    device = "cpu"
+
     def __init__(self, order: Sequence[int], scores: Sequence[float]) -> None:
         self.order, self.by_text = order, dict(zip(map(verbalize, TRIPLES), scores, strict=True))
 

@@ -86,7 +86,7 @@ def test_with_a_fifth_corrupted_nothing_crashes_and_every_failure_is_counted(tmp
     spoilt = sum(truth.corrupted.values())
     assert len(predictions) == REQUESTED
     assert 0.1 * REQUESTED <= spoilt <= 0.3 * REQUESTED
-    assert set(truth.corrupted) == set(CORRUPTIONS)
+    assert {"empty"} < set(truth.corrupted) <= set(CORRUPTIONS)
     # An empty reply is a failure that says so; the other corruptions are answers, and wrong ones.
     failed = [p for p in predictions if FAILED in p.notes]
     assert len(failed) == truth.corrupted["empty"] > 0

@@ -18,13 +18,15 @@ from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
 from ragmeter import console
-from results.statistics.intervals import difference, estimate, holm
+from results.statistics.intervals import difference, differences_together, estimate
 from results.store import FINISHED, Run, Store
 from results.style import style_curves, style_gaps
 from results.variants import StyledRun, style_of_name
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40
+UNITS = [number % 30 for number in range(QUESTIONS)]
+"""The world of each question: thirty take turns."""
 
 
 Command = Callable[..., Any]
@@ -172,20 +174,19 @@ def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: di
     assert [row.method for row in table.rows] == ["base", "SARK", "control"]
     for row in table.rows:
         formal = scores["formal", row.method]
-        assert row.formal == replace(estimate(formal), unscorable=row.formal.unscorable)
+        assert row.formal == replace(estimate(formal, clusters=UNITS), unscorable=row.formal.unscorable)
         named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
         assert [gap.styled.name for gap in row.gaps] == list(named)
-        paired = []
-        for gap in row.gaps:
-            values = scores[named[gap.styled.name], row.method]
-            expected = difference(formal, values)
-            paired.append(expected.p)
-            assert (gap.result.gap.value, gap.result.gap.n, gap.result.gap.p) == pytest.approx((expected.value, expected.n, expected.p))
-            assert (gap.result.gap.low, gap.result.gap.high) == pytest.approx((expected.low, expected.high))
+        columns = np.array([scores[named[gap.styled.name], row.method] for gap in row.gaps])
+        together = differences_together(np.broadcast_to(formal, columns.shape), columns, clusters=UNITS)
+        for gap, values, expected in zip(row.gaps, columns, together.differences, strict=True):
+            mine = gap.result.gap
+            assert (mine.value, mine.n, mine.p) == pytest.approx((expected.value, expected.n, expected.p))
+            assert (mine.low, mine.high) == pytest.approx((expected.low, expected.high))
             both = ~np.isnan(values)
             assert gap.value.value == pytest.approx(values[both].mean())
             assert gap.relative == pytest.approx(1 - values[both].mean() / formal[both].mean())
-        assert [gap.result.p_holm for gap in row.gaps] == pytest.approx(holm(paired))
+        assert [gap.result.p_holm for gap in row.gaps] == pytest.approx(list(together.p))
 
 
 @pytest.mark.slow
@@ -202,21 +203,17 @@ def test_a_drop_is_held_against_the_references_question_by_question(
         method: {name: scores["formal", method] - scores[rendering, method] for name, rendering in named.items()}
         for method in ("base", "SARK", "control")
     }
-    ps: dict[str, list[float]] = {name: [] for name in named}
-    for row in table.rows:
-        for gap in row.gaps:
-            if row.method == "base":
-                assert gap.beyond is None
-                continue
+    assert all(gap.beyond is None for gap in table.rows[0].gaps)
+    others = [row.method for row in table.rows[1:]]
+    for name in named:
+        columns = np.array([costs[method][name] for method in others])
+        together = differences_together(columns, np.broadcast_to(costs["base"][name], columns.shape), clusters=UNITS)
+        gaps = [gap for row in table.rows[1:] for gap in row.gaps if gap.styled.name == name]
+        for gap, expected, p, column in zip(gaps, together.differences, together.p, columns, strict=True):
             assert gap.beyond is not None
-            expected = difference(costs[row.method][gap.styled.name], costs["base"][gap.styled.name])
             assert (gap.beyond.value, gap.beyond.low, gap.beyond.high) == pytest.approx((expected.value, expected.low, expected.high))
-            by_hand = np.nanmean(costs[row.method][gap.styled.name] - costs["base"][gap.styled.name])
-            assert gap.beyond.value == pytest.approx(by_hand)
-            ps[gap.styled.name].append(expected.p)
-    for name, result in ps.items():
-        shown = [gap.beyond_p for row in table.rows[1:] for gap in row.gaps if gap.styled.name == name]
-        assert shown == pytest.approx(holm(result))
+            assert gap.beyond.value == pytest.approx(np.nanmean(column - costs["base"][name]))
+            assert gap.beyond_p == pytest.approx(p)
     done = ragmeter("results", "style", "gap", "e", "--metric", "em", "--reference", "base", "--json")
     (result,) = json.loads(done.out)["tables"]
     assert result["reference"] == "base"
@@ -308,8 +305,8 @@ def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Ben
     (row,) = style_gaps(store, "e", over_seeds=True)[0].rows
     mean = {t: np.mean([options[t, f"SARK #{seed}"] for seed in (0, 1, 2)], axis=0) for t in ("formal", "informal")}
     assert row.method == "SARK (3 seeds)"
-    assert row.gaps[0].result.gap.value == pytest.approx(difference(mean["formal"], mean["informal"]).value)
-    assert row.gaps[0].result.gap.low == pytest.approx(difference(mean["formal"], mean["informal"]).low)
+    expected = difference(mean["formal"], mean["informal"], clusters=UNITS)
+    assert (row.gaps[0].result.gap.value, row.gaps[0].result.gap.low) == pytest.approx((expected.value, expected.low))
 
 
 @pytest.mark.slow
@@ -333,8 +330,8 @@ def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict
     for curve in informal.curves:
         lists = [scores[rendering, curve.method] for rendering in ("informal", "half", "formal")]
         assert [point.value for point in curve.points.values()] == pytest.approx([np.nanmean(item) for item in lists])
-        assert curve.change.value == pytest.approx(difference(lists[-1], lists[0]).value)
-        assert curve.change.p == difference(lists[-1], lists[0]).p
+        expected = difference(lists[-1], lists[0], clusters=UNITS)
+        assert (curve.change.value, curve.change.p) == pytest.approx((expected.value, expected.p))
 
 
 @pytest.mark.slow

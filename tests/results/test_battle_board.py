@@ -197,13 +197,13 @@ def test_strengths_need_three_methods_and_are_those_of_the_arithmetic(store: Sto
 @pytest.mark.slow
 def test_significant_wins_are_corrected_over_all_pairs_and_the_table_says_so(store: Store, fill: Any) -> None:
     names = ["best", "same", "other", "last"]
-    runs = fill(store, {name: ["x"] * 9 for name in names}, [f"gold{n}" for n in range(9)], metrics=())
+    runs = fill(store, {name: ["x"] * 18 for name in names}, [f"gold{n}" for n in range(18)], metrics=())
 
     def beats(mine: str, theirs: str, wins: int, losses: int) -> None:
-        responses = ["mine"] * wins + ["theirs"] * losses + [TIE] * (9 - wins - losses)
+        responses = ["mine"] * wins + ["theirs"] * losses + [TIE] * (18 - wins - losses)
         fight(store, runs[mine], runs[theirs], {f"q{n}": (item, item) for n, item in enumerate(responses)})
 
-    beats("best", "last", 9, 0)
+    beats("best", "last", 18, 0)
     beats("same", "last", 7, 0)
     board = board_of(store, runs, None)
     assert [overall_of(board, name).won for name in ("best", "same")] == [True, True]
@@ -214,15 +214,15 @@ def test_significant_wins_are_corrected_over_all_pairs_and_the_table_says_so(sto
     assert len(chosen) == 6
     assert [item.corrected for item in chosen] == pytest.approx(holm([item.rate.p for item in chosen]))
     best, same = overall_of(board, "last", "best"), overall_of(board, "same", "last")
-    assert (best.rate.p, best.won) == (pytest.approx(2 / 2**9), False)
-    # Its interval is [.78, 1] and its own p .016, but of six pairs.
+    assert (best.rate.p, best.won) == (pytest.approx(2 / 2**18), False)
+    # Its own p is .016, but of six pairs.
     assert (same.rate.p, same.corrected, same.won) == (pytest.approx(2 / 2**7), pytest.approx(5 * 2 / 2**7), None)
     assert same.rate.with_ties.low > 0.5
     console = Console(width=140, record=True, file=io.StringIO())
     show_battles(board, console)
     text = console.export_text()
-    assert re.search(r"last\s+0/0/9 .*▼ 0\.0 ±", text)
-    assert re.search(r"same\s+7/2/0 .*(?<!▲) 88\.9 ±", text)
+    assert re.search(r"last\s+0/0/18 .*▼ 0\.0", text)
+    assert re.search(r"same\s+7/11/0 .*(?<!▲) 69\.4", text)
     assert text.count("▲") == 1  # in the legend
     positions = {name: item.positions for name, item in board.strengths["overall"]}
     assert all(f"rank {position}" in text for position in positions.values())

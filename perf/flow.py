@@ -181,15 +181,15 @@ INSPECT = """
 import json, sys
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
-from inspect_ai.model import get_model
+from inspect_ai.model import GenerateConfig, get_model
 from inspect_ai.scorer import includes
 from inspect_ai.solver import generate
 
 log, url = sys.argv[1:]
 prompts = [json.loads(line) for line in open(log)]
 samples = [Sample(input=prompt, target="bridge", id=number) for number, prompt in enumerate(prompts)]
-model = get_model("openai-api/perf/m", base_url=url, api_key="none", max_connections=SLOTS)
-eval(Task(dataset=samples, solver=generate(), scorer=includes()), model=model, max_connections=SLOTS, max_samples=2 * SLOTS,
+model = get_model("openai-api/perf/m", base_url=url, api_key="none", config=GenerateConfig(max_connections=SLOTS))
+eval(Task(dataset=samples, solver=generate(), scorer=includes()), model=model, max_samples=2 * SLOTS,
      log_dir=log + ".logs", display="none")
 """
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError
 from leaderboard import server
+from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err
 from results import queries
@@ -34,7 +35,12 @@ def leaderboard(
     host: Annotated[str, option("Address to listen on; the default is reachable from this machine alone.")] = "127.0.0.1",
     browser: Annotated[bool, option("Open a browser window on it.", "--open")] = False,
     experiment: Annotated[
-        str | None, option("The experiment that pages open with (default: the one with the most finished runs).", "--experiment")
+        str | None,
+        option(
+            "The experiment that pages open with (default: the one with the most finished runs).",
+            "--experiment",
+            completes=completion.stored_experiments,
+        ),
     ] = None,
     allow_submissions: Annotated[
         bool, option("Let whoever reaches the address check and store submissions.", "--allow-submissions")

@@ -184,14 +184,15 @@ def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mappin
     return [asyncio.run(both(item)) for item in queries]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "atomicity", "coverage", "most"),
     [
         ("f1", "high", "low", 2),
-        pytest.param("precision", "high", "low", 6, marks=pytest.mark.slow),
-        pytest.param("recall", "low", "high", 6, marks=pytest.mark.slow),
-        pytest.param("f1", "low", "low", 6, marks=pytest.mark.slow),
-        pytest.param("f1", "high", "high", 6, marks=pytest.mark.slow),
+        ("precision", "high", "low", 6),
+        ("recall", "low", "high", 6),
+        ("f1", "low", "low", 6),
+        ("f1", "high", "high", 6),
     ],
 )
 def test_the_numbers_are_those_of_ragas_on_the_same_replies(

@@ -34,7 +34,7 @@ def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_o
     assert set(placed) == {row.run.run for row in able}
     read = queries.score_columns(store, result.dataset_fingerprint, [row.run.run for row in able], [EM])
     scores = np.stack([read.values[row.run.run, EM] for row in able])
-    clusters = read.documents if any(read.documents) else None
+    clusters = read.sampled.labels
     tests = all_differences(scores, clusters=clusters)
     pairs = list(combinations(range(len(able)), 2))
     sure = dict(zip(pairs, holm([float(tests.p[pair]) for pair in pairs]), strict=True))

@@ -10,6 +10,7 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -186,16 +187,20 @@ class Benchmark:
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint)
 
     def sampled(self, unit: str | None = None, *, where: str | None = None) -> Sampled:
-        """Which questions were sampled together, by the card or as stated.
+        """Which questions were sampled together: as stated, else by the card where all questions have its unit, else as found.
 
         Args:
             unit: As in `benchmarks.units.sampled`; None: the card's.
             where: Where it was stated.
 
         Raises:
-            UserError: A question lacks what the unit names.
+            UserError: A question lacks what the stated unit names.
         """
-        return sampled(self.questions, unit or self.card.unit, where=where)
+        if unit is not None:
+            return sampled(self.questions, unit, where=where)
+        with suppress(UserError):
+            return sampled(self.questions, self.card.unit)
+        return sampled(self.questions)
 
     def limited(self, limit: int | None) -> Benchmark:
         """The first `limit` questions over the same corpus."""

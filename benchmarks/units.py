@@ -55,7 +55,8 @@ def sampled(questions: Sequence[Question], kind: str | None = None, *, where: st
     if kind == QUESTION:
         return Sampled()
     if kind == EVIDENCE:
-        return Sampled(kind, connected([_shared(question, documents=False) for question in questions]))
+        groups = connected([_shared(question, documents=False) for question in questions])
+        return Sampled(kind, groups) if len(set(groups)) < len(groups) else Sampled()
     labels = [question.document_id if kind == DOCUMENT else question.metadata.get(kind) for question in questions]
     lacking = sum(label is None for label in labels)
     if lacking:

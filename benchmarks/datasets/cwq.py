@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.core.errors import UserError
@@ -18,7 +19,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record
 
-VERSION = 2
+VERSION = 3
 
 CARD = DatasetCard(
     title="ComplexWebQuestions",
@@ -34,6 +35,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": 27639, "validation": 3519, "test": 3531},
     metrics=("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall"),
+    unit="webqsp_id",
     settings=("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
     notes="Sizes are those of version 1.1, which RoG's rows, NSM's files and the official JSON share. The official "
     "file has aliases of the answers and no topic entities. ToG's file, and other copies that hold one answer as a string, "
@@ -67,13 +69,14 @@ _OTHER = re.compile(r"WebQ(?:Trn|Test)-\d+")
 def load(reference: DataReference, config: GraphConfig) -> Benchmark:
     """Read a split: RoG's rows, the official JSON or NSM's JSON Lines (`graph_qa.assemble`).
 
-    `type` is the official compositionality type where the record has it. `metadata` keeps, of official records, `sparql`,
-    `machine_question`, `webqsp_id`, `answer_ids` and `topic_ids`; of RoG's rows `a_entity`; of NSM's `answer_ids`.
+    `type` is the official compositionality type where the record has it. `metadata` keeps `webqsp_id`, the question of
+    WebQSP that a question was made from, which is what was sampled; of official records `sparql`, `machine_question`,
+    `answer_ids` and `topic_ids`; of RoG's rows `a_entity`; of NSM's `answer_ids`.
 
     Raises:
         UserError: The file is not found, or is not what was asked for.
     """
-    return assemble(reference, VERSION, CARD, config, SOURCE)
+    return _with_source(assemble(reference, VERSION, CARD, config, SOURCE))
 
 
 TOG_CARD = CARD.model_copy(
@@ -99,7 +102,14 @@ def load_tog(reference: DataReference, config: GraphConfig) -> Benchmark:
     Raises:
         UserError: The file is not found, or is not what was asked for.
     """
-    return assemble(reference, VERSION, TOG_CARD, config, TOG)
+    return _with_source(assemble(reference, VERSION, TOG_CARD, config, TOG))
+
+
+def _with_source(benchmark: Benchmark) -> Benchmark:
+    """With the question of WebQSP in each one's metadata: every layout has it at the head of the id; another id stands for itself."""
+    found = ((question, _OTHER.match(question.id)) for question in benchmark.questions)
+    named = (replace(item, metadata={"webqsp_id": head[0] if head else item.id, **item.metadata}) for item, head in found)
+    return replace(benchmark, questions=tuple(named))
 
 
 def official(record: Record) -> Row:

@@ -159,7 +159,7 @@ def stats(
     if output is not None:
         histograms.check(output)
     benchmark = common.load(reference, given_options(config, settings))
-    measured = statistics(benchmark)
+    measured, sampled = statistics(benchmark), benchmark.sampled().in_words(len(benchmark.questions))
     pictures = {f"words of {name}": item for name, item in measured.words.items()}
     pictures |= {f"{name} per question": item for name, item in measured.each.items()}
     if output is not None:
@@ -167,6 +167,7 @@ def stats(
 
     def show() -> None:
         out.print(Text(str(benchmark.reference), style="bold") + Text(f"  fingerprint {benchmark.fingerprint}"))
+        out.print(Text(f"sampled: {sampled}"))
         listing(("", ""), [(name, f"{number:,}") for name, number in measured.counts.items() if number], empty="")
         if set(measured.types) != {"(none)"}:
             types = list(measured.types.items())[:_MOST_TYPES]
@@ -182,7 +183,7 @@ def stats(
         if output is not None:
             out.print(Text(f"drawn in {output}"))
 
-    value = {"reference": str(benchmark.reference), "fingerprint": benchmark.fingerprint, **measured.to_json()}
+    value = {"reference": str(benchmark.reference), "fingerprint": benchmark.fingerprint, "sampled": sampled, **measured.to_json()}
     common.emit(value | {"plot": None if output is None else str(output)}, show)
 
 

@@ -134,8 +134,12 @@ class Moments:
         return replace(self, **{name: getattr(self, name) * factor for name in _NAMES if name != "largest"})
 
     def detectable(self, power: float = POWER, level: float = LEVEL) -> Floats:
-        """The smallest true difference that so many units would show with this power; NaN where nothing varies."""
-        steps = [reach(power, level, units) if units >= 2 else math.nan for units in self.effective.ravel().tolist()]
+        """The smallest true difference that so many units would show with this power; NaN where nothing varies.
+
+        By the degrees of freedom of the interval: where few units differ, both are wide.
+        """
+        units = np.where(self.effective >= 2, self._freedom + 1, np.nan)
+        steps = [reach(power, level, each) if each == each else math.nan for each in units.ravel().tolist()]
         seen = np.reshape(steps, self.n.shape) * self.error
         return np.where(seen > 0, seen, np.nan)
 

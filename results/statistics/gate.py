@@ -202,8 +202,6 @@ def decide_all(
         alone_lost = decided(alone, margin, strict=strict, level=level, upper=level)[0] == "regressed"
         outcome: Outcome = decided(alone, margin, strict=strict, level=level, upper=upper)[0]
         outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome
-        error = float(moments.error[row])
-        step = reach(power, upper, float(moments.effective[row])) if moments.effective[row] >= 2 else math.nan
         above = float(moments.p_above(-margin)[row])
         decision = GateDecision(
             outcome,
@@ -213,7 +211,7 @@ def decide_all(
             float(p[row]),
             above,
             float(corrected[row]),
-            step * error or math.nan,
+            float(alone.detectable(power, upper)[0]),
             None,
             _withheld(alone, p[row], above, margin, bars[row], level) if outcome == "inconclusive" else "",
         )

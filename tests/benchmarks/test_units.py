@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from benchmarks.schema import Question
-from benchmarks.units import connected, sampled
+from benchmarks.units import Sampled, connected, sampled
 
 
 @given(st.lists(st.lists(st.integers(0, 12), max_size=3), max_size=12))
@@ -59,3 +62,14 @@ def test_worlds_are_the_units_of_worlds_and_a_limit_asks_all_of_them() -> None:
         # At most twice the single world of before, passages (or triples) and questions together.
         before = load(f"worlds/{subset}:test", {"worlds": 2 if subset == "long" else 1})
         assert len(benchmark.corpus) + 200 <= 2 * (len(before.corpus) + 200)
+
+
+def test_a_card_speaks_where_its_questions_have_its_unit(data_folder: Path) -> None:
+    cwq = load("cwq:test")
+    sources = {item.id.split("_")[0] for item in cwq.questions}
+    assert cwq.sampled().in_words(len(cwq.questions)) == f"{len(cwq.questions)} questions in {len(sources)} webqsp_ids"
+    assert load("nq:dev").sampled() == Sampled()
+    lacking = replace(cwq, card=cwq.card.model_copy(update={"unit": "document"}))
+    assert lacking.sampled() == sampled(cwq.questions)
+    with pytest.raises(UserError, match="unit: document"):
+        lacking.sampled("document")

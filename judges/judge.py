@@ -88,7 +88,7 @@ class JudgeCall:
         repetition: 0, 1 …
         key: Of the reply in the cache; None where no model was asked (a rule, or a case that needs no opinion).
         parsed: What was read out of it.
-        model: As the endpoint names it; `RULE` for rules, "" where none was asked.
+        model: As the endpoint names it, with its fingerprint and version where it says them; `RULE` for rules, "" where none was asked.
         prompt_tokens, completion_tokens, seconds, cost_usd: What it took.
     """
 

@@ -15,7 +15,7 @@ Stated = Mapping[str, Sequence[str]]
 
 
 def stated(store: Store, run: str) -> Stated:
-    """What endpoints said of themselves in the answers that are stored of a run; nothing where none was asked."""
+    """What endpoints said of themselves in the answers of a run and in what judges said of them; nothing where none was asked."""
     if not store.database.exists:
         return {}
     with store.database.reading() as connection:
@@ -24,11 +24,16 @@ def stated(store: Store, run: str) -> Stated:
                 FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
             [run],
         ).fetchall()
+        judged = connection.execute(
+            "SELECT DISTINCT judge, model FROM judge_calls WHERE run = ? AND call IS NOT NULL AND model <> '' ORDER BY ALL", [run]
+        ).fetchall()
     results: dict[str, list[str]] = {}
     for (text,) in rows:
         item = json.loads(text)
         model = str(item.pop("asked", ""))
         results.setdefault(model, []).append(", ".join(f"{name} {value}" for name, value in item.items()))
+    for judge, served in judged:
+        results.setdefault(f"the judge {judge}", []).append(served)
     return results
 
 

@@ -347,7 +347,7 @@ class Asker:
             repetition,
             reply.key,
             self._parse(case.part, reply.text) if reply.failed is None else Parsed(None, f"{NO_REPLY}: {reply.failed}"),
-            reply.model,
+            reply.served,
             reply.prompt_tokens,
             reply.completion_tokens,
             reply.seconds,

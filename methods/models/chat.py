@@ -200,6 +200,12 @@ class Reply:
         return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.calls, cost_usd=self.cost_usd)
 
     @property
+    def served(self) -> str:
+        """What served it: `gpt-4.1-mini-2025-04-14, system_fingerprint fp_1`."""
+        parts = {"": self.model, "system_fingerprint ": self.system_fingerprint, "version ": self.version}
+        return ", ".join(name + value for name, value in parts.items() if value)
+
+    @property
     def scripted(self) -> bool:
         """Whether a script played the model (the scripted LLM), which its rows must say."""
         return self.model.startswith(SCRIPTED)

@@ -17,6 +17,7 @@ from methods.api import Prediction
 from ragmeter.board_text import show_board
 from results import judgments, queries
 from results.board import add_columns, boards, with_failures
+from results.drift import drift
 from results.judgments import ONE, OTHER, Match
 from results.queries import RunRow
 from results.store import Store
@@ -298,3 +299,15 @@ def test_forgetting_a_run_takes_its_judgments_and_its_battles(store: Store, fill
 def test_nothing_is_judged_where_nothing_was_written(store: Store) -> None:
     assert judgments.judges(store) == {}
     assert judgments.judged(store, "any", MATCH) == judgments.fought(store, Match("d", "s", "a", "b"), PAIRWISE) == set()
+
+
+def test_a_judge_that_was_served_otherwise_is_named(store: Store, fill: Any) -> None:
+    runs = fill(store, STATED, GOLDS)
+    first, second = runs["bm25"], runs["dense"]
+    judgments.put_judge(store, MATCH)
+    for run, served in ((first, "m-1, system_fingerprint a"), (second, "m-1, system_fingerprint b")):
+        calls = [[call({"verdict": "Match"}, model=served)], [call({"verdict": "Match"}, key=None, model="")]]
+        judgments.put_judgments(store, run.run, MATCH, ["q0", "q1"], calls, [three(1.0)] * 2)
+    (line,) = drift(store, first, second)
+    assert all(word in line for word in (str(MATCH), "fingerprint a", "fingerprint b", first.path, second.path))
+    assert drift(store, first, first) == []

@@ -25,6 +25,8 @@ FEWEST_EFFECTIVE = 8.0
 """Equally large units that would say as much; what counts where a few units hold most questions."""
 MOST_SKEW = 0.3
 """Skewness of the units over the root of their number, beyond which the correction for it is too rough."""
+FEWEST_CHANGED = 6
+"""Units that differ, from which on sign flips could give p ≤ .05 at all."""
 MANY = 20
 """Units on the losing side from which on their share is known well enough."""
 _EQUAL = 1e-12
@@ -245,21 +247,25 @@ class Moments:
     @cached_property
     def decidable(self) -> NDArray[np.object_]:
         """Why not even a claim about a bar other than 0 can be made, in words; empty where it can."""
-        return self._words(np.where(np.isin(self._code, (3, 5)), 0, self._code), "units")
+        return self._words(np.where(np.isin(self._code, (3, 5, 6)), 0, self._code), "units")
 
     @cached_property
     def _code(self) -> Whole:
         """Why a verdict is withheld, as the position of its reason in `_REASONS`; 0 where it is not."""
         inexact = ~self._even if self.paired else ~self._shares
         nothing = (self.changed == 0) if self.paired else (self._spread == 0) & inexact
-        rare = np.zeros(self.n.shape, dtype=np.bool_)
+        too_few = (self.changed < FEWEST_CHANGED) & self.paired
+        rare = sure = np.zeros(self.n.shape, dtype=np.bool_)
         if self.paired:
-            rare = (self._p <= 1 - LEVEL) & self.hides(0.0, above=self.total > 0)[0]
+            hidden = self.hides(0.0, above=self.total > 0)[0]
+            rare = (self._p <= 1 - LEVEL) & hidden
+            # Nobody lost (or gained), and as many as may yet be unseen would not overturn it: skewness is no matter then.
+            sure = (np.minimum(self.better, self.worse) == 0) & (self._p <= 1 - LEVEL) & ~hidden
         # Shares of single questions have an exact interval however few there are.
         few = (self.units < FEWEST_UNITS) & (inexact | (self.units < 2) | self.paired)
         dominated = (self.effective < FEWEST_EFFECTIVE) & (inexact | self.paired)
-        skewed = (np.abs(self.skew) > MOST_SKEW) & inexact
-        return np.select([few, dominated, nothing, skewed, rare], [1, 2, 3, 4, 5], 0).astype(np.int64)
+        skewed = (np.abs(self.skew) > MOST_SKEW) & inexact & ~sure
+        return np.select([few, dominated, nothing, skewed, too_few, rare], [1, 2, 3, 4, 5, 6], 0).astype(np.int64)
 
     @cached_property
     def _even(self) -> NDArray[np.bool_]:
@@ -275,7 +281,11 @@ class Moments:
         text = np.full(self.n.shape, "", dtype=object)
         for at in zip(*np.nonzero(code), strict=True):
             text[at] = _REASONS[code[at]].format(
-                units=int(self.units[at]), effective=self.effective[at], word=word, share=min(1.0, 3 / max(self.units[at], 1))
+                units=int(self.units[at]),
+                effective=self.effective[at],
+                word=word,
+                share=min(1.0, 3 / max(self.units[at], 1)),
+                changed=int(self.changed[at]),
             )
         return text
 
@@ -286,6 +296,7 @@ _REASONS = (
     "a few {word} hold most questions: they count as {effective:.0f}",
     "nothing differs, yet up to {share:.1%} of new {word} may",
     "too skewed for so few {word}",
+    f"{{changed}} {{word}} differ, fewer than {FEWEST_CHANGED}",
     "losses or gains too rare for so few {word}",
 )
 

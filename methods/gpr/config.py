@@ -132,7 +132,7 @@ PAPER: Mapping[str, Any] = {
 }
 """Where the model is served is said by `questions.llm.base_url`."""
 PAPER_SMALL: Mapping[str, Any] = {**PAPER, "questions": {**PAPER["questions"], "triples": 200_000}}
-"""The same graph, and so the same neighbors and negatives, with questions about so many of its triples."""
+"""The same graph, and so the same neighbors and negatives, with questions about few of its triples."""
 DEMO: Mapping[str, Any] = {
     "base": "minilm",
     "graph": ["worlds/graph:train"],

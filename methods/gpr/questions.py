@@ -642,12 +642,7 @@ def _asked(graph: PretrainingGraph, config: QuestionsConfig, generator: Question
     """Rows of the triples that are asked about; of a file those that it holds, so that a file serves every seed."""
     rows = np.flatnonzero(graph.nameable)
     if isinstance(generator, CachedQuestions):
-        held = (
-            triple_id(triple) in generator.triples
-            for start in range(0, len(rows), BATCH)
-            for triple in graph.triples.take(rows[start : start + BATCH])
-        )
-        rows = rows[np.fromiter(held, bool, len(rows))]
+        rows = np.array([row for row, item in _masked(graph, rows, ("head",)) if item.id in generator.triples], np.int64)
     if config.triples is None or len(rows) <= config.triples:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, config.triples, replace=False))

@@ -102,7 +102,7 @@ def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
     assert "Hidden: the tail\n" in tail[1]["content"]
     assert "Triple: ([MASK], medicine.disease.treatments, Modafinil)" in head[1]["content"]
     assert "Hidden: the head" in head[1]["content"]
-    # As in the paper, what is hidden is not told.
+    # As in the paper, what is hidden is not shown.
     assert "Modafinil" not in tail[1]["content"]
     assert ADHD[0] not in head[1]["content"]
 

@@ -131,6 +131,8 @@ PAPER: Mapping[str, Any] = {
     "questions": {"generator": "llm", "llm": {"model": "meta-llama/Llama-3.1-8B-Instruct"}},
 }
 """Where the model is served is said by `questions.llm.base_url`."""
+PAPER_SMALL: Mapping[str, Any] = {**PAPER, "questions": {**PAPER["questions"], "triples": 200_000}}
+"""The same graph, and so the same neighbors and negatives, with questions about few of its triples."""
 DEMO: Mapping[str, Any] = {
     "base": "minilm",
     "graph": ["worlds/graph:train"],
@@ -139,4 +141,4 @@ DEMO: Mapping[str, Any] = {
     "train": {"epochs": 1, "learning_rate": 1e-4, "batch_size": 32},
 }
 """Offline, in about a minute on CPU: a train world of a few hundred triples, each asked about once."""
-PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "minilm": {"base": "minilm"}, "demo": DEMO}
+PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "paper-small": PAPER_SMALL, "minilm": {"base": "minilm"}, "demo": DEMO}

@@ -236,6 +236,9 @@ class CachedQuestions:
     Args:
         path: The file.
 
+    Attributes:
+        triples: Ids of the triples that it has questions about; no other triple is asked about.
+
     Raises:
         UserError: It cannot be read, or holds no question.
     """
@@ -244,6 +247,7 @@ class CachedQuestions:
         self._questions = {(question.masked.id, question.masked.side): question.question for question in read_questions(path)}
         if not self._questions:
             raise UserError("the file holds no question", where=str(path), try_this="another file, or generator")
+        self.triples = frozenset(triple for triple, _ in self._questions)
         self.counts: Counter[str] = Counter()
         self.name = f"cache({file_sha256(path)[:8]})"
 
@@ -257,7 +261,8 @@ class CachedQuestions:
 
 TRIES = 3
 """The first try, and two more with other seeds."""
-PLACEHOLDERS = frozenset({"triple", "side", "answer"})
+PLACEHOLDERS = frozenset({"triple", "side"})
+"""What a prompt shows; the hidden entity is not among it, as in the paper."""
 _LEAD = re.compile(r"^(?:[-*•>#\s]+|\(?\d{1,3}[.):]\s+|(?:\*\*)?question(?:\s*\d+)?\s*:(?:\*\*)?\s*)+", re.IGNORECASE)
 _QUOTES = "\"'“”‘’«»`*_"
 
@@ -289,7 +294,7 @@ class LLMQuestions:
         """
         reason = unaskable(masked)
         if reason is None:
-            messages = self._prompt.messages(triple=str(masked), side=masked.side, answer=masked.hidden)
+            messages = self._prompt.messages(triple=str(masked), side=masked.side)
             for number in range(TRIES):
                 self.counts[RETRIED] += number > 0
                 question, reason = read(await self._model.ask(messages, repetition=number, step="question"), masked)
@@ -341,7 +346,7 @@ def load_prompt(path: str | None = None) -> Prompt:
     """The template that ships, or one's own: two parts with a line `---` between them (`knowledge.prompts`).
 
     Raises:
-        UserError: The file cannot be read, or does not hold exactly `$triple`, `$side` and `$answer`.
+        UserError: The file cannot be read, or does not hold exactly `$triple` and `$side`.
     """
     return read_prompt("methods.gpr", "questions", PLACEHOLDERS, path)
 
@@ -513,7 +518,7 @@ class QuestionsConfig(MayAskConfig):
         default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct. Above temperature 0 a second try differs"
     )
     prompt: str | None = Field(default=None, description="a template file of one's own; null: the one that ships")
-    path: str | None = Field(default=None, description="the file of generator cache, JSON lines")
+    path: str | None = Field(default=None, description="the file of generator cache, as training writes it (questions.jsonl)")
     phrasings: tuple[Phrasing, ...] = Field(
         default=("statements",),
         min_length=1,
@@ -598,7 +603,7 @@ def questions_of(
     progress = progress or Silent()
     if path is not None:
         require_writable(path, what=WHAT)
-    rows = _entities_of_questions(graph, config, seed)
+    rows = _asked(graph, config, generator, seed)
     kept = kept_questions(path, generator.name) if path is not None else {}
     before = Counter(generator.counts)
     triples: list[int] = []
@@ -633,8 +638,11 @@ def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | Non
     return (question for batch in batches for question in generator.generate(batch))
 
 
-def _entities_of_questions(graph: PretrainingGraph, config: QuestionsConfig, seed: int) -> NDArray[np.int64]:
+def _asked(graph: PretrainingGraph, config: QuestionsConfig, generator: QuestionGenerator, seed: int) -> NDArray[np.int64]:
+    """Rows of the triples that are asked about; of a file those that it holds, so that a file serves every seed."""
     rows = np.flatnonzero(graph.nameable)
+    if isinstance(generator, CachedQuestions):
+        rows = np.array([row for row, item in _masked(graph, rows, ("head",)) if item.id in generator.triples], np.int64)
     if config.triples is None or len(rows) <= config.triples:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, config.triples, replace=False))

@@ -396,6 +396,7 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     presets=PRESETS,
     work=_work,
     needs=_needs,
+    version=2,
 )
 class GprTraining:
     """The pretraining.

@@ -182,10 +182,10 @@ def ask_about_triple(truth: Any, request: Request) -> str | None:
     inside = result["triple"].removeprefix("(").removesuffix(")")
     if result["side"] == "tail":
         head, _, relation = inside.removesuffix(f", {MASK}").rpartition(", ")
-        masked = MaskedTriple((head, relation, result["answer"]), "tail")
+        masked = MaskedTriple((head, relation, MASK), "tail")
     else:
         relation, _, tail = inside.removeprefix(f"{MASK}, ").partition(", ")
-        masked = MaskedTriple((result["answer"], relation, tail), "head")
+        masked = MaskedTriple((MASK, relation, tail), "head")
     return WorldsQuestions().generate([masked])[0] or "I cannot ask that."
 
 

@@ -47,7 +47,7 @@ def test_every_file_is_valid(name: str, tmp_path: Path) -> None:
     queries = [str(plan.setting) for plan in loaded.benchmarks]
     assert queries == ["graph(scope=question)"] * 2
     metrics = {metric.entry.id for metric in loaded.metrics or ()}
-    assert {"rog_f1", "strict_f1", "answer_entity_recall"} <= metrics
+    assert {"answer_entity_recall"} | ({"rog_f1", "strict_f1"} if name != "gain" else set()) <= metrics
 
 
 def test_table_1_has_every_row_of_the_paper(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_encoders_of_a_table_are_one(tmp_path: Path) -> None:
     assert {plan.config.base for plan in load("table1", tmp_path).trainings} == encoders  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("table1", {20}), ("worlds", {20}), ("ablations", {5}), ("gain", {5, 20})])
+@pytest.mark.parametrize(("name", "wanted"), [("table1", {20}), ("worlds", {20}), ("ablations", {5}), ("gain", {20})])
 def test_every_retriever_hands_on_equally_many_triples(name: str, wanted: set[int], tmp_path: Path) -> None:
     handed_on: dict[str, set[int | None]] = {}
     for method in load(name, tmp_path).methods:
@@ -134,6 +134,8 @@ def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(n
         assert response["base"] == "minilm"
         assert response.get("graph_options", loaded.trainings[0].config.graph_options) == loaded.trainings[0].config.graph_options  # type: ignore[attr-defined]
     for method in loaded.methods:
+        if name == "gain":  # retrieval alone
+            continue
         assert reader(method)["id"] == "pocket"
         assert method.name == "No retrieval" or method.composition.compressor is not None
 
@@ -147,7 +149,10 @@ def test_worlds_compares_every_graph_baseline(tmp_path: Path) -> None:
 
 
 def test_the_gain_is_asked_over_three_seeds_of_what_worlds_trains_more_shortly(tmp_path: Path) -> None:
-    trained = load("gain", tmp_path).trainings
+    loaded = load("gain", tmp_path)
+    trained = loaded.trainings
+    untrained = {"two_tower", "bm25_triples", "g_retriever", "grag"}
+    assert untrained <= {method.composition.method.id for method in loaded.methods}  # the strongest is among them
     assert Counter(plan.name for plan in trained) == {"gpr": 3, "skp": 3}
     for name in ("gpr", "skp"):
         three = [plan.config for plan in trained if plan.name == name]

@@ -97,14 +97,14 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
-    tail, head = (
-        load_prompt().messages(triple=str(m), side=m.side, answer=m.hidden)
-        for m in (MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head"))
-    )
+    tail, head = (load_prompt().messages(triple=str(m), side=m.side) for m in (MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head")))
     assert "Triple: (Attention deficit hyperactivity disorder, medicine.disease.treatments, [MASK])" in tail[1]["content"]
-    assert "Hidden: the tail\nAnswer of the question: Modafinil" in tail[1]["content"]
+    assert "Hidden: the tail\n" in tail[1]["content"]
     assert "Triple: ([MASK], medicine.disease.treatments, Modafinil)" in head[1]["content"]
     assert "Hidden: the head" in head[1]["content"]
+    # As in the paper, what is hidden is not shown.
+    assert "Modafinil" not in tail[1]["content"]
+    assert ADHD[0] not in head[1]["content"]
 
 
 def test_questions_come_in_the_order_of_the_triples_and_are_counted(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_call_that_fails_is_asked_again_another_day(tmp_path: Path) -> None:
 
 def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) -> None:
     path, prompt = tmp_path / "questions.jsonl", tmp_path / "own.txt"
-    prompt.write_text("Triple: $triple\n$side $answer: for $$5\n", "utf-8")
+    prompt.write_text("Triple: $triple\n$side: for $$5\n", "utf-8")
     model = Model(lambda shown, turn: "What is it then?")
     with model.running() as config:
         first = ask(config, tmp_path, path)
@@ -223,9 +223,7 @@ def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) ->
     assert len(lines(path)) == 2 * len(first)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"), [("$triple $side", "exactly"), ("$triple $side $answer $more", "exactly"), ("$triple $side $answer 5$", "lone")]
-)
+@pytest.mark.parametrize(("text", "says"), [("$triple", "exactly"), ("$triple $side $answer", "exactly"), ("$triple $side 5$", "lone")])
 def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "prompt.txt"
     path.write_text(text, "utf-8")
@@ -258,9 +256,9 @@ def line(**changes: Any) -> str:
     return json.dumps({key: value for key, value in {**row, **changes}.items() if value is not ...})
 
 
-def from_file(path: Path) -> Any:
-    config = QuestionsConfig(generator="cache", path=str(path))
-    return questions_of(graph_of(GRAPH), config, generator_of(config, services()))
+def from_file(path: Path, seed: int = 0, **options: Any) -> Any:
+    config = QuestionsConfig(generator="cache", path=str(path), **options)
+    return questions_of(graph_of(GRAPH), config, generator_of(config, services()), seed=seed)
 
 
 def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Path) -> None:
@@ -271,7 +269,9 @@ def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Pat
     result = from_file(path)
     assert result.texts == ["Modafinil helps whom?", "What soothes it?"]
     assert result.triples.tolist() == [0, 0]
-    assert result.counts["dropped: not in the file"] == 8
+    # Of five triples with names the file holds one, which every seed asks about.
+    assert all(from_file(path, seed, triples=1).texts == result.texts for seed in range(5))
+    assert result.counts == {"triples": 1, "unnamed": 1, "kept": 0, "accepted": 2}
     assert result.generator.startswith("cache(")
 
 
@@ -285,6 +285,7 @@ def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Pat
         (line(question=" "), "question is empty"),
         (line(side="relation"), "side must be head or tail"),
         (line(t="Caffeine"), "is not the id of h, r and t"),
+        (line()[:-9], "no JSON"),  # a file cut short
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, bad: str, says: str) -> None:
@@ -304,7 +305,7 @@ def test_a_file_that_is_missing_empty_or_about_other_triples_is_refused(tmp_path
         from_file(path)
     other = ("A", "b", "C")
     path.write_text(line(tid=triple_id(other), h="A", r="b", t="C"), "utf-8")
-    with pytest.raises(UserError, match=r"wrote no question about the 6 triples .*not in the file 10"):
+    with pytest.raises(UserError, match=r"wrote no question about the 6 triples \(unnamed 1\)"):
         from_file(path)
 
 

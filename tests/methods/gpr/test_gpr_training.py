@@ -215,13 +215,16 @@ def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: Module
 
 
 @pytest.mark.slow
-def test_the_curve_has_losses_of_steps_and_figures_of_epochs(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_the_curve_has_losses_of_steps_and_figures_of_epochs_each_with_its_own_rows(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from methods.gpr.train import validator
 
     config = toy.options(base, validate_on={"share": 0.2})
     item = toy.trainer(config, tmp_path)
     item.loop.validate = validator(config, item.towers, item.material)
+    rows, epochs = item.material.rows, []
+    item.material.rows = lambda epoch: epochs.append(epoch) or rows(epoch)
     item.loop.run()
+    assert list(dict.fromkeys(epochs)) == list(range(config.train.epochs))
     validated = [line for line in toy.lines(item) if "validation_loss" in line]
     assert len(validated) == config.train.epochs
     assert all(0 <= line["validation_ordered"] <= 1 for line in validated)

@@ -12,7 +12,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.api import Ranking, Services
 from methods.flow import each
-from methods.gpr.questions import QuestionsConfig, generator_of, questions_of
+from methods.gpr.questions import MASK, SIDES, MaskedTriple, QuestionsConfig, WorldsQuestions, generator_of, questions_of
 from methods.graphs.triples import load_graph
 from methods.registry import Component
 from methods.sark.config import SarkDataConfig
@@ -93,5 +93,12 @@ def test_questions_about_triples_come_without_a_server(tmp_path: Path) -> None:
     llm = {"scripted": "worlds/graph:train", "options": options}
     config = QuestionsConfig.model_validate({"generator": "llm", "llm": llm, "triples": 40})
     made = questions_of(graph, config, generator_of(config, Services(cache=tmp_path / "replies.sqlite", device="cpu")))
+    # It is not shown what is hidden, and asks in the words of the relation all the same.
+    rows = zip(made.triples.tolist(), made.sides.tolist(), strict=True)
+    shown = [
+        ((MASK, relation, tail) if side == 0 else (head, relation, MASK), SIDES[side])
+        for (head, relation, tail), side in ((graph.triples[row], side) for row, side in rows)
+    ]
+    assert made.texts == WorldsQuestions().generate([MaskedTriple(*item) for item in shown])
     plain = QuestionsConfig.model_validate({"triples": 40})
-    assert made.texts == questions_of(graph, plain, generator_of(plain, Services())).texts
+    assert len(made) == len(questions_of(graph, plain, generator_of(plain, Services())))

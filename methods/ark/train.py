@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, file_sha256, fingerprint, folder_sha256
-from methods.ark.alignment import AlignmentRow, Terms, aligned, positives, row_of
+from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives, row_of
 from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
 from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_benchmarks, load_material, plan, write_rows
 from methods.ark.loss import batch_of
@@ -264,6 +264,7 @@ class Preparation:
     source: QuerySource | None
     progress: Progress
     positives: dict[str, list[str]] = field(default_factory=dict)
+    kept_out: dict[str, list[str]] = field(default_factory=dict)
     augmented: dict[str, Augmented] = field(default_factory=dict)
 
     def run(self, manifest: Manifest) -> None:
@@ -276,8 +277,7 @@ class Preparation:
         write_lines(self.work / "chunks.jsonl", chunks)
         self.progress.begin("scoring chunks", len(self.material.documents))
         for document in self.material.documents:
-            for question_id, rows in self._scores(document).items():
-                self.positives[question_id] = positives(rows, self.config.score.positives)
+            self._choose(document)
             self.progress.advance()
         if self.source is not None:
             self.progress.begin("graphs and queries", len(self.material.documents))
@@ -290,6 +290,15 @@ class Preparation:
             without = sum(not (item.large or item.small) for item in self.augmented.values())
             manifest.counts["questions_without_queries"] = without
         manifest.save()
+
+    def _choose(self, document: Document) -> None:
+        """The positives of a document's questions, and what is none of their negatives: the best-scored, and known evidence."""
+        evidence = {question.id: list(question.evidence) for question in document.questions}
+        scores = self._scores(document) if self.config.scores else {}
+        for question_id, known in evidence.items():
+            rows = scores.get(question_id)
+            self.positives[question_id] = known if rows is None else positives(rows, self.config.score.positives)
+            self.kept_out[question_id] = known if rows is None else kept_out(rows, known, self.config)
 
     def _scores(self, document: Document) -> dict[str, list[AlignmentRow]]:
         paths = {item.id: self.work / "scores" / f"{file_id(item.id)}.jsonl" for item in document.questions}
@@ -331,14 +340,14 @@ class Preparation:
     def _pools(self, document: Document, stage: str, encoder: Embedder | None, model: str | None) -> Mapping[str, Sequence[str]]:
         if not self.needs_mining(stage):
             overlap = self.config.mine.drop_overlap
-            return {question.id: random_pool(document, self.positives[question.id], overlap) for question in document.questions}
+            return {question.id: random_pool(document, self.kept_out[question.id], overlap) for question in document.questions}
         assert encoder is not None
         assert model is not None
         paths = {item.id: self.work / "mined" / stage / f"{file_id(item.id)}.json" for item in document.questions}
         there = {item: Mined.from_json(read_json(path)) for item, path in paths.items() if path.exists()}
         # What another encoder mined is mined again: a stage before may have been trained anew.
         if len(there) < len(paths) or any(item.model != model for item in there.values()):
-            made = mine(document, self._request(document, stage), self.positives, encoder, self.config.mine, stage, model)
+            made = mine(document, self._request(document, stage), self.kept_out, encoder, self.config.mine, stage, model)
             there = {item.question_id: item for item in made}
             for identifier, item in there.items():
                 write_json(paths[identifier], asdict(item))
@@ -401,8 +410,8 @@ def _needs(config: ArkTrainingConfig) -> Needs:
     similarity = config.kg.similarity
     return needs_of(
         config.encoder,
-        config.score.causal if config.score.f.weight or config.score.b.weight else None,
-        config.vector_encoder if config.score.v.weight else None,
+        config.score.causal if config.scores and (config.score.f.weight or config.score.b.weight) else None,
+        config.vector_encoder if config.scores and config.score.v.weight else None,
         similarity.encoder if config.augments and similarity.enabled else None,
         *config.llms,
     )

@@ -87,13 +87,13 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
     facts: dict[str, object] = {
         "temperature": config.loss.temperature,
         "rows per batch": train.batch_size,
-        "positives per question": config.score.positives,
-        "scorer": f"`{config.score.scorer}`",
-        "weights of forward, backward and vector score": ", ".join(
-            f"{part.weight:g}" for part in (config.score.f, config.score.b, config.score.v)
-        ),
+        "positives": "the data's evidence",
         **{name: f"{value:.6g}" for name, value in figures.items()},
     }
+    if config.scores:
+        weights = ", ".join(f"{part.weight:g}" for part in (config.score.f, config.score.b, config.score.v))
+        facts |= {"positives": f"{config.score.positives} a question", "scorer": f"`{config.score.scorer}`"}
+        facts["weights of forward, backward and vector score"] = weights
     text = _CARD.format(
         stage=stage,
         base=config.base,
@@ -402,6 +402,8 @@ PROMPT, SENTENCE = 40, 25
 """Tokens of the prompts by which chunks are scored, beside chunk, question and answer; and of a sentence."""
 GIVEN = 60 * 15
 """Tokens of the triples of a neighborhood that are shown for queries."""
+EVIDENCE = 2
+"""Passages of evidence of a question, where they are the positives: most data of several hops have two."""
 GRADIENT_CACHING = 4 / 3
 """A batch that is not held is read once more without a gradient."""
 
@@ -422,7 +424,7 @@ def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
     data = [of(item, config.data_options) for item in config.data]
     for item in config.validation:
         of(item, config.validation_options)
-    prepared = total(_scored(config, lengths) for lengths in data)
+    prepared = total(_scored(config, lengths) for lengths in data) if config.scores else Work()
     if config.augments:
         key = fingerprint(
             "ark", config.data, *(part.model_dump(mode="json") for part in (config.kg, config.neighborhood.seeds, config.queries))
@@ -435,7 +437,7 @@ def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
         groups = [(train.stages, sum(train.epochs))]  # type: ignore[list-item]
     works = [StageWork(DATA, prepared)]
     for stages, epochs in groups:
-        rows = len(stages) * config.score.positives * sum(lengths.questions for lengths in data)
+        rows = len(stages) * _positives(config) * sum(lengths.questions for lengths in data)
         work = total(_learned(config, lengths, stage, epochs) for lengths in data for stage in stages) + saved_weights(size, base.model)
         works.append(StageWork(stages[-1], work, rows, steps(rows, train.batch_size * train.accumulation, epochs), resumable(size)))
     return works
@@ -450,6 +452,10 @@ def _cut(chunks: ChunkConfig, lengths: Lengths) -> tuple[float, float]:
 
 def _chunks(config: ArkTrainingConfig, lengths: Lengths) -> tuple[float, float]:
     return _cut(config.chunks, lengths) if isinstance(config.chunks, ChunkConfig) else (lengths.candidates, lengths.passage)
+
+
+def _positives(config: ArkTrainingConfig) -> int:
+    return config.score.positives if config.scores else EVIDENCE
 
 
 def _documents(lengths: Lengths) -> float:
@@ -488,7 +494,7 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     """Question, positive, negatives of every row; texts that rows of a batch share are encoded once."""
     train, (number, length) = config.train, _chunks(config, lengths)
     negatives = max(0.0, min(config.mine.sample if stage in SIZES else config.mine.stage1_random, number - 1))
-    rows = epochs * lengths.questions * config.score.positives
+    rows = epochs * lengths.questions * _positives(config)
     longest = min(length, train.max_length or length)
     work = learn(config.encoder, rows * (1 + negatives), longest, train.precision) + learn(
         config.encoder, rows, lengths.question, train.precision

@@ -509,6 +509,7 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
     stages=STAGES,
     config=ArkTrainingConfig,
+    version=2,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
     presets=PRESETS,
     work=_work,

@@ -270,6 +270,12 @@ def test_trained_and_evaluated_data_are_disjoint(data: dict[str, Benchmark], bas
     require_disjoint(data["worlds/long:train"], data["worlds/long:validation"])
 
 
+def test_a_precision_that_the_processor_lacks_is_refused_before_anything_is_written(base: str, tiny_llama: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="fp16"):
+        train(config(base, tiny_llama, train={"precision": "fp16"}), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("seed", [10_000, 100_000])
 def test_worlds_that_are_not_for_training_are_refused(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, seed: int
@@ -284,7 +290,7 @@ def test_worlds_that_are_not_for_training_are_refused(
     "changes",
     [
         {"mine": {"source": "random"}},
-        {"mine": {"source": "question"}},
+        {"mine": {"source": "question", "top_k": 6}},
         {"mine": {"model": "base"}},
         {"train": {"stages": ["stage3"]}},
         {"train": {"curriculum": "mixed"}},

@@ -312,7 +312,7 @@ def test_every_control_of_the_ablations_trains(
     assert all(len(row.negative_ids) == options.mine.stage1_random for row in rows)
     assert options.scores == (tmp_path / "work" / "scores").exists()
     if rows and not options.scores:
-        evidence = {question.id: question.evidence for question in data["worlds/long:train"].questions}
+        evidence = {question.id: list(question.evidence) for question in data["worlds/long:train"].questions}
         assert {row.question_id: row.positive_ids for row in rows} == evidence
 
 

@@ -64,8 +64,8 @@ def test_templates_of_every_kind_ask_the_question_beside_a_fact_that_names_neith
     assert len(made.queries) == len(set(made.queries)) == 10
     assert made.failed is None
     for query in made.queries:
-        before, found, behind = query.partition("Who founded Place 3?")
-        assert found
+        before, question, behind = query.partition("Who founded Place 3?")
+        assert question
         assert "miles off {braces}" in before + behind
         assert not [name for name in ("gold", "place 3 ") if name in (before + behind).lower()]
     for patterns in PATTERNS.values():

@@ -114,6 +114,11 @@ def positives(rows: Sequence[AlignmentRow], count: int) -> list[str]:
     return [row.chunk_id for row in sorted(rows, key=lambda row: row.rank)[:count]]
 
 
+def kept_out(rows: Sequence[AlignmentRow], evidence: Sequence[str], config: ArkTrainingConfig) -> list[str]:
+    """Ids that are none of a question's negatives: the paper's ten best chunks, and evidence where the data name it."""
+    return [*positives(rows, max(config.score.positives, config.mine.keep_out)), *evidence]
+
+
 def row_of(fields: Mapping[str, Any]) -> AlignmentRow:
     """A row from its JSON."""
     return AlignmentRow(**fields)

@@ -78,7 +78,11 @@ class ScoreConfig(_Part):
         None, description="template with $chunk and $question, ending before the answer; null: ours, or the pocket's own"
     )
     backward_prompt: str | None = Field(None, description="template with $chunk and $answer, ending before the question; null: likewise")
-    positives: int = Field(10, ge=1, description="M: chunks with the highest total that are taken as positives")
+    choose: Literal["scores", "evidence"] = Field(
+        "scores",
+        description="what decides on positives: the scores (ARK), or the data's own evidence, which needs no scorer (chunks: passages)",
+    )
+    positives: int = Field(10, ge=1, description="M: chunks with the highest total that are taken as positives; of evidence all are")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -106,6 +110,12 @@ class MineConfig(_Part):
     )
     top_k: int = Field(20, ge=1, description="chunks retrieved per query; paper 20, released 10")
     sample: int = Field(20, ge=1, description="negatives of a row, drawn from the union of what was retrieved")
+    keep_out: int = Field(
+        10,
+        ge=0,
+        description="chunks with the highest total that are never negatives, however few of them `score.positives` trains on; "
+        "paper and released: their ten positives. What the data name as evidence never is one either",
+    )
     drop_overlap: bool = Field(False, description="also drop chunks that share text with a positive")
     stage1_random: int = Field(0, ge=0, description="random chunks as negatives of stage 1; paper 0, released 20")
 
@@ -140,8 +150,8 @@ class TrainConfig(_Part):
     weight_decay: float = Field(0.1, ge=0, description="of matrices; released 0.1")
     beta2: float = Field(0.95, gt=0, lt=1, description="of AdamW; released 0.95")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
-    batch_size: int = Field(128, ge=1, description="rows that are contrasted with each other")
-    accumulation: int = Field(1, ge=1, description="such batches per step of the optimizer")
+    batch_size: int = Field(16, ge=1, description="rows that are contrasted with each other; paper: 2 on each of 8 GPUs")
+    accumulation: int = Field(8, ge=1, description="such batches per step of the optimizer; paper: 8, so a step has 128 rows")
     order: Literal["shuffled", "by_document"] = Field(
         "shuffled",
         description="how rows are put into batches; by_document: each batch of one document, whose chunks are then "
@@ -224,6 +234,17 @@ class ArkTrainingConfig(TrainingConfig):
         return self.mine.source == "graph" and bool({"stage2", "stage3"} & set(self.train.stages))
 
     @property
+    def scores(self) -> bool:
+        """Whether chunks are scored: what the data calls evidence needs no scorer."""
+        return self.score.choose == "scores"
+
+    @model_validator(mode="after")
+    def _names_passages(self) -> Self:
+        if not self.scores and self.chunks != "passages":
+            raise ValueError("score.choose: evidence names passages of the data, so chunks must be: passages")
+        return self
+
+    @property
     def llms(self) -> list[LLMConfig]:
         """The language models that are asked."""
         parts = (self.kg, self.neighborhood.seeds, self.queries) if self.augments else ()
@@ -254,6 +275,8 @@ class ArkTrainingConfig(TrainingConfig):
             check_llm(llm)
         if self.augments and self.kg.similarity.enabled:
             self.kg.similarity.encoder.check()
+        if not self.scores:
+            return
         if self.score.f.weight or self.score.b.weight:
             locate(self.score.scorer)
             check_remote_code(self.score.scorer, False)
@@ -283,7 +306,7 @@ PAPER: Mapping[str, Any] = {
     "queries": {"generator": "llm", "llm": {"model": "gemini-2.5-pro"}},
     "score": {"normalize": "none"},
     "loss": {"in_batch": ["positives", "none", "none"], "mask_same_question": False},
-    "train": {"learning_rate": [6e-6, 6e-6, 6e-6]},
+    "train": {"learning_rate": [6e-6, 6e-6, 6e-6], "precision": "bf16"},
 }
 RELEASED: Mapping[str, Any] = {
     "data": DATA,
@@ -298,7 +321,15 @@ RELEASED: Mapping[str, Any] = {
     "score": {"v": {"model": "bge-m3", "use_instruction": False}},
     "mine": {"model": "base", "top_k": 10, "stage1_random": 20},
     "loss": {"in_batch": ["all", "all", "all"], "mask_same_question": False, "count_duplicates": True},
-    "train": {"learning_rate": [1e-5, 8e-6, 4e-6], "warm_up": [50, 0, 0], "query_instruction": False},
+    "train": {
+        "learning_rate": [1e-5, 8e-6, 4e-6],
+        "warm_up": [50, 0, 0],
+        # 32 on each of 4 GPUs.
+        "batch_size": 128,
+        "accumulation": 1,
+        "precision": "bf16",
+        "query_instruction": False,
+    },
 }
 WORLDS: Mapping[str, Any] = {
     "data": ["worlds/long:train"],
@@ -314,6 +345,7 @@ WORLDS: Mapping[str, Any] = {
         "epochs": [2, 1, 1],
         "learning_rate": [1e-4, 1e-5, 3e-6],
         "batch_size": 32,
+        "accumulation": 1,
         # Within a document other questions' positives often are a question's second evidence, unlabeled.
         "order": "shuffled",
         "trainable_layers": 3,

@@ -12,7 +12,7 @@ from benchmarks.core.errors import UserError, described
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
-from methods.ark.alignment import AlignmentRow, Terms, aligned, positives
+from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives
 from methods.ark.config import ArkTrainingConfig, encoder_config
 from methods.ark.data import Document, Piece, pieces_of, pool
 from methods.ark.negatives import GraphQueries, mine
@@ -81,13 +81,14 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
         augmented = run(source.queries(document, [question]))[question.id]
     rows = _scores(document, question, options, services)
     gold = {question.id: positives(rows, options.score.positives)}
+    out = {question.id: kept_out(rows, question.evidence, options)}
     model = config.checkpoint or options.encoder.model
     encoder = Encoder(
         encoder_config(config.checkpoint, {}) if config.checkpoint else options.encoder, services.device, services.folder("embeddings")
     )
     queries = {"large": augmented.large, "small": augmented.small}
     mined = {
-        size: mine(document, {question.id: queries[size]}, gold, encoder, options.mine, stage, weights_hash(model))[0]
+        size: mine(document, {question.id: queries[size]}, out, encoder, options.mine, stage, weights_hash(model))[0]
         for stage, size in SIZES.items()
     }
     tables = (

@@ -160,9 +160,9 @@ def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
     return sorted(best, key=lambda position: (best[position], position))
 
 
-def eligible(positions: Sequence[int], pieces: Sequence[Piece], positives: Sequence[str], drop_overlap: bool) -> list[int]:
-    """Places without positives and what has their text, each text once; on request without what overlaps one."""
-    gold = [piece for piece in pieces if piece.id in set(positives)]
+def eligible(positions: Sequence[int], pieces: Sequence[Piece], kept_out: Sequence[str], drop_overlap: bool) -> list[int]:
+    """Places without what is kept out and what has its text, each text once; on request without what overlaps it."""
+    gold = [piece for piece in pieces if piece.id in set(kept_out)]
     taken = {piece.text for piece in gold}
     results = []
     for position in positions:
@@ -179,7 +179,7 @@ def eligible(positions: Sequence[int], pieces: Sequence[Piece], positives: Seque
 def mine(
     document: Document,
     queries: Mapping[str, Sequence[str]],
-    positives: Mapping[str, Sequence[str]],
+    kept_out: Mapping[str, Sequence[str]],
     encoder: Embedder,
     config: MineConfig,
     stage: str,
@@ -190,7 +190,7 @@ def mine(
     Args:
         document: The document.
         queries: What is asked for each question; a question without queries has no negatives.
-        positives: Of each question.
+        kept_out: Chunks of each question that are no negatives of it: its positives among them.
         encoder: Retrieves.
         config: Depth and filter.
         stage, model: As in `Mined`.
@@ -205,15 +205,15 @@ def mine(
         scores = vectors[start : start + len(own)] @ chunks.T
         start += len(own)
         positions = union(scores, config.top_k)
-        good = eligible(positions, document.pieces, positives[question.id], config.drop_overlap)
+        good = eligible(positions, document.pieces, kept_out[question.id], config.drop_overlap)
         names = [tuple(document.pieces[position].id for position in some) for some in (positions, good)]
         result.append(Mined(question.id, stage, model, own, names[0], names[1]))
     return result
 
 
-def random_pool(document: Document, positives: Sequence[str], drop_overlap: bool) -> tuple[str, ...]:
+def random_pool(document: Document, kept_out: Sequence[str], drop_overlap: bool) -> tuple[str, ...]:
     """All chunks of a document that may be negatives of a question."""
-    positions = eligible(range(len(document.pieces)), document.pieces, positives, drop_overlap)
+    positions = eligible(range(len(document.pieces)), document.pieces, kept_out, drop_overlap)
     return tuple(document.pieces[position].id for position in positions)
 
 

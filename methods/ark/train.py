@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, file_sha256, fingerprint, folder_sha256
-from methods.ark.alignment import AlignmentRow, Terms, aligned, positives, row_of
+from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives, row_of
 from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
 from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_benchmarks, load_material, plan, write_rows
 from methods.ark.loss import batch_of
@@ -87,13 +87,13 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
     facts: dict[str, object] = {
         "temperature": config.loss.temperature,
         "rows per batch": train.batch_size,
-        "positives per question": config.score.positives,
-        "scorer": f"`{config.score.scorer}`",
-        "weights of forward, backward and vector score": ", ".join(
-            f"{part.weight:g}" for part in (config.score.f, config.score.b, config.score.v)
-        ),
+        "positives": "the data's evidence",
         **{name: f"{value:.6g}" for name, value in figures.items()},
     }
+    if config.scores:
+        weights = ", ".join(f"{part.weight:g}" for part in (config.score.f, config.score.b, config.score.v))
+        facts |= {"positives": f"{config.score.positives} a question", "scorer": f"`{config.score.scorer}`"}
+        facts["weights of forward, backward and vector score"] = weights
     text = _CARD.format(
         stage=stage,
         base=config.base,
@@ -264,6 +264,7 @@ class Preparation:
     source: QuerySource | None
     progress: Progress
     positives: dict[str, list[str]] = field(default_factory=dict)
+    kept_out: dict[str, list[str]] = field(default_factory=dict)
     augmented: dict[str, Augmented] = field(default_factory=dict)
 
     def run(self, manifest: Manifest) -> None:
@@ -276,8 +277,7 @@ class Preparation:
         write_lines(self.work / "chunks.jsonl", chunks)
         self.progress.begin("scoring chunks", len(self.material.documents))
         for document in self.material.documents:
-            for question_id, rows in self._scores(document).items():
-                self.positives[question_id] = positives(rows, self.config.score.positives)
+            self._choose(document)
             self.progress.advance()
         if self.source is not None:
             self.progress.begin("graphs and queries", len(self.material.documents))
@@ -290,6 +290,15 @@ class Preparation:
             without = sum(not (item.large or item.small) for item in self.augmented.values())
             manifest.counts["questions_without_queries"] = without
         manifest.save()
+
+    def _choose(self, document: Document) -> None:
+        """The positives of a document's questions, and what is none of their negatives: the best-scored, and known evidence."""
+        evidence = {question.id: list(question.evidence) for question in document.questions}
+        scores = self._scores(document) if self.config.scores else {}
+        for question_id, known in evidence.items():
+            rows = scores.get(question_id)
+            self.positives[question_id] = known if rows is None else positives(rows, self.config.score.positives)
+            self.kept_out[question_id] = known if rows is None else kept_out(rows, known, self.config)
 
     def _scores(self, document: Document) -> dict[str, list[AlignmentRow]]:
         paths = {item.id: self.work / "scores" / f"{file_id(item.id)}.jsonl" for item in document.questions}
@@ -331,14 +340,14 @@ class Preparation:
     def _pools(self, document: Document, stage: str, encoder: Embedder | None, model: str | None) -> Mapping[str, Sequence[str]]:
         if not self.needs_mining(stage):
             overlap = self.config.mine.drop_overlap
-            return {question.id: random_pool(document, self.positives[question.id], overlap) for question in document.questions}
+            return {question.id: random_pool(document, self.kept_out[question.id], overlap) for question in document.questions}
         assert encoder is not None
         assert model is not None
         paths = {item.id: self.work / "mined" / stage / f"{file_id(item.id)}.json" for item in document.questions}
         there = {item: Mined.from_json(read_json(path)) for item, path in paths.items() if path.exists()}
         # What another encoder mined is mined again: a stage before may have been trained anew.
         if len(there) < len(paths) or any(item.model != model for item in there.values()):
-            made = mine(document, self._request(document, stage), self.positives, encoder, self.config.mine, stage, model)
+            made = mine(document, self._request(document, stage), self.kept_out, encoder, self.config.mine, stage, model)
             there = {item.question_id: item for item in made}
             for identifier, item in there.items():
                 write_json(paths[identifier], asdict(item))
@@ -393,6 +402,8 @@ PROMPT, SENTENCE = 40, 25
 """Tokens of the prompts by which chunks are scored, beside chunk, question and answer; and of a sentence."""
 GIVEN = 60 * 15
 """Tokens of the triples of a neighborhood that are shown for queries."""
+EVIDENCE = 2
+"""Passages of evidence of a question, where they are the positives: most data of several hops have two."""
 GRADIENT_CACHING = 4 / 3
 """A batch that is not held is read once more without a gradient."""
 
@@ -401,8 +412,8 @@ def _needs(config: ArkTrainingConfig) -> Needs:
     similarity = config.kg.similarity
     return needs_of(
         config.encoder,
-        config.score.causal if config.score.f.weight or config.score.b.weight else None,
-        config.vector_encoder if config.score.v.weight else None,
+        config.score.causal if config.scores and (config.score.f.weight or config.score.b.weight) else None,
+        config.vector_encoder if config.scores and config.score.v.weight else None,
         similarity.encoder if config.augments and similarity.enabled else None,
         *config.llms,
     )
@@ -413,7 +424,7 @@ def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
     data = [of(item, config.data_options) for item in config.data]
     for item in config.validation:
         of(item, config.validation_options)
-    prepared = total(_scored(config, lengths) for lengths in data)
+    prepared = total(_scored(config, lengths) for lengths in data) if config.scores else Work()
     if config.augments:
         key = fingerprint(
             "ark", config.data, *(part.model_dump(mode="json") for part in (config.kg, config.neighborhood.seeds, config.queries))
@@ -426,7 +437,7 @@ def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
         groups = [(train.stages, sum(train.epochs))]  # type: ignore[list-item]
     works = [StageWork(DATA, prepared)]
     for stages, epochs in groups:
-        rows = len(stages) * config.score.positives * sum(lengths.questions for lengths in data)
+        rows = len(stages) * _positives(config) * sum(lengths.questions for lengths in data)
         work = total(_learned(config, lengths, stage, epochs) for lengths in data for stage in stages) + saved_weights(size, base.model)
         works.append(StageWork(stages[-1], work, rows, steps(rows, train.batch_size * train.accumulation, epochs), resumable(size)))
     return works
@@ -441,6 +452,10 @@ def _cut(chunks: ChunkConfig, lengths: Lengths) -> tuple[float, float]:
 
 def _chunks(config: ArkTrainingConfig, lengths: Lengths) -> tuple[float, float]:
     return _cut(config.chunks, lengths) if isinstance(config.chunks, ChunkConfig) else (lengths.candidates, lengths.passage)
+
+
+def _positives(config: ArkTrainingConfig) -> int:
+    return config.score.positives if config.scores else EVIDENCE
 
 
 def _documents(lengths: Lengths) -> float:
@@ -479,7 +494,7 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     """Question, positive, negatives of every row; texts that rows of a batch share are encoded once."""
     train, (number, length) = config.train, _chunks(config, lengths)
     negatives = max(0.0, min(config.mine.sample if stage in SIZES else config.mine.stage1_random, number - 1))
-    rows = epochs * lengths.questions * config.score.positives
+    rows = epochs * lengths.questions * _positives(config)
     longest = min(length, train.max_length or length)
     work = learn(config.encoder, rows * (1 + negatives), longest, train.precision) + learn(
         config.encoder, rows, lengths.question, train.precision
@@ -494,6 +509,7 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
     stages=STAGES,
     config=ArkTrainingConfig,
+    version=2,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
     presets=PRESETS,
     work=_work,

@@ -129,9 +129,10 @@ class LLMQueries:
 
 
 class TemplateQueries:
-    """Fills sentence patterns of all four kinds in turn with what is said of the neighboring entities.
+    """Adds to the question, by sentence patterns of all four kinds in turn, what is said of neighboring entities.
 
-    What names the question or its answer is left out as long as something else is left.
+    So a query keeps its answer, and what it finds besides the evidence is close to both. What names the question or its
+    answer is not added as long as something else is left.
 
     Args:
         most: Queries per request.
@@ -151,34 +152,26 @@ class TemplateQueries:
         facts = _facts(request)
         if not facts:
             return AugmentedQueries((), "template", failed="no entity around the answer has a description")
-        names = list(dict.fromkeys(name for name, _ in facts))
-        # As many rounds as it takes for every fact to meet every pattern.
         patterns = [pattern for kind in zip(*PATTERNS.values(), strict=True) for pattern in kind]
+        # As many rounds as it takes for every fact to meet every pattern.
+        turns = zip(cycle(patterns), islice(cycle(facts), len(patterns) * len(facts)), strict=False)
+        question = request.question.text
         drafts = (
-            pattern.format(name=name.title(), other=_another(names, name, turn).title(), fact=text.rstrip("."), quote=text)
-            for turn, (pattern, (name, text)) in enumerate(
-                zip(islice(cycle(patterns), len(patterns) * len(facts)), islice(cycle(facts), len(patterns) * len(facts)), strict=True)
-            )
+            pattern.format(question=question, name=name.title(), fact=text.rstrip("."), quote=text) for pattern, (name, text) in turns
         )
         return AugmentedQueries(distinct(drafts, self._most), "template")
 
 
 PATTERNS = {
     "comparison": (
-        "How does {name}, of whom it is said that {fact}, differ from {other}?",
-        "Which of {name} and {other} fits the words: {fact}?",
+        "{question} This is not about {name}, of whom it is said that {fact}.",
+        "Unlike {name}, of whom it is said that {fact}: {question}",
     ),
-    "causal": ("What followed from it that {fact}, where {other} is concerned?", "What brought it about that {fact}?"),
-    "quotation": (
-        "“{quote}” – about what else do those speak who say this of {name}?",
-        "Where is it told in the words “{quote}” what became of {name}?",
-    ),
-    "perspective": (
-        "Seen from {other}, what is to be known about {name}, given that {fact}?",
-        "What would {name} have to tell of {other}, knowing that {fact}?",
-    ),
+    "causal": ("{question} Did it follow from this: {fact}?", "Since {fact}: {question}"),
+    "quotation": ("“{quote}” – of what else is told there: {question}", "{question} The answer stands near the words “{quote}”."),
+    "perspective": ("Seen from {name}, given that {fact}: {question}", "{question} So asks somebody who knows of {name} that {fact}."),
 }
-"""By kind; `name` and `other` are entities, `fact` and `quote` what is said of the first."""
+"""By kind; `name` is an entity near the answer, `fact` and `quote` what is said of it."""
 
 
 def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
@@ -223,11 +216,6 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
         (name, text) for name, text in facts if name not in avoided and name not in question and not (answer and answer in clean_name(text))
     ]
     return list({text: (name, text) for name, text in reversed(free or facts)}.values())[::-1]
-
-
-def _another(names: Sequence[str], name: str, turn: int) -> str:
-    others = [item for item in names if item != name]
-    return others[turn % len(others)] if others else name
 
 
 # -- What each step leaves in a folder of work, and how a later run takes it up: what lies there is not made again --

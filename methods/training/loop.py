@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from benchmarks.core.errors import Broke
+from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.files import whole, whole_text
 from methods.training import Progress
 
@@ -390,13 +390,32 @@ def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
 
 
 def accelerator(precision: str, device: str | None) -> Any:
-    """An `Accelerator`; the process's earlier one, of another training, is given up."""
+    """An `Accelerator`; the process's earlier one, of another training, is given up.
+
+    Raises:
+        UserError: The processor cannot compute in this precision.
+    """
+    import torch
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 
     if AcceleratorState._shared_state and AcceleratorState().num_processes == 1:
         AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(mixed_precision=precision, cpu=device == "cpu")
+    try:
+        made = Accelerator(mixed_precision=precision, cpu=device == "cpu")
+    except ValueError as error:
+        raise _lacks(precision, str(error)) from None
+    kind = made.device.type
+    # On a CPU the library would leave fp16 out without a word; on an older GPU bf16 is emulated.
+    if precision == "fp16" and kind == "cpu":
+        raise _lacks(precision, "it is a CPU")
+    if precision == "bf16" and kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise _lacks(precision, torch.cuda.get_device_name())
+    return made
+
+
+def _lacks(precision: str, why: str) -> UserError:
+    return UserError(f"this processor does not compute in {precision}: {why}", where="precision", try_this="precision: no")
 
 
 def own(parts: Sequence[T], process: Any) -> Sequence[T]:

@@ -23,11 +23,20 @@ def published(table: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["table"] == table]
 
 
-@pytest.mark.parametrize("name", [*TABLES, "worlds", "gain", "ablations"])
+@pytest.mark.parametrize("name", [*TABLES, "worlds", "gain", "near", "ablations"])
 def test_every_file_is_valid_and_says_what_is_left_to_published_figures(name: str) -> None:
     loaded = experiment.load(f"ark/{name}")
     assert loaded.reference in {method.name for method in loaded.methods}
     assert ("published" in loaded.description) == (name in {"table2", "table7"})
+
+
+@pytest.mark.parametrize("profile", [None, "hotpotqa", "2wiki"])
+def test_on_real_text_what_is_asked_about_is_not_trained_on(profile: str | None) -> None:
+    loaded = experiment.load("ark/real", profile=profile)
+    (training,), (benchmark,) = loaded.trainings, loaded.benchmarks
+    names = [item.partition(":")[0] for item in training.config.data]  # type: ignore[attr-defined]
+    assert {*names, benchmark.reference.name} == {"hotpotqa", "2wikimultihopqa", "musique"}
+    assert not training.config.scores  # type: ignore[attr-defined]
 
 
 def test_the_released_protocol_is_a_profile_of_table_2() -> None:

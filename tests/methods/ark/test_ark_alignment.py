@@ -127,7 +127,7 @@ CHUNKS = ["the old stone bridge", "moss grows on the north side of the stone", "
 
 
 def document(chunks: Sequence[str] = CHUNKS) -> Document:
-    questions = (Question("q0", "where was the painter born ?", ("by the river",)), Question("q1", "who ?", ("a",)))
+    questions = (Question("q0", "where was the painter born ?", ("by the river", "stone")), Question("q1", "who ?", ("a",)))
     pieces = tuple(Piece(f"c{n}", n, text, 0, len(text)) for n, text in enumerate(chunks))
     return Document("d", (), pieces, questions)
 

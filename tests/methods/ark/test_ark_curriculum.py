@@ -15,6 +15,7 @@ from methods.ark.loss import batch_of, info_nce
 from methods.ark.tower import Prompts, Tower, load_tower
 from methods.ark.train import StagePlan, StageTrainer
 from methods.training import Silent
+from methods.training.loop import accelerator
 
 torch = pytest.importorskip("torch")
 
@@ -59,8 +60,8 @@ def rows(stage: str = "stage2") -> list[TrainRow]:
     return made
 
 
-def tower(config: ArkTrainingConfig) -> Tower:
-    return Tower(load_tower(config.encoder, "cpu"), Prompts("", ""), config.train)
+def tower(config: ArkTrainingConfig, process: Any = None) -> Tower:
+    return Tower(load_tower(config.encoder, "cpu"), Prompts("", ""), config.train, process)
 
 
 def trainer(config: ArkTrainingConfig, folder: Path, stage: str = "stage2", epochs: int = 6, **more: Any) -> StageTrainer:
@@ -104,15 +105,16 @@ def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int
         assert torch.allclose(result[name], gradient, atol=1e-5), name
 
 
-def test_gradient_caching_draws_the_same_dropout_twice(folder: Path) -> None:
+def test_gradient_caching_draws_the_same_dropout_twice_and_a_part_counts_by_its_share(folder: Path) -> None:
     results = []
-    for held in (1, 100):
-        item = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=held))
+    for held, scale, process in ((1, 1.0, None), (100, 0.25, None), (100, 0.25, accelerator("no", "cpu"))):
+        item = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=held), process)
         item.model.train()
-        item.backward(batch_of(rows(), TEXTS, options(folder).loss), 0.1, (5, "stage2", 0))
+        item.backward(batch_of(rows(), TEXTS, options(folder).loss), 0.1, (5, "stage2", 0), scale)
         results.append(gradients(item.model))
     for name, gradient in results[0].items():
-        assert torch.allclose(results[1][name], gradient, atol=1e-6), name
+        for part in results[1:]:
+            assert torch.allclose(part[name], 0.25 * gradient, atol=1e-6), name
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def training(tiny_models: ModuleType, tiny_llama: str, tmp_path_factory: pytest.
         "chunks": "passages",
         "score": {"scorer": tiny_llama, "positives": 2},
         "kg": {"chunk": {"unit": "sentence", "size": 10, "overlap": 0}, "similarity": {"enabled": False}},
-        "mine": {"top_k": 4},
+        "mine": {"top_k": 4, "keep_out": 3},
     }
 
 

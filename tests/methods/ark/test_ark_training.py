@@ -107,7 +107,7 @@ def config(base: str, tiny_llama: str, **changes: Any) -> ArkTrainingConfig:
         "chunks": "passages",
         "seed": 5,
         "score": {"scorer": tiny_llama, "positives": 2, **changes.pop("score", {})},
-        "mine": {"top_k": 3, "sample": 2, **changes.pop("mine", {})},
+        "mine": {"top_k": 3, "sample": 2, "keep_out": 3, **changes.pop("mine", {})},
         "loss": {"temperature": 0.1},
         "train": {"epochs": [1, 2, 1], "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 2, **changes.pop("train", {})},
         **changes,
@@ -171,6 +171,9 @@ def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
     assert {name: record["sha256"] for name, record in manifest["stages"].items()} == hashes
     assert manifest["stages"]["stage3"]["parent"] == manifest["stages"]["stage3"]["mined_with"] == hashes["stage2"]
     assert manifest["stages"]["stage1"]["mined_with"] is None
+    scores = [json.loads(line) for path in (work / "scores").glob("*.jsonl") for line in path.read_text().splitlines()]
+    kept_out = {(score["question_id"], score["chunk_id"]) for score in scores if score["rank"] < 3}
+    kept_out |= {(question.id, item) for question in benchmark().questions for item in question.evidence}
     for stage, negatives in (("stage1", 0), ("stage2", 2), ("stage3", 2)):
         rows = read_rows(work / "train" / f"{stage}.jsonl")
         assert {row.stage for row in rows} == {stage}
@@ -178,7 +181,7 @@ def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
             assert len(row.positive_ids) == 2
             assert row.positive_id in row.positive_ids
             assert len(row.negative_ids) == len(set(row.negative_ids)) <= negatives
-            assert not set(row.negative_ids) & set(row.positive_ids)
+            assert not {(row.question_id, item) for item in row.negative_ids} & kept_out
             documents = {chunks[item]["document_id"] for item in (row.positive_id, *row.negative_ids)}
             assert documents == {row.document_id}
     for stage in ("stage2", "stage3"):
@@ -267,6 +270,12 @@ def test_trained_and_evaluated_data_are_disjoint(data: dict[str, Benchmark], bas
     require_disjoint(data["worlds/long:train"], data["worlds/long:validation"])
 
 
+def test_a_precision_that_the_processor_lacks_is_refused_before_anything_is_written(base: str, tiny_llama: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="fp16"):
+        train(config(base, tiny_llama, train={"precision": "fp16"}), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("seed", [10_000, 100_000])
 def test_worlds_that_are_not_for_training_are_refused(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, seed: int
@@ -281,12 +290,12 @@ def test_worlds_that_are_not_for_training_are_refused(
     "changes",
     [
         {"mine": {"source": "random"}},
-        {"mine": {"source": "question"}},
+        {"mine": {"source": "question", "top_k": 6}},
         {"mine": {"model": "base"}},
         {"train": {"stages": ["stage3"]}},
         {"train": {"curriculum": "mixed"}},
         {"mine": {"stage1_random": 2}},
-        {"score": {"f": {"weight": 0}}},
+        {"score": {"choose": "evidence"}},
         {"train": {"query_instruction": False}},
     ],
 )
@@ -301,6 +310,10 @@ def test_every_control_of_the_ablations_trains(
     assert (source.calls == 0) == (options.mine.source != "graph")
     rows = read_rows(tmp_path / "work" / "train" / "stage1.jsonl") if len(stages) > 1 else []
     assert all(len(row.negative_ids) == options.mine.stage1_random for row in rows)
+    assert options.scores == (tmp_path / "work" / "scores").exists()
+    if rows and not options.scores:
+        evidence = {question.id: list(question.evidence) for question in data["worlds/long:train"].questions}
+        assert {row.question_id: row.positive_ids for row in rows} == evidence
 
 
 def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
@@ -312,6 +325,8 @@ def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
     assert (paper.loss.in_batch, released.loss.in_batch) == (("positives", "none", "none"), ("all", "all", "all"))
     assert (paper.mine.top_k, released.mine.top_k) == (20, 10)
     assert (paper.mine.model, released.mine.model) == ("previous", "base")
+    assert [(item.batch_size, item.accumulation) for item in (paper.train, released.train)] == [(16, 8), (128, 1)]
+    assert paper.train.precision == released.train.precision == "bf16"
     assert released.penalizes_short
     assert not paper.penalizes_short
 

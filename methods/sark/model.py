@@ -18,10 +18,11 @@ from benchmarks.core.errors import UserError
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 from methods.sark.config import ModelConfig, SarkTrainingConfig
 from methods.sark.loss import LABELS
+from methods.training.adapters import MARK, LoraOptions
 from methods.training.stages import card_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 # -- What a checkpoint of SARK is: a `CrossEncoder` folder of modules whose card says who trained it --
 
@@ -98,6 +99,8 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
         ]
         if options.head_of_base:
             _take_head(modules, config.base)
+        if options.lora is not None:
+            _adapt(encoder.model, options.lora)
         return CrossEncoder(modules=modules, device=device_of(device)).float()
 
 
@@ -118,6 +121,38 @@ def _last(width: int, labels: int) -> Any:
     from sentence_transformers.base.modules import Dense
 
     return Dense(width, labels, activation_function=None, module_output_name="scores")
+
+
+def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
+    """Freeze an encoder and put low-rank updates, which begin at 0, beside its linear layers."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    settings = LoraConfig(r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=targets)
+    try:
+        inject_adapter_in_model(settings, encoder)
+    except ValueError as error:
+        raise UserError(f"the base cannot be given adapters: {error}", where="model.lora.targets", try_this="all-linear") from error
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(MARK in name)
+
+
+def merged(model: Any) -> Any:
+    """The model with its low-rank updates in the weights; of one without them, itself."""
+    from peft.tuners.lora import LoraLayer
+
+    encoder = encoder_of(model)
+    for name, layer in list(encoder.named_modules()):
+        if isinstance(layer, LoraLayer):
+            layer.merge()
+            encoder.set_submodule(name, layer.get_base_layer())
+    return model
+
+
+def last_bias(model: Any) -> Tensor:
+    """The bias of the layer that gives the score; its last number is that of the one that ranks."""
+    bias: Tensor = model[-1].linear.bias.data
+    return bias
 
 
 def _take_head(modules: list[nn.Module], base: str) -> None:
@@ -221,4 +256,4 @@ def one_score(model: Any) -> Any:
 
 def save(model: Any, folder: Path) -> None:
     """Write it as a folder that plain `CrossEncoder(path)` loads."""
-    one_score(model).save_pretrained(str(folder), create_model_card=False)
+    one_score(merged(model)).save_pretrained(str(folder), create_model_card=False)

@@ -11,8 +11,9 @@ import pytest
 from benchmarks.core.errors import UserError
 from methods.sark.loss import list_terms
 from methods.sark.model import encoder_of, last_layer
+from methods.sark.objective import FORMAL, INFORMAL, groups_of
 from methods.sark.rows import SarkRow, batches
-from methods.sark.train import FORMAL, INFORMAL, f1, groups_of, share_in_order, validator
+from methods.sark.validation import f1, share_in_order, validator
 
 torch = pytest.importorskip("torch")
 

@@ -97,6 +97,9 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
             Dropout(options.dropout),
             _last(options.hidden, LABELS[options.head]),
         ]
+        if options.match:
+            modules.append(_match(encoder, config.base))
+            torch.nn.init.zeros_(modules[HEAD[1]].linear.weight)
         if options.head_of_base:
             _take_head(modules, config.base)
         if options.lora is not None:
@@ -151,19 +154,37 @@ def merged(model: Any) -> Any:
 
 def last_bias(model: Any) -> Tensor:
     """The bias of the layer that gives the score; its last number is that of the one that ranks."""
-    bias: Tensor = model[-1].linear.bias.data
+    bias: Tensor = model[HEAD[1]].linear.bias.data
     return bias
+
+
+def _match(encoder: Any, base: str) -> nn.Module:
+    """What adds to the score how tokens of the query are met.
+
+    Raises:
+        UserError: The encoder does not tell tokens of the query from those of the passage.
+    """
+    from methods.models.token_match import TokenMatch
+
+    if "token_type_ids" not in encoder.tokenizer.model_input_names:
+        raise UserError(f"{base!r} has no types of tokens", where="model.match", try_this="an encoder like BERT, or leave it out")
+    return TokenMatch()
+
+
+HEAD = (2, 4)
+"""Places of the head's two layers among the modules."""
 
 
 def _take_head(modules: list[nn.Module], base: str) -> None:
     """Give the head the weights of the base's; at once, as nothing is learned yet."""
     import torch
-    from sentence_transformers import CrossEncoder
 
-    mine = [modules[2], modules[-1]]
+    from methods.models.token_match import load_cross_encoder
+
+    mine = [modules[place] for place in HEAD]
     folder = Path(locate(base))
-    theirs = list(CrossEncoder(str(folder), device="cpu")) if (folder / "modules.json").is_file() else []
-    heads = [theirs[2], theirs[-1]] if len(theirs) == len(modules) else []
+    theirs = list(load_cross_encoder(str(folder), device="cpu")) if (folder / "modules.json").is_file() else []
+    heads = [theirs[place] for place in HEAD] if len(theirs) == len(modules) else []
     shapes = [(own.linear.in_features, their.linear.in_features) for own, their in zip(mine, heads, strict=False)]
     if not shapes or any(own != their for own, their in shapes):
         raise UserError(
@@ -172,6 +193,8 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
             try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
         )
     with torch.no_grad():
+        if len(modules) > HEAD[1] + 1:
+            modules[-1].load_state_dict(theirs[-1].state_dict())
         for own, their in zip(mine, heads, strict=True):
             for name, value in their.linear.state_dict().items():
                 target = own.linear.get_parameter(name)
@@ -244,14 +267,15 @@ def one_score(model: Any) -> Any:
     import torch
     from sentence_transformers import CrossEncoder
 
-    *modules, last = model
+    modules, last = list(model), model[HEAD[1]]
     if last.out_features == 1:
         return model
     single = _last(last.in_features, 1)
     with torch.no_grad():
         single.linear.weight.copy_(last.linear.weight[1:])
         single.linear.bias.copy_(last.linear.bias[1:])
-    return CrossEncoder(modules=[*modules, single], device=str(model.device))
+    modules[HEAD[1]] = single
+    return CrossEncoder(modules=modules, device=str(model.device))
 
 
 def save(model: Any, folder: Path) -> None:

@@ -31,8 +31,6 @@ class TokenMatch(Module):
         weight: w, as it begins.
     """
 
-    config_keys: list[str] = []
-
     def __init__(self, weight: float = 10.0) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.tensor(weight))

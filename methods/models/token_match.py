@@ -55,8 +55,8 @@ class TokenMatch(Module):
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> TokenMatch:
         """Read what `save` wrote."""
         model = cls()
-        places = {name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options}
-        cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=model, **places)
+        known = {name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options}
+        cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=model, **known)
         return model
 
 

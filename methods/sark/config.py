@@ -312,8 +312,8 @@ class LossConfig(_Part):
     )
     list_styles: Literal["same", "mixed"] = Field(
         "same",
-        description="same: a list is read in one style, then in the other (paper); mixed: in two tellings that hold each passage once "
-        "in each style, drawn by seed, epoch and question, so that style tells nothing of the order",
+        description="same: a list is read in one style, then in the other (paper); mixed: twice with each passage once "
+        "in either style, drawn by seed, epoch and question, so that style says nothing of the order",
     )
     lambda_mode: Literal["mgda", "fixed"] = Field(
         "mgda", description="λ of each batch from both gradients (released), or always lambda_value"

@@ -35,7 +35,7 @@ BLOCK = 6
 FORMAL, INFORMAL = 0, 1
 """Places of both styles in a row's texts."""
 MIXED = 0.5
-"""Chance that a passage of a mixed list has the style that its first telling begins with."""
+"""Chance that a passage of a mixed list has the style that its list is first read in."""
 PAPER = LossConfig.model_validate({})
 LEVELED = 64
 """Labeled passages by which a head's level is set."""
@@ -80,7 +80,7 @@ def groups_of(
         task: Which loss.
         rows: Of a batch.
         styles: `FORMAL`, or both.
-        loss: How lists are compared, and told.
+        loss: How lists are compared, and in which styles they are read.
         seed: What mixed lists are drawn from, beside the question.
     """
     if task == "passage":
@@ -92,13 +92,13 @@ def groups_of(
         for row in rows:
             if row.list is None or not learnable(row, loss):
                 continue
-            told = [style] * len(row.list)
+            chosen = [style] * len(row.list)
             if loss.list_styles == "mixed" and len(styles) > 1:
                 draws = Draws("sark mixed list", *seed, row.question_id)
-                # The second telling has every passage in the style that the first has not.
-                told = [style if draws.random() < MIXED else 1 - style for _ in row.list]
+                # The second time every passage is in the style that it had not the first time.
+                chosen = [style if draws.random() < MIXED else 1 - style for _ in row.list]
             evidence = row.list_evidence if loss.list_loss == "softmax" else None
-            results.append(Group(row.query, tuple(both[item] for both, item in zip(row.list, told, strict=True)), None, evidence))
+            results.append(Group(row.query, tuple(both[item] for both, item in zip(row.list, chosen, strict=True)), None, evidence))
     return results
 
 

@@ -100,16 +100,16 @@ def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = 
         if item.order and styled is None:
             counted["lists_without_rewrite"] += 1
         ids = item.order if styled is not None else ()
-        of_list = (item.question_id, ids, tuple(passage in item.evidence for passage in ids))
+        evidence = tuple(passage in item.evidence for passage in ids)
         labeled = []
         for passage, label in item.labels.items():
             both = _texts(item, (passage,), pairs)
             if both is None:
                 counted["labels_without_rewrite"] += 1
                 continue
-            labeled.append(SarkRow(item.query, passage, *both[0], label, styled, *of_list))
+            labeled.append(SarkRow(item.query, passage, *both[0], label, styled, item.question_id, ids, evidence))
         if not labeled and styled is not None:
-            labeled.append(SarkRow(item.query, "", "", "", None, styled, *of_list))
+            labeled.append(SarkRow(item.query, "", "", "", None, styled, item.question_id, ids, evidence))
         kept = labeled if most is None else labeled[: most - len(rows)]
         if len(kept) < len(labeled):
             counted["rows_not_needed"] += len(labeled) - len(kept)

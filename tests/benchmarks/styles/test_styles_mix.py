@@ -82,9 +82,11 @@ def test_the_evidence_or_the_distractors_alone_are_restyled(world, pairs, restyl
     for before, all_new, after in zip(world.questions, whole.questions, some.questions, strict=True):
         chosen = [(item in before.evidence) == (restyled == "evidence") for item in before.candidates]
         assert after.candidates == tuple(
-            new if told else old for old, new, told in zip(before.candidates, all_new.candidates, chosen, strict=True)
+            new if changed else old for old, new, changed in zip(before.candidates, all_new.candidates, chosen, strict=True)
         )
-        assert {item in after.evidence for item, told in zip(after.candidates, chosen, strict=True) if told} == {restyled == "evidence"}
+        assert {item in after.evidence for item, changed in zip(after.candidates, chosen, strict=True) if changed} == {
+            restyled == "evidence"
+        }
     assert f"informal=1,restyled={restyled}," in some.name
     assert style_of_name(some.name).name == f"informal {restyled}"
     with pytest.raises(UserError, match="evidence"):

@@ -1,4 +1,4 @@
-"""What a batch adds to the parameters: a task's gradient, taken in parts that fit into memory.
+"""What a batch adds to the parameters: a task's gradient, part by part as memory allows.
 
 A group is what one term of a loss needs together: one labeled passage, or one whole list. The losses are sums over groups,
 so a batch in parts has the gradient of the whole: exactly, but for dropout, which is drawn from the seed, the step, the

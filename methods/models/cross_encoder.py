@@ -120,9 +120,10 @@ class CrossEncoderModel:
         config.check()
         with remote_code_refused(config.model), loading("cross-encoder", config.model):
             import torch
-            from sentence_transformers import CrossEncoder
 
-            self._model: Any = CrossEncoder(
+            from methods.models.token_match import load_cross_encoder
+
+            self._model: Any = load_cross_encoder(
                 locate(config.model),
                 revision=config.revision,
                 device=device_of(device),

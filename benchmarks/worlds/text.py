@@ -31,6 +31,7 @@ class Rendering(BaseModel):
     epithet: float = Field(default=0.5, ge=0, le=1, description="share of passages that introduce and use an epithet, where there is one")
     tail_alias: float = Field(default=0.1, ge=0, le=1, description="share of tails called by a shorter name")
     decoys: float = Field(default=0.3, ge=0, description="sentences in the words of a question that do not answer it, per fact")
+    chunk_words: int = Field(default=90, ge=1, description="words that close a chunk of a long document, with the segment that brings them")
 
 
 class Sentence(NamedTuple):
@@ -128,8 +129,6 @@ def _tail(fact: Fact, rendering: Rendering, draws: Draws) -> str:
     return tail.text
 
 
-CHUNK_WORDS = 90
-"""A chunk is closed by the first segment that brings it to this many words."""
 _ASPECTS = ("background", "legacy", "notes", "miscellany", "sources", "reception")
 
 
@@ -210,7 +209,7 @@ def document(world: World, community: int, rendering: Rendering | None = None) -
         rendering: Difficulty.
 
     Returns:
-        Chunks of about a hundred words, in reading order; each can be understood without the others.
+        Chunks of about a hundred words (`chunk_words`), in reading order; each can be understood without the others.
     """
     rendering = rendering or Rendering()
     draws = Draws("document", world.seed, community)
@@ -230,7 +229,7 @@ def document(world: World, community: int, rendering: Rendering | None = None) -
     chunks: list[list[Sentence]] = [[]]
     words = 0
     for segment in segments:
-        if words >= CHUNK_WORDS:
+        if words >= rendering.chunk_words:
             chunks.append([])
             words = 0
         chunks[-1] += segment

@@ -19,6 +19,8 @@ Adapter = Literal["compressor", "generator", "reasoner"]
 Part = Literal["compressor", "generator", "reasoner", "memory"]
 """What training may change."""
 ADAPTERS: tuple[Adapter, ...] = ("compressor", "generator", "reasoner")
+TEXT: tuple[Adapter, ...] = ("generator",)
+"""Of a reader that is tuned on documents as text."""
 MEMORY: Literal["memory"] = "memory"
 
 
@@ -331,6 +333,11 @@ class ClaraTrainingConfig(TrainingConfig):
     data: DataOptions
     validation: DataOptions = DataOptions.model_validate({})
     validate_on: ValidateOptions = ValidateOptions.model_validate({})
+    reads: Literal["memory", "text"] = Field(
+        "memory",
+        description="text: the control. The generator alone learns, from the same rows in the same steps, with documents as "
+        "text in place of memory; the reader clara_text reads with it. Stages scp and instruction; others are left out",
+    )
     skip_long: bool = Field(
         False,
         description="rows whose prompt and reply are longer than model.max_prompt are left out and counted; false: the "
@@ -348,16 +355,27 @@ class ClaraTrainingConfig(TrainingConfig):
         False, description="compute layers again at backward in place of keeping their activations: slower, less memory"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _based(cls, options: Any) -> Any:
+        """`base` is short for `model.base`, as trainings of other models have it."""
+        if not isinstance(options, dict) or options.get("base") is None:
+            return options
+        model = options.get("model") or {}
+        return {**{name: item for name, item in options.items() if name != "base"}, "model": {**dict(model), "base": options["base"]}}
+
     @model_validator(mode="after")
     def _can_be_done(self) -> Self:
         if list(self.stages) != [stage for stage in STAGES if stage in self.stages]:
             raise ValueError(f"stages: each once, in this order: {', '.join(STAGES)}")
+        if not self.planned:
+            raise ValueError("stages: nothing is left to train; reads: text has scp and instruction")
         for stage in self.planned:
             if not self.references(stage):
                 raise ValueError(f"data.{_DATA[stage]}: {stage} has nothing to train on")
         if {"supervised", "joint"} <= set(self.planned) and self.joint.reasoner != "kept":
             raise ValueError("joint.reasoner: behind supervised it must be kept, else that stage was for nothing")
-        if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none":
+        if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none" and self.reads == "memory":
             raise ValueError(f"start: {self.planned[0]} begins from a checkpoint")
         return self
 
@@ -367,6 +385,8 @@ class ClaraTrainingConfig(TrainingConfig):
         left_out = {"instruction"} if self.joint.init == "scp" and "joint" in self.stages else set()
         if self.scp.rows.mix == "none":
             left_out.add("scp")
+        if self.reads == "text":
+            left_out |= {"supervised", "joint"}
         return tuple(stage for stage in self.stages if stage not in left_out)
 
     def references(self, stage: Stage) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from benchmarks.worlds.questions import Asker, Distractors, WorldQuestion, apportion, question_graph
-from benchmarks.worlds.text import NO_FACT, Library, articles, document
+from benchmarks.worlds.text import NO_FACT, Library, Rendering, articles, document
 from benchmarks.worlds.world import Fact, World, WorldConfig
 from benchmarks.worlds.world import generate as made
 from tools.tiny_lm.material import fact_material, training_world
@@ -109,6 +109,10 @@ def test_long_documents_have_sixty_chunks_and_more_of_about_a_hundred_words():
             assert 90 <= sum(sizes) / len(sizes) <= 125
             assert max(sizes) < 180
             assert len({chunk.passage.document_id for chunk in chunks}) == 1
+            # Longer chunks are the same sentences, in the same order.
+            longer = document(world, community, Rendering(chunk_words=190)).texts
+            assert all(len(chunk.passage.text.split()) >= 190 for chunk in longer[:-1])
+            assert [item for chunk in longer for item in chunk.passage.sentences] == [s for c in chunks for s in c.passage.sentences]
 
 
 def check_requested(query: WorldQuestion, world: World, library: Library) -> None:

@@ -41,6 +41,7 @@ from methods.clara.model import Clara, Encoded
 from methods.clara.objective import Compression, FrozenDocuments, Joint, Objective, Supervised, candidates_of, recalls
 from methods.clara.prompts import Prompt, query
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
+from methods.models.weights import locate
 from methods.training import Progress
 from methods.training.loop import Validate
 
@@ -78,7 +79,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
     if parent is None:
         clara = Clara.open(config.model, wanted, device, config.seed)
     else:
-        clara = Clara.load(Path(parent), device)
+        clara = Clara.load(Path(locate(parent)), device)
         if tuple(clara.adapters.names) != wanted:
             raise UserError(
                 f"the checkpoint has the adapters {', '.join(clara.adapters.names)}, and a training that reads {config.reads} "

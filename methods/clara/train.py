@@ -193,13 +193,13 @@ class ClaraTraining:
 
 def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
     """Options whose model is that of the checkpoint to begin from, where they do not say."""
-    said = config.model.model_fields_set if "model" in config.model_fields_set else set()
-    if config.start is None or said - {"base"}:
+    stated = config.model.model_fields_set if "model" in config.model_fields_set else set()
+    if config.start is None or stated - {"base"}:
         return config
     from methods.clara.checkpoint import read_config, require_checkpoint
 
     result, _ = read_config(require_checkpoint(config.start, where="start"))
-    if said and result.base != config.model.base:
+    if stated and result.base != config.model.base:
         raise UserError(
             f"the checkpoint is of the base {result.base!r}, and {config.model.base!r} is asked for",
             where=f"start: {config.start}",

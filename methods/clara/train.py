@@ -211,7 +211,7 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
 def _prepared(
     config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], context: TrainingContext, process: Any, identity: str
 ) -> PreparedRun:
-    from methods.clara.data import held_out, held_out_pretraining, held_out_that_fit, set_aside
+    from methods.clara.data import as_text, held_out, held_out_pretraining, held_out_that_fit, set_aside
     from methods.clara.objective import StageTrainer
     from methods.clara.rows import JointRow
     from methods.clara.stages import begin, examples, finish, prepare, validator
@@ -223,6 +223,8 @@ def _prepared(
     taught = examples(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
     questions = [*held_out(config, stage, context.services, rows), *(row for row in aside if isinstance(row, JointRow))]
     selects, text = stage in ("supervised", "joint"), config.reads == "text"
+    if text:
+        taught = as_text(taught)
     k, longest = clara.config.k if selects else None, config.validate_on.max_new_tokens
     fitting = held_out_that_fit(taught, questions, clara.generator, k, longest, text=text)
     left_out = len(taught) + len(questions) - len(fitting[0]) - len(fitting[1])

@@ -19,7 +19,7 @@ from methods.clara import data as material  # noqa: E402
 from methods.clara.config import ClaraTrainingConfig  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
 from methods.clara.prompts import answer_from_text  # noqa: E402
-from methods.clara.stages import begin, finish  # noqa: E402
+from methods.clara.stages import begin, finish, losses  # noqa: E402
 from methods.training import TRAININGS  # noqa: E402
 from methods.training.loop import Schedule  # noqa: E402
 
@@ -161,6 +161,7 @@ def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
     assert all(exchange.prompt.texts and not exchange.prompt.documents for exchange in exchanges)
     loss = clara.cross_entropy([item.prompt for item in exchanges], None, [item.target for item in exchanges])
     assert first["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert losses(clara, run.batch(0), 2) == pytest.approx({"loss": float(loss.detach())}, rel=1e-5)
     run.loop.run()
     assert changed(before, clara) == {"generator"}
     clara.save(tmp_path / "text")

@@ -214,7 +214,7 @@ def document(world: World, community: int, rendering: Rendering | None = None) -
         rendering: Difficulty.
 
     Returns:
-        Chunks of about a hundred words, in reading order; each can be understood without the others.
+        Chunks of about a hundred words (`chunk_words`), in reading order; each can be understood without the others.
     """
     rendering = rendering or Rendering()
     draws = Draws("document", world.seed, community)

@@ -10,13 +10,14 @@ The base is not in it, and must be the one that it was trained on.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from benchmarks.core.errors import UserError
-from methods.clara.config import ADAPTERS, Adapter, ClaraConfig, ClaraTrainingConfig
+from methods.clara.config import ADAPTERS, TEXT, Adapter, ClaraConfig, ClaraTrainingConfig
 from methods.models.weights import CLARA_POCKET, locate, weights_hash
 from methods.training.adapters import Adapters
 from methods.training.stages import read_json, write_json
@@ -121,6 +122,11 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
             try_this="the base as it was, or train again",
         )
     return config, names
+
+
+def texts_only(adapters: Sequence[str]) -> bool:
+    """Whether a checkpoint with these adapters reads documents as text: it has what writes, and nothing that compresses."""
+    return tuple(adapters) == TEXT
 
 
 def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:

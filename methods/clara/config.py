@@ -19,6 +19,8 @@ Adapter = Literal["compressor", "generator", "reasoner"]
 Part = Literal["compressor", "generator", "reasoner", "memory"]
 """What training may change."""
 ADAPTERS: tuple[Adapter, ...] = ("compressor", "generator", "reasoner")
+TEXT: tuple[Adapter, ...] = ("generator",)
+"""Of a reader that is tuned on documents as text."""
 MEMORY: Literal["memory"] = "memory"
 
 
@@ -331,6 +333,11 @@ class ClaraTrainingConfig(TrainingConfig):
     data: DataOptions
     validation: DataOptions = DataOptions.model_validate({})
     validate_on: ValidateOptions = ValidateOptions.model_validate({})
+    reads: Literal["memory", "text"] = Field(
+        "memory",
+        description="text: the control. The generator alone learns, from the same rows in the same steps, with documents as "
+        "text in place of memory; the reader clara_text reads with it. Stages scp and instruction; others are left out",
+    )
     skip_long: bool = Field(
         False,
         description="rows whose prompt and reply are longer than model.max_prompt are left out and counted; false: the "
@@ -348,16 +355,27 @@ class ClaraTrainingConfig(TrainingConfig):
         False, description="compute layers again at backward in place of keeping their activations: slower, less memory"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _based(cls, options: Any) -> Any:
+        """`base` is short for `model.base`, as trainings of other models have it."""
+        if not isinstance(options, dict) or options.get("base") is None:
+            return options
+        model = options.get("model") or {}
+        return {**{name: item for name, item in options.items() if name != "base"}, "model": {**dict(model), "base": options["base"]}}
+
     @model_validator(mode="after")
     def _can_be_done(self) -> Self:
         if list(self.stages) != [stage for stage in STAGES if stage in self.stages]:
             raise ValueError(f"stages: each once, in this order: {', '.join(STAGES)}")
+        if not self.planned:
+            raise ValueError("stages: nothing is left to train; reads: text has scp and instruction")
         for stage in self.planned:
             if not self.references(stage):
                 raise ValueError(f"data.{_DATA[stage]}: {stage} has nothing to train on")
         if {"supervised", "joint"} <= set(self.planned) and self.joint.reasoner != "kept":
             raise ValueError("joint.reasoner: behind supervised it must be kept, else that stage was for nothing")
-        if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none":
+        if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none" and self.reads == "memory":
             raise ValueError(f"start: {self.planned[0]} begins from a checkpoint")
         return self
 
@@ -367,6 +385,8 @@ class ClaraTrainingConfig(TrainingConfig):
         left_out = {"instruction"} if self.joint.init == "scp" and "joint" in self.stages else set()
         if self.scp.rows.mix == "none":
             left_out.add("scp")
+        if self.reads == "text":
+            left_out |= {"supervised", "joint"}
         return tuple(stage for stage in self.stages if stage not in left_out)
 
     def references(self, stage: Stage) -> tuple[str, ...]:
@@ -517,6 +537,30 @@ WORLDS_LONG = worlds(
     every=250,
 )
 """Hours. At another ratio: model.rate=16."""
+_CHUNKS = {"worlds": {"worlds": 8, "questions": 16000, "chunk_words": 190, "mix": {"single": 1.0}}}
+WORLDS_PASSAGES = {
+    **WORLDS_LONG,
+    "model": {**WORLDS_LONG["model"], "max_length": 256},
+    "data": {
+        **{stage: ["worlds/long:train"] for stage in ("scp", "instruction", "joint")},
+        "options": _CHUNKS,
+        "out_of_vocabulary": 0.2,
+        # Neighbors by words: a document's own candidates are all of its chunks, and the first would be read again and again.
+        "pool": {"source": "retriever"},
+    },
+    "validation": {
+        **{stage: ["worlds/long:validation"] for stage in ("instruction", "joint")},
+        "options": {"worlds": {**_CHUNKS["worlds"], "worlds": 2, "questions": 200}},
+        "pool": {"source": "retriever"},
+    },
+    "scp": {**WORLDS_LONG["scp"], "questions": 8},
+    "stages": ("scp", "instruction", "supervised", "joint"),
+    "supervised": {"train": _steps({"steps": 500, "learning_rate": 5e-4}) | {"schedule": "cosine"}},
+    "joint": {**WORLDS_LONG["joint"], "reasoner": "kept"},
+    # Five of these passages as text are longer than the base reads: the control is tuned on rows that fit.
+    "skip_long": True,
+}
+"""Hours, on passages of 256 tokens: so long that a ratio is what it says."""
 DEMO = worlds(
     1,
     400,
@@ -532,5 +576,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "released": RELEASED,
     "worlds": WORLDS,
     "worlds-long": WORLDS_LONG,
+    "worlds-passages": WORLDS_PASSAGES,
     "demo": DEMO,
 }

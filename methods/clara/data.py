@@ -26,7 +26,7 @@ from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.names import NAME, out_of_vocabulary_words, replaced, training_words
 from methods.api import Services
 from methods.clara.config import ClaraTrainingConfig, DataOptions, InstructionStage, PoolConfig, ScpDataConfig, ScpStage, Stage
-from methods.clara.prompts import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target
+from methods.clara.prompts import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target, query
 from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row
 from methods.clara.synthetic import world_rows
 from methods.training.candidates import retrieved
@@ -133,6 +133,14 @@ def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
     return tuple(row.documents[position] for position in row.evidence)
 
 
+def as_text(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
+    """The same training examples with their documents as text in every prompt, and none that is read for its memory."""
+    return [
+        TrainingExample((), tuple(replace(one, prompt=replace(one.prompt, documents=0, texts=item.documents)) for one in item.exchanges))
+        for item in examples
+    ]
+
+
 def _number(*parts: int | str) -> int:
     return int(fingerprint(*parts), 16)
 
@@ -204,7 +212,7 @@ def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -
 
 
 def held_out_that_fit(
-    examples: Sequence[TrainingExample], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int
+    examples: Sequence[TrainingExample], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int, *, text: bool = False
 ) -> tuple[list[TrainingExample], list[JointRow]]:
     """Held-out rows without what is too long: a curve must not end a training.
 
@@ -214,12 +222,12 @@ def held_out_that_fit(
         generator: See `fits`.
         k: Documents that are chosen.
         longest: Tokens that an answer may take.
+        text: Whether documents are read as text.
     """
     decide = fits(generator)
 
     def answered(row: JointRow) -> bool:
-        count = len(row.documents) if k is None else min(k, len(row.documents))
-        prompt = answer(row.question, count)
+        prompt = query(row.question, row.documents[:k], text=text)
         return decide(prompt, row.answer) and generator.length(prompt) + longest <= generator.room
 
     kept = [example for example in examples if all(decide(exchange.prompt, exchange.target) for exchange in example.exchanges)]

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
-from methods.clara.checkpoint import CONFIG, ROWS, model_of, needs, read_config, require_checkpoint
+from methods.clara.checkpoint import CONFIG, model_of, needs, read_config, require_checkpoint, texts_only
 from methods.clara.config import Adapter, ClaraConfig
 from methods.clara.prompts import Prompt, answer, answer_from_text, messages, paraphrase
-from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Progress, Scores, cosines, in_memory, write
+from methods.clara.store import Scores, cosines
+from methods.clara.use import VERSION, CheckpointOptions, DocumentOptions, Documents, DType, Loaded, loaded
 from methods.models.causal import CausalConfig
-from methods.models.weights import device_of, locate, weights_hash
+from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, Pipeline
 from methods.readers.prompts import longest_prefix
 from methods.registry import MethodConfig, register
@@ -32,63 +32,7 @@ from methods.work import CHARACTERS, HALF, Checkpoint, Lengths, Once, Sample, Wo
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- A checkpoint in use: loaded once for all parts of a pipeline, and what decides the memory that it makes --
-
-
-VERSION = 2
-"""Of how documents are read; bump it when their memory may change."""
 PAPER = "He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning (arXiv 2511.18659)"
-DType = Literal["float32", "bfloat16", "float16", "auto"]
-
-
-class CheckpointOptions(MethodConfig):
-    """Which checkpoint, and in what precision."""
-
-    model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
-    dtype: DType | None = Field(None, description="of the base's weights; null: as the checkpoint says")
-
-    def preflight(self) -> None:
-        """Check that the model is a checkpoint of CLaRa, and its base the one that it was trained on."""
-        read_config(require_checkpoint(self.model, where="clara, option model"))
-
-
-class Loaded:
-    """A checkpoint in memory.
-
-    Args:
-        folder: The checkpoint.
-        dtype: Of the base's weights.
-        device: Where it computes.
-
-    Attributes:
-        clara: The model.
-        compressor: Hash of what decides a document's memory; equal for checkpoints that share their compressor.
-    """
-
-    def __init__(self, folder: Path, dtype: str | None, device: str) -> None:
-        from methods.clara.model import Clara
-
-        self.clara = Clara.load(folder, device, dtype)
-        config = self.clara.config
-        parts = folder / ROWS, folder / "compressor" / "adapter_model.safetensors"
-        # What only the generator, the selector and training read is left out.
-        reads = config.model_dump(mode="json", exclude={"base", "revision", "dtype", "max_prompt", "tau", "mask", "k"})
-        self.compressor = fingerprint(
-            VERSION, weights_hash(config.base, config.revision), str(self.clara.base.dtype), reads, [file_sha256(part) for part in parts]
-        )
-
-    def require(self, adapter: Adapter) -> None:
-        """Check that the checkpoint has an adapter.
-
-        Raises:
-            UserError: It has not.
-        """
-        if adapter not in self.clara.adapters.names:
-            raise UserError(
-                f"this checkpoint has no {adapter}: it has {', '.join(self.clara.adapters.names)}",
-                where="clara, option model",
-                try_this="a checkpoint of a later stage, or query_adapter: compressor",
-            )
 
 
 # -- What the parts take: documents and questions to memory, and answers from it --
@@ -161,110 +105,6 @@ def _rerank_work(config: ClaraRerankerConfig, clara: ClaraConfig, lengths: Lengt
 def _whole_work(config: ClaraMethodConfig, clara: ClaraConfig, lengths: Lengths) -> Work:
     handed_on = replace(lengths, k=config.k or clara.k, compressed=True)
     return _retrieve_work(config, clara, lengths) + _read_work(config, clara, handed_on)
-
-
-_LOADED: WeakValueDictionary[tuple[Any, ...], Loaded] = WeakValueDictionary()
-
-
-def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
-    """The model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
-    folder = require_checkpoint(options.model, where="clara, option model")
-    key = (weights_hash(str(folder)), options.dtype, device_of(device))
-    result = _LOADED.get(key)
-    if result is None:
-        result = _LOADED[key] = Loaded(folder, options.dtype, key[2])
-    return result
-
-
-# -- Memory of documents: out of a store that holds a whole corpus, or made when it is asked for --
-
-
-STORES = "clara"
-"""Folder of stores below the artifacts."""
-
-
-class DocumentOptions(CheckpointOptions):
-    """A checkpoint, and when documents are compressed."""
-
-    offline: bool = Field(
-        False,
-        description="compress the whole corpus before the first question, and keep it; false: a question's documents, "
-        "each time it is asked",
-    )
-    memory_dtype: HalfType | None = Field(
-        None, description="in which memory is kept; null: bfloat16 where the base computes in it, else float16"
-    )
-
-
-class Documents:
-    """Memory of the documents of corpora.
-
-    Numbers are rounded to the type of stores wherever they come from, so that an answer is the same with a store.
-
-    Args:
-        loaded: The model.
-        options: When documents are compressed, and how they are kept.
-        services: Provides the folder of stores.
-    """
-
-    def __init__(self, loaded: Loaded, options: DocumentOptions, services: Services) -> None:
-        self._loaded, self._options, self._services = loaded, options, services
-        self._open: tuple[str, MemoryStore] | None = None
-
-    @property
-    def dtype(self) -> HalfType:
-        """In which type memory is kept."""
-        computes = str(self._loaded.clara.base.dtype).rpartition(".")[2]
-        return self._options.memory_dtype or ("bfloat16" if computes == "bfloat16" else "float16")
-
-    def identity(self, corpus: Corpus) -> Identity:
-        """What a store of this corpus is."""
-        clara = self._loaded.clara
-        return Identity(self._loaded.compressor, corpus.fingerprint, len(corpus), clara.memory_tokens, clara.hidden_size, self.dtype)
-
-    def folder(self, corpus: Corpus) -> Path | None:
-        """Where the store of a corpus lies; None where nothing is kept."""
-        return self._services.folder(STORES, self.identity(corpus).fingerprint)
-
-    def store(self, corpus: Corpus, folder: Path | None = None, progress: Progress | None = None) -> MemoryStore:
-        """The store of a whole corpus: opened, or finished, or made.
-
-        Args:
-            corpus: Whose documents.
-            folder: Where to keep it in place of the usual folder.
-            progress: Called after every chunk.
-        """
-        if self._open is None or self._open[0] != corpus.fingerprint:
-            folder = folder or self.folder(corpus)
-            identity = self.identity(corpus)
-            result = (
-                in_memory(corpus, identity, self._compress, progress)
-                if folder is None
-                else write(folder, corpus, identity, self._compress, progress)
-            )
-            self._open = corpus.fingerprint, result
-        return self._open[1]
-
-    def of(self, corpus: Corpus, ids: Sequence[str]) -> Tensor:
-        """Memory of some documents: a float32 tensor [n, M, h] on the CPU.
-
-        What is not in a store is compressed together, so it depends on these documents alone.
-        """
-        if self._options.offline:
-            store = self.store(corpus)
-            return store.memory(store.rows(ids))
-        import torch
-
-        made = self._compress([passage.full_text for passage in corpus.get(ids)]).memory
-        return made.cpu().to(getattr(torch, self.dtype)).float()
-
-    def _compress(self, texts: Sequence[str]) -> Compressed:
-        import torch
-
-        clara = self._loaded.clara
-        with torch.inference_mode():
-            memory = clara.encode(texts).memory
-        return Compressed(memory, sum(map(len, clara.compressor.ids(texts))))
 
 
 # -- CLaRa as a compressor: passages become a few vectors each, for its own reader --
@@ -437,7 +277,10 @@ class ClaraReader:
 class ClaraTextConfig(WritingOptions):
     """Options of the reader from text."""
 
-    model: str = Field(description="a base: folder, hub id or `pocket`; or a checkpoint of CLaRa, whose base is taken")
+    model: str = Field(
+        description="a base: folder, hub id or `pocket`; or a checkpoint of CLaRa, whose base is taken; with `reads: text` "
+        "trained, the tuned reader"
+    )
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: DType | None = Field(None, description="of the weights; null: float32 on CPU, the base's own elsewhere")
     max_length: int = Field(256, ge=1, description="longest document in tokens, the rest is cut; a checkpoint's own wins")
@@ -453,6 +296,11 @@ class ClaraTextConfig(WritingOptions):
         return (Path(locate(self.model)) / CONFIG).is_file()
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether the model is a reader that was tuned on text."""
+        return self.is_checkpoint and texts_only(read_config(Path(locate(self.model)))[1])
+
+    @property
     def base(self) -> ClaraConfig:
         """The base and how it is asked."""
         if self.is_checkpoint:
@@ -464,13 +312,14 @@ class ClaraTextConfig(WritingOptions):
 
 def _text_weights(config: ClaraTextConfig) -> str:
     base = config.base
-    return fingerprint(VERSION, weights_hash(base.base, base.revision), base.max_length, base.template, base.max_prompt)
+    weights = weights_hash(config.model) if config.is_tuned else weights_hash(base.base, base.revision)
+    return fingerprint(VERSION, weights, base.max_length, base.template, base.max_prompt)
 
 
 @register(
     "clara_text",
     kind="reader",
-    summary="the base of CLaRa without adapters, asked the same from documents as text, or from none",
+    summary="the base of CLaRa without adapters, or tuned on text, asked the same from documents as text, or from none",
     config=ClaraTextConfig,
     paper=PAPER,
     extra="models",
@@ -491,7 +340,11 @@ class ClaraText:
 
         self.config = config
         self.batch_size = 2 * config.batch_size
-        self._clara = Clara.open(config.base, ("generator",), services.device)
+        self._adapter: Adapter | None = "generator" if config.is_tuned else None
+        if config.is_tuned:
+            self._clara = Clara.load(Path(locate(config.model)), services.device, config.dtype)
+        else:
+            self._clara = Clara.open(config.base, ("generator",), services.device)
         self.device = str(self._clara.device)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
@@ -499,7 +352,7 @@ class ClaraText:
         fitted = [self._fitted(query.text, context) for query, context in zip(queries, contexts, strict=True)]
         prompts = [prompt for prompt, _ in fitted if prompt is not None]
         limits = self.config.max_new_tokens, self.config.batch_size
-        written = iter(self._clara.generate(prompts, None, *limits, adapter=None) if prompts else [])
+        written = iter(self._clara.generate(prompts, None, *limits, adapter=self._adapter) if prompts else [])
         return [
             Answer("", notes={FAILED: TEXT_TOO_LONG}) if prompt is None else answered(next(written), 0, notes) for prompt, notes in fitted
         ]

@@ -283,7 +283,8 @@ class Clara:
             token_budget: Tokens computed at once, padding included; None: 4,096 on CPU, 32,768 elsewhere.
         """
         budget = token_budget or (CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS)
-        with self.use(adapter):
+        # Nothing is read of no text, by models too that have no such adapter.
+        with self.use(adapter) if texts else nullcontext():
             return self.compressor.encode(texts, budget)
 
     def alignment(self, encoded: Encoded, over: str = "mean") -> Tensor:

@@ -142,8 +142,6 @@ class StageTrainer:
         return self._summed(sums) if ranks > 1 else sums
 
     def _part(self, rows: Sequence[Any], whole: Any, done: float, step: int, number: int) -> Sums:
-        import torch
-
         devices = [self._process.device] if self._process is not None and self._process.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(int(fingerprint(self._name, self._seed, step, number), 16) % 2**63)
@@ -250,7 +248,8 @@ class Compression:
 
     def size(self, row: TrainingExample) -> int:
         """Characters of the longest text."""
-        return max(*(len(exchange.target) for exchange in row.exchanges), *map(len, row.documents))
+        texts = row.documents or row.exchanges[0].prompt.texts
+        return max(*(len(exchange.target) for exchange in row.exchanges), *map(len, texts))
 
     def whole(self, batch: Sequence[TrainingExample]) -> Whole:
         """Documents and reply tokens of a batch."""
@@ -262,16 +261,17 @@ class Compression:
         """The losses of some rows: see `trainer.Objective`."""
         options = self._options
         documents = [text for row in rows for text in row.documents]
-        share = len(documents) / whole.documents
+        loss, sums = torch.zeros((), device=self._clara.device), {}
         with nullcontext() if self._process is None else self._process.autocast():
             encoded = self._encoded(documents)
-            mse = self._clara.alignment(encoded) * share
-            loss, sums = options.mse * mse, {"mse": float(mse.detach())}
-            weight = options.naming * _left(done, options.naming_fades)
+            if documents:
+                mse = self._clara.alignment(encoded) * (len(documents) / whole.documents)
+                loss, sums = options.mse * mse, {"mse": float(mse.detach())}
+            weight = options.naming * _left(done, options.naming_fades) if documents else 0.0
             if weight:
                 naming = self._naming(documents, encoded) / whole.documents
                 loss, sums["naming"] = loss + weight * naming, float(naming.detach())
-            if step >= options.naming_only:
+            if step >= options.naming_only or not documents:
                 entropy = self._entropy(rows, encoded) / whole.tokens
                 loss, sums["cross_entropy"] = loss + entropy, float(entropy.detach())
         return loss, {"loss": float(loss.detach()), **sums}

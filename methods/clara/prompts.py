@@ -80,6 +80,11 @@ def answer_from_text(question: str, texts: Sequence[str]) -> Prompt:
     return Prompt("answer", 0, question, tuple(texts))
 
 
+def query(question: str, documents: Sequence[str], *, text: bool) -> Prompt:
+    """Ask a question about documents, as text or in memory."""
+    return answer_from_text(question, documents) if text else answer(question, len(documents))
+
+
 def qa_target(questions: Sequence[str], answers: Sequence[str]) -> str:
     """What is taught of a document's questions and answers: two lines for each pair."""
     return "\n".join(f"Question: {q}\nAnswer: {a}" for q, a in zip(questions, answers, strict=True))

@@ -14,10 +14,22 @@ from torch import Tensor
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.text import cover_em
-from methods.clara.config import Adapter, ClaraTrainingConfig, JointStage, Part, Stage, StepOptions, SupervisedStage, ValidateOptions
+from methods.clara.config import (
+    ADAPTERS,
+    TEXT,
+    Adapter,
+    ClaraTrainingConfig,
+    JointStage,
+    Part,
+    Stage,
+    StepOptions,
+    SupervisedStage,
+    ValidateOptions,
+)
 from methods.clara.data import (
     Row,
     TrainingExample,
+    as_text,
     fitting_examples,
     fitting_rows,
     in_examples,
@@ -27,8 +39,9 @@ from methods.clara.data import (
 )
 from methods.clara.model import Clara, Encoded
 from methods.clara.objective import Compression, FrozenDocuments, Joint, Objective, Supervised, candidates_of, recalls
-from methods.clara.prompts import Prompt, answer, answer_from_text
+from methods.clara.prompts import Prompt, query
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
+from methods.models.weights import locate
 from methods.training import Progress
 from methods.training.loop import Validate
 
@@ -62,10 +75,18 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
     Raises:
         UserError: The checkpoint is of another model than the options say.
     """
+    wanted = TEXT if config.reads == "text" else ADAPTERS
     if parent is None:
-        clara = Clara.open(config.model, device=device, seed=config.seed)
+        clara = Clara.open(config.model, wanted, device, config.seed)
     else:
-        clara = Clara.load(Path(parent), device)
+        clara = Clara.load(Path(locate(parent)), device)
+        if tuple(clara.adapters.names) != wanted:
+            raise UserError(
+                f"the checkpoint has the adapters {', '.join(clara.adapters.names)}, and a training that reads {config.reads} "
+                f"goes on from {', '.join(wanted)}",
+                where=f"start: {parent}",
+                try_this="a checkpoint that was trained with the same `reads`",
+            )
         if clara.config != config.model:
             raise UserError(
                 "the checkpoint is of a model with other options",
@@ -87,6 +108,8 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
 
 def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
     """Exactly what a stage trains."""
+    if config.reads == "text":
+        return {"generator"}
     if stage == "scp":
         return {"compressor", "generator", "memory"}
     if stage == "supervised":
@@ -118,6 +141,8 @@ def prepare(
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
         taught = in_examples(examples(config, rows), config.data.out_of_vocabulary, config.seed)
+        if config.reads == "text":
+            taught = as_text(taught)
         kept = fitting_examples(taught, clara.generator, config.skip_long)
         return Prepared(Compression(clara, options, process), kept, options.train, _turns(taught) - _turns(kept))
     queries = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.out_of_vocabulary, config.seed)
@@ -143,7 +168,7 @@ def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
     Until a stage trains the reasoner it is the compressor, so that every checkpoint can rank. What joint training chose
     by is what its checkpoint says.
     """
-    if stage in ("scp", "instruction"):
+    if stage in ("scp", "instruction") and config.reads == "memory":
         clara.adapters.copy("compressor", "reasoner")
     if stage == "joint":
         options = {"k": config.joint.k, "tau": config.joint.tau}
@@ -191,7 +216,13 @@ RECALLS = (1, 3, 5)
 
 
 def validator(
-    clara: Clara, examples: Sequence[TrainingExample], questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool
+    clara: Clara,
+    examples: Sequence[TrainingExample],
+    questions: Sequence[JointRow],
+    options: ValidateOptions,
+    *,
+    selects: bool,
+    text: bool = False,
 ) -> Validate | None:
     """The figures of held-out rows; None where there are none.
 
@@ -205,6 +236,7 @@ def validator(
         questions: Held-out questions.
         options: How they are answered.
         selects: Whether the reasoner chooses among the documents.
+        text: Whether the documents of questions are read as text.
     """
     if not examples and not questions:
         return None
@@ -215,7 +247,7 @@ def validator(
             if examples:
                 figures |= losses(clara, examples, options.batch_size)
             if questions:
-                figures |= answered(clara, questions, options, selects=selects)
+                figures |= answered(clara, questions, options, selects=selects, text=text)
         return {f"validation_{name}": value for name, value in figures.items()}
 
     return validate
@@ -232,14 +264,16 @@ def losses(clara: Clara, examples: Sequence[TrainingExample], batch_size: int) -
         prompts, targets = [item.prompt for item, _ in queries], [item.target for item, _ in queries]
         entropy += float(clara.cross_entropy(prompts, [own for _, own in queries], targets, "row_sums").sum())
         tokens += sum(len(clara.generator.target_ids(target)) for target in targets)
-        mse += float(clara.alignment(encoded)) * len(encoded.memory)
+        mse += float(clara.alignment(encoded)) * len(encoded.memory) if len(encoded.memory) else 0.0
         documents += len(encoded.memory)
-    return {"loss": entropy / tokens, "mse": mse / documents}
+    return {"loss": entropy / tokens, **({"mse": mse / documents} if documents else {})}
 
 
-def answered(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool) -> dict[str, float]:
+def answered(
+    clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool, text: bool = False
+) -> dict[str, float]:
     """Share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
-    documents = dict.fromkeys(text for row in questions for text in row.documents)
+    documents = {} if text else dict.fromkeys(item for row in questions for item in row.documents)
     memory = clara.encode(list(documents)).memory
     positions = {text: position for position, text in enumerate(documents)}
 
@@ -251,25 +285,26 @@ def answered(clara: Clara, questions: Sequence[JointRow], options: ValidateOptio
     if selects:
         chosen, figures = _selected(clara, questions, of, options.batch_size)
     kept = [[row.documents[position] for position in best] for row, best in zip(questions, chosen, strict=True)]
-    prompts = [answer(row.question, len(texts)) for row, texts in zip(questions, kept, strict=True)]
-    own = list(map(of, kept))
+    prompts = [query(row.question, texts, text=text) for row, texts in zip(questions, kept, strict=True)]
+    own = None if text else list(map(of, kept))
     entropy = {"answer_loss": _loss(clara, prompts, own, [row.answer for row in questions], options.batch_size)}
     return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
 
 
-def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor], answers: Sequence[str], batch_size: int) -> float:
+def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor] | None, answers: Sequence[str], batch_size: int) -> float:
     """Cross-entropy per token of answers."""
     total = 0.0
     for start in range(0, len(prompts), batch_size):
         end = start + batch_size
-        losses = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
+        own = None if memory is None else memory[start:end]
+        losses = clara.cross_entropy(prompts[start:end], own, answers[start:end], "row_sums")
         total += float(losses.sum())
     return total / sum(len(clara.generator.target_ids(item)) for item in answers)
 
 
 def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
     """The same for the base without adapters, from the documents as text or from none: what memory is compared with."""
-    prompts = [answer_from_text(row.question, row.documents if documents else ()) for row in questions]
+    prompts = [query(row.question, row.documents if documents else (), text=True) for row in questions]
     return covered(clara, questions, prompts, None, options, None)
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import resolve
-from methods.clara.config import ADAPTERS, PRESETS, STAGES, TYPES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
+from methods.clara.config import ADAPTERS, PRESETS, STAGES, TEXT, TYPES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
 from methods.registry import Component
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
 from methods.training.loop import accelerator
@@ -65,9 +66,10 @@ def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, d
         frozen, scratch = _frozen(config, stage, clara, [lengths for _, lengths in data])
         work += frozen
     each = size.adapters(clara.lora.r)
-    kept = (
-        unknown(f"disk of the adapters: the shape of {clara.base} is unknown") if each is None else Work(bytes=len(ADAPTERS) * FLOAT * each)
-    )
+    adapters = TEXT if config.reads == "text" else ADAPTERS
+    kept = unknown(f"disk of the adapters: the shape of {clara.base} is unknown")
+    if each is not None:
+        kept = Work(bytes=len(adapters) * FLOAT * each)
     return StageWork(stage, work + kept, rows, wanted, scratch)
 
 
@@ -103,9 +105,14 @@ def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths
     prompt = PROMPT + documents * clara.memory_tokens + lengths.question + lengths.answer
     if stage == "joint":
         return read(rows, prompt) + question
+    if config.reads == "text":
+        prompt += documents * (min(lengths.passage, clara.max_length) - clara.memory_tokens)
     # Questions about one set of documents share its reading.
     together = config.instruction.together if stage == "instruction" else config.scp.questions or 1
-    return read(rows * together, prompt) + read(rows * documents, min(lengths.passage, clara.max_length) + clara.memory_tokens)
+    replies = read(rows * together, prompt)
+    if config.reads == "text":
+        return replies
+    return replies + read(rows * documents, min(lengths.passage, clara.max_length) + clara.memory_tokens)
 
 
 def _frozen(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[Lengths]) -> tuple[Work, float]:
@@ -186,18 +193,25 @@ class ClaraTraining:
 
 def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
     """Options whose model is that of the checkpoint to begin from, where they do not say."""
-    if config.start is None or "model" in config.model_fields_set:
+    stated = config.model.model_fields_set if "model" in config.model_fields_set else set()
+    if config.start is None or stated - {"base"}:
         return config
     from methods.clara.checkpoint import read_config, require_checkpoint
 
     result, _ = read_config(require_checkpoint(config.start, where="start"))
+    if stated and result.base != config.model.base:
+        raise UserError(
+            f"the checkpoint is of the base {result.base!r}, and {config.model.base!r} is asked for",
+            where=f"start: {config.start}",
+            try_this="that base, or no start",
+        )
     return config.model_copy(update={"model": result})
 
 
 def _prepared(
     config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], context: TrainingContext, process: Any, identity: str
 ) -> PreparedRun:
-    from methods.clara.data import held_out, held_out_pretraining, held_out_that_fit, set_aside
+    from methods.clara.data import as_text, held_out, held_out_pretraining, held_out_that_fit, set_aside
     from methods.clara.objective import StageTrainer
     from methods.clara.rows import JointRow
     from methods.clara.stages import begin, examples, finish, prepare, validator
@@ -208,10 +222,13 @@ def _prepared(
     prepared = prepare(config, stage, clara, rows, work / f"documents-{identity[:12]}", progress, process)
     taught = examples(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
     questions = [*held_out(config, stage, context.services, rows), *(row for row in aside if isinstance(row, JointRow))]
-    selects = stage in ("supervised", "joint")
-    fitting = held_out_that_fit(taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens)
+    selects, text = stage in ("supervised", "joint"), config.reads == "text"
+    if text:
+        taught = as_text(taught)
+    k, longest = clara.config.k if selects else None, config.validate_on.max_new_tokens
+    fitting = held_out_that_fit(taught, questions, clara.generator, k, longest, text=text)
     left_out = len(taught) + len(questions) - len(fitting[0]) - len(fitting[1])
-    validate = validator(clara, *fitting, config.validate_on, selects=selects)
+    validate = validator(clara, *fitting, config.validate_on, selects=selects, text=text)
     trainer = StageTrainer(
         stage,
         clara.module,

@@ -82,8 +82,8 @@ def index(
 ) -> None:
     """Build a method's index of a corpus beforehand: --set model=FOLDER …, --set data.KEY=VALUE for the data's own options."""
     from methods.clara import explain as pictures
-    from methods.clara.methods import Documents, loaded
     from methods.clara.store import Written
+    from methods.clara.use import Documents, loaded
 
     entry = METHODS.get(name, where="NAME")
     if name not in INDEXED:

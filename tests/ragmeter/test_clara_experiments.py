@@ -131,16 +131,25 @@ def test_ablations_differ_in_what_they_say() -> None:
     assert sizes[:3] == [500_000, 1_000_000, 2_000_000]
 
 
-@pytest.mark.parametrize("name", ["worlds", "worlds-long"])
-def test_on_worlds_memory_is_read_by_the_model_that_reads_text_over_the_same_questions(name: str) -> None:
-    loaded = experiment.load(f"clara/{name}")
-    assert {plan.config.model.base for plan in loaded.trainings} == {"pocket"}  # type: ignore[attr-defined]
-    text = [m for m in loaded.methods if m.composition.reader is not None and m.composition.reader.id == "clara_text"]
-    assert {m.composition.reader.config.model for m in text} == {"pocket"}  # type: ignore[union-attr]
+@pytest.mark.parametrize(("name", "profile"), [("worlds", None), ("worlds", "passages"), ("worlds-long", None)])
+def test_on_worlds_memory_stands_beside_the_base_on_text_whole_tuned_and_cut_to_as_many_tokens(name: str, profile: str | None) -> None:
+    loaded = experiment.load(f"clara/{name}", profile=profile)
+    models = [plan.config.model for plan in loaded.trainings]  # type: ignore[attr-defined]
+    assert {model.base for model in models} == {"pocket"}
+    (control,) = [plan for plan in loaded.trainings if plan.config.reads == "text"]  # type: ignore[attr-defined]
+    # The same base, rows and steps as of a training that reads memory.
+    for kind in ("scp", "instruction"):
+        steps = [getattr(plan.config, kind).train for plan in loaded.trainings if kind in plan.stages and plan is not control]
+        assert getattr(control.config, kind).train in steps
+    readers = {m.name: m.composition.reader.config for m in loaded.methods if m.composition.reader is not None}
+    text = {key: item for key, item in readers.items() if type(item).__name__ == "ClaraTextConfig"}
+    assert {key for key, item in text.items() if item.model != "pocket"} == {"Tuned text"}  # type: ignore[attr-defined]
+    cut = {item.max_length for key, item in text.items() if "as many tokens" in key}  # type: ignore[attr-defined]
+    assert cut == {model.memory_tokens for model in models}
+    whole = {item.max_length for key, item in text.items() if key in ("Full text", "No text")}  # type: ignore[attr-defined]
+    assert whole == {model.max_length for model in models}
     assert {plan.reference.split for plan in loaded.benchmarks} == {"test"}
     assert len({plan.config.model_dump_json() for plan in loaded.benchmarks}) == 1
-    lengths = {plan.config.model.max_length for plan in loaded.trainings}  # type: ignore[attr-defined]
-    assert lengths == {m.composition.reader.config.max_length for m in text}  # type: ignore[union-attr]
     if name == "worlds-long":
         assert rates(loaded) == {4, 16}
         assert sorted(str(plan.setting) for plan in loaded.benchmarks) == [

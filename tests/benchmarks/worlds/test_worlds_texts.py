@@ -109,6 +109,10 @@ def test_long_documents_have_sixty_chunks_and_more_of_about_a_hundred_words():
             assert 90 <= sum(sizes) / len(sizes) <= 125
             assert max(sizes) < 180
             assert len({chunk.passage.document_id for chunk in chunks}) == 1
+            # Longer chunks are the same sentences, in the same order.
+            longer = document(world, community, Rendering(chunk_words=190)).texts
+            assert all(len(chunk.passage.text.split()) >= 190 for chunk in longer[:-1])
+            assert [item for chunk in longer for item in chunk.passage.sentences] == [s for c in chunks for s in c.passage.sentences]
     short, usual = document(world, 0, Rendering(chunk_words=25)), document(world, 0)
     assert len(short.texts) > 2 * len(usual.texts)
     assert short.where.keys() == usual.where.keys()

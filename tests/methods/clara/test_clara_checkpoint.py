@@ -119,7 +119,8 @@ def test_damaged_and_foreign_weights_are_refused(make_clara: Make, tmp_path: Pat
     with pytest.raises(UserError, match="other tensors than the model") as caught:
         Clara.load(tmp_path / "one", "cpu")
     assert caught.value.where == str(path)
-    path.write_bytes(b"not tensors")
+    # Cut short, as a copy is that was interrupted.
+    path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="cannot be read"):
         Clara.load(tmp_path / "one", "cpu")
 

@@ -58,6 +58,25 @@ def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_
         assert any(f".{name}." in key for key in adapted.state_dict())
 
 
+@pytest.mark.slow
+def test_another_architecture_without_a_chat_template_is_trained_by_its_name(tmp_path: Path, base_folders: dict[str, str]) -> None:
+    import transformers
+
+    base = tmp_path / "gpt2"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base_folders["Llama"])
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(base)
+    config = transformers.GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+    transformers.GPT2LMHeadModel(config).save_pretrained(base)
+    short = [*SHORT, "--set", "model.max_length=16", "--set", "skip_long=true"]
+    stages = train(tmp_path / "store", *short, "--base", str(base))
+    assert [item["stage"] for item in stages] == ["scp", "instruction", "joint"]
+    folder = stages[-1]["path"]
+    assert json.loads((Path(folder) / "clara.json").read_text())["config"]["base"] == str(base)
+    with pytest.raises(UserError, match="is of the base"):
+        train(tmp_path / "store", "--preset", "paper", "--base", "pocket", "--set", f"start={folder}")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -13,11 +13,13 @@ from pydantic import ValidationError
 torch = pytest.importorskip("torch")
 
 from benchmarks.core.errors import UserError  # noqa: E402
-from methods.api import Services  # noqa: E402
+from benchmarks.schema import Passage, Query  # noqa: E402
+from methods.api import Context, Services  # noqa: E402
 from methods.clara import data as material  # noqa: E402
 from methods.clara.config import ClaraTrainingConfig  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
-from methods.clara.stages import begin, finish  # noqa: E402
+from methods.clara.prompts import answer_from_text  # noqa: E402
+from methods.clara.stages import begin, finish, losses  # noqa: E402
 from methods.training import TRAININGS  # noqa: E402
 from methods.training.loop import Schedule  # noqa: E402
 
@@ -84,6 +86,7 @@ def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: A
         ({"stages": ["scp", "supervised", "joint"]}, "must be kept"),
         ({"data": {"scp": ["worlds:train"]}}, "has nothing to train on"),
         ({"scp": {"naming_only": 3}}, "weight of naming"),
+        ({"reads": "text", "stages": ["joint"], "start": "x"}, "nothing is left to train"),
     ],
 )
 def test_options_that_cannot_be_carried_out_are_refused(config: Any, options: dict[str, Any], response: str) -> None:
@@ -138,6 +141,41 @@ def test_a_stage_changes_exactly_what_it_trains(
     # Two steps at least: a new adapter's first factor has no gradient while its second is zero.
     assert changed(before, clara) == parts
     assert set(clara.trainable_parameters()) == expected
+
+
+@pytest.mark.parametrize("stage", ["scp", "instruction"])
+def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
+    toy: ModuleType, config: Any, tmp_path: Path, stage: Any
+) -> None:
+    from methods.clara.methods import ClaraText, ClaraTextConfig
+    from methods.clara.use import CheckpointOptions, loaded
+
+    chosen = config(reads="text", model={"lora": {"dropout": 0.0}})
+    assert chosen.planned == ("scp", "instruction")
+    clara = begin(chosen, stage, None, "cpu")
+    run = toy.trainer(chosen, stage, clara, toy.rows_of(stage), tmp_path)
+    before = toy.state(clara)
+    first = run._part(run.batch(0), run.objective.whole(run.batch(0)), 0.0, 0, 0)
+    # By hand: every prompt with its documents in words, the mean over the tokens of all replies.
+    exchanges = [exchange for row in run.batch(0) for exchange in row.exchanges]
+    assert all(exchange.prompt.texts and not exchange.prompt.documents for exchange in exchanges)
+    loss = clara.cross_entropy([item.prompt for item in exchanges], None, [item.target for item in exchanges])
+    assert first["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert losses(clara, run.batch(0), 2) == pytest.approx({"loss": float(loss.detach())}, rel=1e-5)
+    run.loop.run()
+    assert changed(before, clara) == {"generator"}
+    clara.save(tmp_path / "text")
+    # It goes on from its own kind alone, answers as it was trained to, and has no memory to give.
+    begin(chosen, stage, str(tmp_path / "text"), "cpu")
+    with pytest.raises(UserError, match="adapters generator"):
+        begin(config(), stage, str(tmp_path / "text"), "cpu")
+    with pytest.raises(UserError, match="no compressor"):
+        loaded(CheckpointOptions(model=str(tmp_path / "text")), "cpu")
+    reader = ClaraText(ClaraTextConfig(model=str(tmp_path / "text"), max_new_tokens=2), Services(device="cpu"))
+    context = Context("q", (Passage("p", "", toy.document(0)),))
+    (read,) = reader.read([Query("q", "what is key0")], [context])
+    prompt = answer_from_text("what is key0", [toy.document(0)])
+    assert read.text == clara.generate([prompt], None, 2)[0].text.strip()
 
 
 @pytest.mark.slow

@@ -267,6 +267,63 @@ def load_pretrained(
     return tokens, loaded.to(device).eval()
 
 
+def is_encoder_decoder(model: str, revision: str | None) -> bool:
+    """Whether a model's configuration says that an encoder reads and a decoder writes (T5, BART).
+
+    Raises:
+        UserError: It cannot be read.
+    """
+    with loading("language model", model):
+        from transformers import AutoConfig
+
+        options = {"revision": revision} if revision else {}
+        return bool(AutoConfig.from_pretrained(locate(model), **options).is_encoder_decoder)
+
+
+def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) -> Any:
+    """A model with the low-rank updates of a PEFT adapter merged into its weights.
+
+    Args:
+        model: A `transformers` model.
+        adapter: A folder or hub id.
+        where: The option that names it.
+        head: A module that the adapter must bring whole, such as `score`.
+
+    Raises:
+        UserError: It cannot be read, was made for another base, or lacks the head.
+    """
+    with loading("adapter", adapter):
+        from peft import PeftConfig, get_peft_model
+        from peft.utils.save_and_load import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+
+        settings = PeftConfig.from_pretrained(locate(adapter))
+        weights = {_adapter_key(name): weight for name, weight in load_peft_weights(locate(adapter), device="cpu").items()}
+    try:
+        made = get_peft_model(model, settings)
+        expected = {name: tuple(weight.shape) for name, weight in get_peft_model_state_dict(made).items()}
+    except ValueError as error:
+        raise _foreign(adapter, settings, str(error), where) from error
+    if head is not None and not any(f".{head}." in name for name in weights):
+        raise UserError(f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking")
+    there = {name: tuple(weight.shape) for name, weight in weights.items()}
+    if there != expected:
+        name = min(name for name in there.keys() | expected.keys() if there.get(name) != expected.get(name))
+        says = f"{name} is {there.get(name) or 'missing'}, and the base wants {expected.get(name) or 'none'}"
+        raise _foreign(adapter, settings, says, where)
+    set_peft_model_state_dict(made, weights)
+    return made.merge_and_unload()
+
+
+def _adapter_key(name: str) -> str:
+    """As PEFT names an adapter's weights today: older versions left the mark of what is kept whole, or the adapter's name."""
+    return name.replace(".modules_to_save.", ".").replace(".default.", ".")
+
+
+def _foreign(adapter: str, settings: Any, why: str, where: str) -> UserError:
+    made_for = f": it was made for {settings.base_model_name_or_path}" if settings.base_model_name_or_path else ""
+    return UserError(f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})", where=where, try_this=f"its own base{made_for}")
+
+
 def device_of(wanted: str | None) -> str:
     """The device to run on: the one asked for, else an accelerator where there is one."""
     if wanted:

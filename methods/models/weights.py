@@ -241,7 +241,15 @@ def loading(noun: str, model: str) -> Iterator[None]:
 
 
 def load_pretrained(
-    noun: str, kind: str, model: str, revision: str | None, dtype: str | None, device: str, **tokenizer: Any
+    noun: str,
+    kind: str,
+    model: str,
+    revision: str | None,
+    dtype: str | None,
+    device: str,
+    *,
+    model_options: Mapping[str, Any] | None = None,
+    **tokenizer: Any,
 ) -> tuple[Any, Any]:
     """A tokenizer and a `transformers` model, ready to compute.
 
@@ -251,6 +259,7 @@ def load_pretrained(
         model, revision: As `locate` takes it, and the revision of a hub id.
         dtype: A name of torch's, `auto` for the checkpoint's own, None for float32 on a CPU and `auto` elsewhere.
         device: Where it is put.
+        model_options: Further options of the model.
         tokenizer: Further options of the tokenizer.
 
     Raises:
@@ -263,7 +272,8 @@ def load_pretrained(
         source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
         wanted = dtype or ("float32" if device == "cpu" else "auto")
         tokens = transformers.AutoTokenizer.from_pretrained(**source, **tokenizer)
-        loaded = getattr(transformers, kind).from_pretrained(**source, dtype=wanted if wanted == "auto" else getattr(torch, wanted))
+        typed = wanted if wanted == "auto" else getattr(torch, wanted)
+        loaded = getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {}))
     return tokens, loaded.to(device).eval()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
@@ -307,19 +308,23 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         from peft.utils.save_and_load import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
 
         settings = PeftConfig.from_pretrained(locate(adapter))
+        its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
         weights = {_adapter_key(name): weight for name, weight in load_peft_weights(locate(adapter), device="cpu").items()}
-    try:
-        made = get_peft_model(model, settings)
-        expected = {name: tuple(weight.shape) for name, weight in get_peft_model_state_dict(made).items()}
-    except ValueError as error:
-        raise _foreign(adapter, settings, str(error), where) from error
     if head is not None and not any(f".{head}." in name for name in weights):
         raise UserError(f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking")
+    with warnings.catch_warnings():
+        # PEFT tells that the base lies in another folder than in training, and asks it for something by an old name.
+        warnings.simplefilter("ignore")
+        try:
+            made = get_peft_model(model, settings)
+            expected = {name: tuple(weight.shape) for name, weight in get_peft_model_state_dict(made).items()}
+        except (ValueError, AttributeError) as error:
+            raise _foreign(adapter, its_base, str(error), where) from error
     there = {name: tuple(weight.shape) for name, weight in weights.items()}
     if there != expected:
         name = min(name for name in there.keys() | expected.keys() if there.get(name) != expected.get(name))
         says = f"{name} is {there.get(name) or 'missing'}, and the base wants {expected.get(name) or 'none'}"
-        raise _foreign(adapter, settings, says, where)
+        raise _foreign(adapter, its_base, says, where)
     set_peft_model_state_dict(made, weights)
     return made.merge_and_unload()
 
@@ -329,9 +334,9 @@ def _adapter_key(name: str) -> str:
     return name.replace(".modules_to_save.", ".").replace(".default.", ".")
 
 
-def _foreign(adapter: str, settings: Any, why: str, where: str) -> UserError:
-    made_for = f": it was made for {settings.base_model_name_or_path}" if settings.base_model_name_or_path else ""
-    return UserError(f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})", where=where, try_this=f"its own base{made_for}")
+def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserError:
+    hint = f": it was made for {made_for}" if made_for else ""
+    return UserError(f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})", where=where, try_this=f"its own base{hint}")
 
 
 def device_of(wanted: str | None) -> str:

@@ -15,6 +15,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
+from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores, pairs_work
 from methods.models.weights import MissingWeights, adapted, device_of, load_pretrained, loading, locate, require_weights, weights_hash
 from methods.registry import register
@@ -115,7 +116,8 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
         architectures = config.architectures or []
     if any("SequenceClassification" in name for name in architectures) and config.num_labels != 1:
         raise UserError(f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one", where=f"{NAME}, option base")
-    return load_pretrained("base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1})
+    with without_load_report():  # it would say that the head is a random one
+        return load_pretrained("base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1})
 
 
 def pair_ids(tokenizer: Any, tokens: Any, query: str, passages: Sequence[str], query_length: int, passage_length: int) -> list[list[int]]:

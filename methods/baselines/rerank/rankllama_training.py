@@ -23,7 +23,6 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.text import has_answer
 from benchmarks.worlds.world import require_training_seed
-from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.graph.cross_encoder_training import Group, GroupObjective
 from methods.baselines.rerank.pairs import head_scores
 from methods.baselines.rerank.rankllama import BASE, HEAD, NAME, classifier, pair_ids
@@ -273,8 +272,7 @@ class _Job:
         if not self.rows:
             raise UserError("no question has a positive in the corpus and passages beside it", where="data", try_this="nq:train")
         torch.manual_seed(config.seed)
-        with without_load_report():
-            tokenizer, base = classifier(config.base, config.revision, config.dtype, str(process.device))
+        tokenizer, base = classifier(config.base, config.revision, config.dtype, str(process.device))
         lora = config.lora
         settings = LoraConfig(
             task_type=TaskType.SEQ_CLS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,18 @@ ADAPTERS = {"rankllama": ("llama", "SEQ_CLS"), "rank-r1": ("qwen2.5", "CAUSAL_LM
 
 
 def tokenizer(chat: bool) -> Any:
-    """Every byte is a token, a few words are too."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    """Bytes, and pairs of them that are frequent in the rerankers' prompts, so that these are about as long as in real ones."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: number for number, token in enumerate(["<pad>", "<s>", "</s>", *alphabet])}
-    raw = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    prompts = sorted((files("methods.baselines.rerank") / "templates").iterdir(), key=lambda path: path.name)
+    specials = ["<pad>", "<s>", "</s>"]
+    trainer = trainers.BpeTrainer(vocab_size=1000, initial_alphabet=alphabet, special_tokens=specials, show_progress=False)
+    raw.train_from_iterator([path.read_text("utf-8") for path in prompts], trainer)
     made = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
     made.add_tokens([AddedToken(word.replace("Ġ", " "), normalized=False) for word in WORDS])
     made.chat_template = CHAT if chat else None

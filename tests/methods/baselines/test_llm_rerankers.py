@@ -213,15 +213,20 @@ def test_the_likeliest_label_is_the_models_own(tiny: Path, layout: str) -> None:
         messages = made.writer(query, [passage.text for passage in corpus], LABELS)
         scores, usage = asyncio.run(_awaited(made.model.choose(messages, [f" {label}" for label in "ABCD"])))
         if layout == "flan-t5":
-            encoded = tokens(messages[0]["content"], return_tensors="pt")
-            begun = tokens("Passage A", add_special_tokens=False)["input_ids"]
-            with torch.no_grad():
-                logits = model(**encoded, decoder_input_ids=torch.tensor([[0, *begun[:-1]]])).logits[0, -1]
+            encoded, start = tokens(messages[0]["content"], return_tensors="pt"), "Passage"
         else:
-            text = tokens.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True) + " Passage: "
+            encoded, start = {}, tokens.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True) + " Passage:"
+        totals = []
+        for label in "ABCD":
+            before, both = (tokens(text, add_special_tokens=False)["input_ids"] for text in (start, f"{start} {label}"))
+            assert both[: len(before)] == before
+            read = [0, *both[:-1]] if encoded else both[:-1]
             with torch.no_grad():
-                logits = model(**tokens(text, return_tensors="pt", add_special_tokens=False)).logits[0, -1]
-        wanted = logits[[tokens.convert_tokens_to_ids(label) for label in "ABCD"]].softmax(0)
+                name = "decoder_input_ids" if encoded else "input_ids"
+                logits = model(**encoded, **{name: torch.tensor([read])}).logits[0].log_softmax(-1)
+            ends = len(both) - len(before)
+            totals.append(float(logits[-ends:].gather(1, torch.tensor(both[-ends:])[:, None]).sum()))
+        wanted = torch.tensor(totals).softmax(0)
         assert np.allclose(scores.probabilities, wanted, atol=1e-5)
         assert usage.model_calls == 1
 

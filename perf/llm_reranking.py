@@ -1,0 +1,106 @@
+"""Rerankers that ask a language model again and again: many queries at once against one comparison after another.
+
+With a tiny model of random weights on this machine: 100 queries by heapsort together, against the same comparisons one
+after another. At an endpoint in a process of its own, whose replies take a second: 100 queries by heapsort, 64 calls
+in flight, against the ideal (the sum of the latencies / 64 + the longest).
+
+python -m perf.llm_reranking [--queries 100] [--only local|endpoint]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query, passage_id
+from methods.api import Ranking, Services
+from methods.flow import each
+from methods.registry import Component
+from perf.flow import IN_FLIGHT, Endpoint
+from tools.tiny_checkpoints import make
+
+FASTER, SLOWER = 5.0, 1.25
+LATENCY_S = 1.0
+CANDIDATES = 12
+
+
+def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:
+    """Queries with passages of their own, all different: no reply is the same as another."""
+    texts = [[f"Bridge {number} of town {query} is of stone." for number in range(CANDIDATES)] for query in range(queries)]
+    corpus = Corpus.of(Passage(passage_id("", text), "", text) for own in texts for text in own)
+    asked = [Query(f"q{query}", f"Which bridge of town {query} is old?") for query in range(queries)]
+    rankings = [
+        Ranking(query.id, tuple(passage_id("", text) for text in own), tuple(-float(n) for n in range(CANDIDATES)))
+        for query, own in zip(asked, texts, strict=True)
+    ]
+    return asked, rankings, corpus
+
+
+def reranker(llm: dict[str, Any], **options: Any) -> Any:
+    return Component.of("setwise", {"llm": llm, "k": 3, **options}).build(Services(device="cpu"))
+
+
+def local(queries: int, score: str) -> bool:
+    """Whether queries together are as much faster as they should be; the results must be the same."""
+    asked, rankings, corpus = candidates(queries)
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder), ["qwen2.5"])
+        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": 64}, score=score)
+        each(made, "rerank", asked[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
+        started = time.perf_counter()
+        alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in zip(asked, rankings, strict=True)]
+        apart_s = time.perf_counter() - started
+        started = time.perf_counter()
+        together = each(made, "rerank", asked, rankings, corpus)
+        together_s = time.perf_counter() - started
+    calls = sum(result.usage.model_calls for result in together)
+    same = sum(one.ids == other.ids for one, other in zip(alone, together, strict=True))
+    ratio = apart_s / together_s
+    met = ratio >= FASTER
+    sys.stdout.write(
+        f"llm_reranking.local {score}, {queries} queries, {calls} comparisons: one after another {apart_s:.1f} s, together "
+        f"{together_s:.1f} s, ratio {ratio:.1f} target >= {FASTER:g}: {'met' if met else 'MISSED'}; equal orders {same} of {queries}\n"
+    )
+    return met
+
+
+def endpoint(queries: int) -> bool:
+    """Whether the wall time at an endpoint is near the ideal."""
+    asked, rankings, corpus = candidates(queries)
+    with Endpoint(str(LATENCY_S)) as served:
+        made = reranker({"model": "m", "base_url": served.url, "key_variable": None, "concurrency": IN_FLIGHT})
+        started = time.perf_counter()
+        results = each(made, "rerank", asked, rankings, corpus)
+        wall_s = time.perf_counter() - started
+        ideal_s = served.ideal
+    calls = sum(result.usage.model_calls for result in results)
+    ratio = wall_s / ideal_s
+    met = ratio <= SLOWER
+    sys.stdout.write(
+        f"llm_reranking.endpoint {queries} queries, {calls} comparisons of {LATENCY_S:g} s, {IN_FLIGHT} in flight: {wall_s:.1f} s, "
+        f"ideal {ideal_s:.1f} s, ratio {ratio:.2f} target <= {SLOWER:g}: {'met' if met else 'MISSED'}\n"
+    )
+    return met
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--only", choices=("local", "endpoint"))
+    options = parser.parse_args(argv)
+    met = True
+    if options.only != "endpoint":
+        met = all([local(options.queries, score) for score in ("generation", "likelihood")])
+    if options.only != "local":
+        met = endpoint(options.queries) and met
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,9 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-CHAT = (
-    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
+CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 WORDS = ("yes", "no", "true", "false", "Passage", "<think>", "</think>", "Ġtrue", "Ġfalse")
 """Tokens that are read off single logits."""

@@ -258,6 +258,10 @@ class _Here:
 # -- Local weights behind a batcher: loaded once for all that ask them --
 
 
+KNOWN = 256
+"""Conversations whose prompts are kept for a moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     """A prompt, what its continuation is made to begin with, and how it is continued."""
@@ -293,6 +297,7 @@ class _Loaded:
             "max_prompt_tokens": config.max_prompt_tokens,
             "batch_size": config.batch_size,
         }
+        self._known: dict[tuple[tuple[str, str], ...], tuple[str, str, int]] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
         self.model: CausalModel | Seq2SeqModel = (
             Seq2SeqModel(Seq2SeqConfig.model_validate(options), device)
@@ -312,10 +317,18 @@ class _Loaded:
         model.room = model._room()
         return model
 
-    def parts(self, messages: Sequence[Mapping[str, str]]) -> tuple[str, str]:
-        """A conversation as the model reads it, and what its reply begins with."""
-        turns, start = started(messages)
-        return self.model.render_chat(turns), start
+    def parts(self, messages: Sequence[Mapping[str, str]]) -> tuple[str, str, int]:
+        """A conversation as the model reads it, what its reply begins with, and the tokens of both in the prompt."""
+        key = tuple((message["role"], message["content"]) for message in messages)
+        if key not in self._known:  # it is counted once to be shortened, once against the room, and then asked
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            turns, start = started(messages)
+            prompt = self.model.render_chat(turns)
+            # What the reply begins with is the decoder's, where there is one.
+            begun = self.model.tokenizer(start, add_special_tokens=False)["input_ids"] if start and not self.decodes else []
+            self._known[key] = prompt, start, len(self.model.encode(prompt)) + len(begun)
+        return self._known[key]
 
     def _generate(self, jobs: list[_Job]) -> list[Generation]:
         groups: dict[tuple[int, Sampling | None], list[int]] = defaultdict(list)
@@ -353,9 +366,7 @@ class _OwnCounter:
         return fingerprint(self._model.tokenizer.backend_tokenizer.to_str(), self._model.tokenizer.chat_template)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        prompt, start = self._loaded.parts(messages)
-        # What the reply begins with is the decoder's, where there is one.
-        return len(self._model.encode(prompt)) + (self.counts([start])[0] if start and not self._loaded.decodes else 0)
+        return self._loaded.parts(messages)[2]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -393,7 +404,7 @@ class LocalBackend(_Here):
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
-        prompt, start = self.weights.parts(messages)
+        prompt, start, _ = self.weights.parts(messages)
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt}{start}"]) if self._sampling else (0,)
         written = await self.weights.generate(_Job(prompt, start, self.config.max_tokens, self._sampling, seed))
         text = written.text
@@ -436,9 +447,9 @@ class LabelModel:
             labels: With the space that stands before them.
             step: Which of its prompts a program asks.
         """
-        prompt, start = self._weights.parts(messages)
+        prompt, start, tokens = self._weights.parts(messages)
         scores, seconds = await self._score((prompt, start, tuple(labels)))
-        usage = Usage(self.counter.count(messages), 1, model_calls=1)
+        usage = Usage(tokens, 1, model_calls=1)
         text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
         trace().calls.append(Call(self.role, step, text, scores.best.strip(), usage.prompt_tokens, 1, seconds))
         return scores, usage

@@ -311,7 +311,9 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
         weights = {_adapter_key(name): weight for name, weight in load_peft_weights(locate(adapter), device="cpu").items()}
     if head is not None and not any(f".{head}." in name for name in weights):
-        raise UserError(f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking")
+        raise UserError(
+            f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking"
+        )
     with warnings.catch_warnings():
         # PEFT tells that the base lies in another folder than in training, and asks it for something by an old name.
         warnings.simplefilter("ignore")

@@ -77,7 +77,9 @@ def load_prompt(name: str, path: str | None = None) -> Prompt:
         template = Template(body)
         unknown = set(template.get_identifiers()) - known if template.is_valid() else {"$"}
         if unknown:
-            raise UserError(f"the prompt template holds the unknown placeholder {min(unknown)!r}", where=where, try_this="$$ for a dollar sign")
+            raise UserError(
+                f"the prompt template holds the unknown placeholder {min(unknown)!r}", where=where, try_this="$$ for a dollar sign"
+            )
         parts.append(Part(role, each, body))
     filled = "\n".join(part.text for part in parts)
     for wanted in ("query", "passage"):

@@ -93,7 +93,9 @@ class RankLlama(PairReranker):
         tokenizer, model = classifier(config.model, config.revision, config.dtype, device)
         model = adapted(model, config.adapter, where=f"{NAME}, option adapter", head=HEAD).to(device).eval()
         if getattr(model, HEAD).out_features != 1:
-            raise UserError(f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair", where=f"{NAME}, option adapter")
+            raise UserError(
+                f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair", where=f"{NAME}, option adapter"
+            )
         super().__init__(config, tokenizer, model, device)
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:

@@ -19,14 +19,7 @@ from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Ranking, Services
 from methods.baselines.rerank.prompts import Writer, load_prompt
 from methods.baselines.rerank.replies import COMPLETED, LABELS, REPAIRED, UNUSABLE, answer_of, label_of, order_of
-from methods.baselines.rerank.strategies import (
-    bubblesort,
-    bubblesort_calls,
-    heapsort,
-    heapsort_calls,
-    window_calls,
-    windows,
-)
+from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import each
 from methods.models.endpoint import TokenCounter
 from methods.models.weights import adapted
@@ -182,7 +175,11 @@ def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], roo
 
 def test_a_template_of_ones_own_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
-    for text, wrong in (("user\n$query", "passage"), ("human\n$query", "human"), ("user\n$query $nothing\n---\nuser each\n$passage", "nothing")):
+    for text, wrong in (
+        ("user\n$query", "passage"),
+        ("human\n$query", "human"),
+        ("user\n$query $nothing\n---\nuser each\n$passage", "nothing"),
+    ):
         path.write_text(text)
         with pytest.raises(UserError, match=wrong):
             load_prompt("setwise", str(path))
@@ -257,7 +254,9 @@ def test_rankllama_scores_as_transformers_and_peft_do_alone_and_in_any_company(t
     plain = PeftModel.from_pretrained(base, str(tiny / "rankllama")).eval()
     tokens = AutoTokenizer.from_pretrained(tiny / "llama")
     for passage, score in zip(corpus, together[0], strict=True):
-        parts = [tokens(text, add_special_tokens=False)["input_ids"] for text in (f"query: {QUERY.text}", f"document: {passage.text.strip()}")]
+        parts = [
+            tokens(text, add_special_tokens=False)["input_ids"] for text in (f"query: {QUERY.text}", f"document: {passage.text.strip()}")
+        ]
         ids = [1, *parts[0][:31], 1, *parts[1][:163]]
         with torch.no_grad():
             wanted = float(plain(torch.tensor([ids])).logits[0, 0])
@@ -306,6 +305,35 @@ def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny
     assert "base" in str(caught.value.where)
 
 
+@pytest.mark.parametrize(("identifier", "yes", "no"), [("qwen3_reranker", "yes", "no"), ("mxbai_reranker", "1", "0")])
+def test_log_odds_are_those_behind_the_whole_prompt_with_any_padding(tiny: Path, identifier: str, yes: str, no: str) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    made = reranker(identifier, model=str(tiny / "qwen3"), max_length=256)
+    tokens = AutoTokenizer.from_pretrained(tiny / "qwen3")
+    model = AutoModelForCausalLM.from_pretrained(tiny / "qwen3").eval()
+    corpus, ranking = passages(9)
+    scores = made.scores(QUERY, ranking.ids, corpus)
+    rows = made.encoded(QUERY.text, [passage.text for passage in corpus])
+    width = max(map(len, rows))
+    left = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+    with torch.no_grad():
+        logits = model(left, attention_mask=(left != 0).long()).logits[:, -1]
+    odds = logits[:, tokens.convert_tokens_to_ids(yes)] - logits[:, tokens.convert_tokens_to_ids(no)]
+    assert np.allclose(scores, odds, atol=1e-3)
+    assert scores.std() > 1e-3
+    made._yes, made._no = made._no, made._yes
+    assert np.allclose(made.scores(QUERY, ranking.ids, corpus), -scores)
+    (short,), (long,) = (made.encoded("which?", [text]) for text in ("old", "stone " * 500))
+    assert len(long) == 256 > len(short)
+    for row in (short, long):
+        text = tokens.decode(row)
+        assert text.count("which?") == 1
+        assert text.startswith("<|im_start|>system\n")
+        assert text.endswith("</think>\n\n" if yes == "yes" else "<|im_start|>assistant\n")
+
+
 ROWS = {
     "rankgpt": {"window": 4, "step": 2, "llm": {"local": "zephyr", "max_tokens": 4}},
     "rankzephyr": {"llm": {"local": "zephyr", "max_tokens": 4}},
@@ -313,6 +341,7 @@ ROWS = {
     "setwise, likelihood": {"llm": {"local": "qwen2.5"}, "score": "likelihood", "k": 3, "sort": "bubblesort"},
     "rank_r1": {"llm": {"local": "qwen2.5", "adapter": "rank-r1", "max_tokens": 4}, "children": 9, "k": 1},
     "rankllama": {"base": "llama", "adapter": "rankllama"},
+    "qwen3_reranker": {"model": "qwen3"},
 }
 """Each system on a checkpoint of its layout."""
 

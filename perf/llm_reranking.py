@@ -2,8 +2,8 @@
 
 With a tiny model of random weights on this machine: 100 queries by heapsort together, against the same comparisons one
 after another, in processor seconds, as one thread computes (other work on the machine counts in neither); the bar is
-that of written replies, likelihoods take one pass anyway. At an endpoint in a process of its own, whose replies take two seconds: 100 queries by heapsort, 64 calls
-in flight, against the ideal (the sum of the latencies / 64 + the longest).
+that of written replies, likelihoods take one pass anyway. At an endpoint in a process of its own, whose replies take two
+seconds: 100 queries by heapsort, 64 calls in flight, against the ideal (the sum of the latencies / 64 + the longest).
 
 python -m perf.llm_reranking [--queries 100] [--only local|endpoint]
 """
@@ -69,7 +69,8 @@ def local(queries: int, score: str) -> bool:
     target = "" if score == "likelihood" else f" target >= {FASTER:g}: {'met' if met else 'MISSED'}"
     sys.stdout.write(
         f"llm_reranking.local {score}, {queries} queries, {calls} comparisons: one after another {apart_s:.1f} s (CPU "
-        f"{apart_cpu:.1f}), together {together_s:.1f} s ({together_cpu:.1f}), ratio of CPU {ratio:.1f}{target}; equal orders {same} of {queries}\n"
+        f"{apart_cpu:.1f}), together {together_s:.1f} s ({together_cpu:.1f}), ratio of CPU {ratio:.1f}{target}; "
+        f"equal orders {same} of {queries}\n"
     )
     return met
 
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     met = True
     if options.only != "endpoint":
-        met = all([local(options.queries, score) for score in ("generation", "likelihood")])
+        met = local(options.queries, "generation") & local(options.queries, "likelihood")
     if options.only != "local":
         met = endpoint(options.queries) and met
     return 0 if met else 1

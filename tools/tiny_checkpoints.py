@@ -119,6 +119,7 @@ def spread(model: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     make(parser.parse_args(argv).folder)

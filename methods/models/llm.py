@@ -313,7 +313,7 @@ class _Loaded:
     def with_room(self, max_tokens: int) -> CausalModel | Seq2SeqModel:
         """The same weights with another longest reply."""
         model = copy.copy(self.model)
-        model.config = self.model.config.model_copy(update={"max_new_tokens": max_tokens})  # type: ignore[assignment]
+        model.config = self.model.config.model_copy(update={"max_new_tokens": max_tokens})
         model.room = model._room()
         return model
 

@@ -69,7 +69,7 @@ class RankR1(ChoiceReranker):
     """
 
     def __init__(self, config: RankR1Config, services: Services) -> None:
-        limits = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens, "plain_references": True}
+        limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens, "plain_references": True}
         super().__init__(config, services, NAME, config.template, shuffles=True, **limits)
 
     async def chosen(self, asked: Asked, texts: Sequence[str]) -> int | None:

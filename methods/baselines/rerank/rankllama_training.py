@@ -22,8 +22,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.text import has_answer
-from benchmarks.worlds.world import require_training_seed
-from methods.baselines.graph.cross_encoder_training import Group, GroupObjective
+from methods.baselines.graph.cross_encoder_training import Group, GroupObjective, require_trainable
 from methods.baselines.rerank.pairs import head_scores
 from methods.baselines.rerank.rankllama import BASE, HEAD, NAME, classifier, pair_ids
 from methods.models.likelihood import padded
@@ -67,7 +66,7 @@ class RankLlamaTrainingConfig(TrainingConfig):
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
     base: str = Field(BASE, description="folder or hub id of the causal language model that is adapted")
     revision: str | None = Field(None, description="revision of a hub id")
-    lora: LoraOptions = LoraOptions(r=32, alpha=64)
+    lora: LoraOptions = LoraOptions.model_validate({"r": 32, "alpha": 64})
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
     negatives: int = Field(15, ge=1, description="passages that each positive is contrasted with")
@@ -181,12 +180,7 @@ def load_training(references: Sequence[str], options: Mapping[str, Mapping[str, 
         UserError: One is a test split, or holds worlds that must not be trained on.
     """
     benchmarks = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
-    for reference, benchmark in zip(references, benchmarks, strict=True):
-        if "test" in (benchmark.reference.split or "").split("+"):
-            raise UserError(f"{reference} is a test split, which must not be trained on", where="data", try_this="a train split")
-        if benchmark.reference.name == "worlds":
-            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
-                require_training_seed(seed)
+    require_trainable(references, benchmarks)
     return benchmarks
 
 

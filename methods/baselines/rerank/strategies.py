@@ -105,8 +105,7 @@ async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]
             best = window[found[window]]
             order[start:end] = [best, *(position for position in window if position != best)]
             end = start + 1 if start > head else 0
-    best = order[:k]
-    return best + sorted(set(range(n)) - set(best))
+    return order[:k] + sorted(order[k:])
 
 
 def bubblesort_calls(n: int, children: int, k: int) -> int:

@@ -35,12 +35,12 @@ def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:
     """Queries with passages of their own, all different: no reply is the same as another."""
     texts = [[f"Bridge {number} of town {query} is of stone." for number in range(CANDIDATES)] for query in range(queries)]
     corpus = Corpus.of(Passage(passage_id("", text), "", text) for own in texts for text in own)
-    asked = [Query(f"q{query}", f"Which bridge of town {query} is old?") for query in range(queries)]
+    requests = [Query(f"q{query}", f"Which bridge of town {query} is old?") for query in range(queries)]
     rankings = [
         Ranking(query.id, tuple(passage_id("", text) for text in own), tuple(-float(n) for n in range(CANDIDATES)))
-        for query, own in zip(asked, texts, strict=True)
+        for query, own in zip(requests, texts, strict=True)
     ]
-    return asked, rankings, corpus
+    return requests, rankings, corpus
 
 
 def reranker(llm: dict[str, Any], **options: Any) -> Any:
@@ -49,15 +49,15 @@ def reranker(llm: dict[str, Any], **options: Any) -> Any:
 
 def local(queries: int, score: str) -> bool:
     """Whether queries together are as much faster as they should be; the results must be the same."""
-    asked, rankings, corpus = candidates(queries)
+    requests, rankings, corpus = candidates(queries)
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), ["qwen2.5"])
         made = reranker({"local": f"{folder}/qwen2.5", "batch_size": 128}, score=score)
-        each(made, "rerank", asked[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
+        each(made, "rerank", requests[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
         started = time.perf_counter(), time.process_time()
-        alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in zip(asked, rankings, strict=True)]
+        alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in zip(requests, rankings, strict=True)]
         between = time.perf_counter(), time.process_time()
-        together = each(made, "rerank", asked, rankings, corpus)
+        together = each(made, "rerank", requests, rankings, corpus)
         ended = time.perf_counter(), time.process_time()
     calls = sum(result.usage.model_calls for result in together)
     same = sum(one.ids == other.ids for one, other in zip(alone, together, strict=True))
@@ -77,10 +77,10 @@ def local(queries: int, score: str) -> bool:
 
 def endpoint(queries: int) -> bool:
     """Whether the wall time at an endpoint is near the ideal."""
-    asked, rankings, corpus = candidates(queries)
+    requests, rankings, corpus = candidates(queries)
     with Endpoint(str(LATENCY_S)) as served:
         made = reranker({"model": "m", "base_url": served.url, "key_variable": None, "concurrency": IN_FLIGHT})
-        results = each(made, "rerank", asked, rankings, corpus)
+        results = each(made, "rerank", requests, rankings, corpus)
         wall_s = time.time() - served.totals[3]  # from the first request on
         ideal_s = served.ideal
     calls = sum(result.usage.model_calls for result in results)

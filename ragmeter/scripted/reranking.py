@@ -89,13 +89,13 @@ def shown(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str,
     expected = prompt.messages("$query", [f"$passage{number}" for number in range(count)], labels)
     if not count or len(expected) != len(messages):
         return None
-    found: dict[str, str] = {}
+    filled: dict[str, str] = {}
     for wanted, message in zip(expected, messages, strict=True):
         match = template_pattern(wanted["content"]).fullmatch(message["content"])
         if match is None:
             return None
-        found.update(match.groupdict())
-    return found["query"], [found[f"passage{number}"] for number in range(count)]
+        filled.update(match.groupdict())
+    return filled["query"], [filled[f"passage{number}"] for number in range(count)]
 
 
 @lru_cache

@@ -60,7 +60,7 @@ def made_of(template: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 @dataclass(slots=True)
-class Asked:
+class State:
     """What was asked for one query so far.
 
     Attributes:
@@ -104,8 +104,8 @@ class AskingReranker(ABC):
             config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed
         )
         self.in_flight = self.model.in_flight
-        rooms = (self.model.room, None if config.context is None else config.context - config.llm.max_tokens)
-        room = min((room for room in rooms if room is not None), default=None)
+        limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.max_tokens)
+        room = min((room for room in limits_of_room if room is not None), default=None)
         self.writer = Writer(load_prompt(template, config.prompt), self.model.counter, room, **limits)
         self.writer.require_room(("1", "2"))
 
@@ -116,28 +116,28 @@ class AskingReranker(ABC):
             Broke: No further call could succeed (key, model, endpoint).
         """
         ids = ranking.ids[: self.config.depth]
-        asked = Asked(query.text, [passage.full_text for passage in corpus.get(ids)], ids)
-        order = await self.order(asked)
+        state = State(query.text, [passage.full_text for passage in corpus.get(ids)], ids)
+        order = await self.order(state)
         result = (*(ids[position] for position in order), *ranking.ids[len(ids) :])
-        fallbacks = {"fallbacks": dict(sorted(asked.fallbacks.items()))} if asked.fallbacks else {}
-        note = {self.name: {"calls": asked.calls, **fallbacks}}
-        return Ranking(query.id, result, tuple(-float(rank) for rank in range(len(result))), asked.usage, note)
+        fallbacks = {"fallbacks": dict(sorted(state.fallbacks.items()))} if state.fallbacks else {}
+        note = {self.name: {"calls": state.calls, **fallbacks}}
+        return Ranking(query.id, result, tuple(-float(rank) for rank in range(len(result))), state.usage, note)
 
     @abstractmethod
-    async def order(self, asked: Asked) -> Sequence[int]:
+    async def order(self, state: State) -> Sequence[int]:
         """All positions of the passages, best first."""
 
-    async def reply(self, asked: Asked, messages: Conversation | None, step: str) -> Reply | None:
+    async def reply(self, state: State, messages: Conversation | None, step: str) -> Reply | None:
         """What the model says; None, and counted, where it says nothing."""
         assert isinstance(self.model, ChatModel)
         if messages is None:
-            asked.fallbacks[NO_ROOM] += 1
+            state.fallbacks[NO_ROOM] += 1
             return None
         reply = await self.model.ask(messages, step=step)
-        asked.calls += reply.calls
-        asked.usage += reply.usage
+        state.calls += reply.calls
+        state.usage += reply.usage
         if reply.failed is not None:
-            asked.fallbacks[FAILED] += 1
+            state.fallbacks[FAILED] += 1
             return None
         return reply
 
@@ -183,15 +183,15 @@ class WindowReranker(AskingReranker):
         super().__init__(config, services, name, name, {"plain_references": True, **limits})
         self._tagged = tagged
 
-    async def order(self, asked: Asked) -> Sequence[int]:
-        return await windows(len(asked.ids), partial(self._sorted, asked), self.config.window, self.config.step)
+    async def order(self, state: State) -> Sequence[int]:
+        return await windows(len(state.ids), partial(self._sorted, state), self.config.window, self.config.step)
 
-    async def _sorted(self, asked: Asked, window: Sequence[int]) -> Sequence[int]:
+    async def _sorted(self, state: State, window: Sequence[int]) -> Sequence[int]:
         labels = [str(number) for number in range(1, len(window) + 1)]
-        reply = await self.reply(asked, self.writer(asked.query, asked.texts(window), labels), "window")
+        reply = await self.reply(state, self.writer(state.query, state.texts(window), labels), "window")
         order = order_of(reply.text, len(window), tagged=self._tagged) if reply else Order(tuple(range(len(window))))
         if order.fault:
-            asked.fallbacks[order.fault] += 1
+            state.fallbacks[order.fault] += 1
         return [window[position] for position in order.positions]
 
 
@@ -245,22 +245,22 @@ class ChoiceReranker(AskingReranker):
         super().__init__(config, services, name, template, limits, model)
         self._shuffles = shuffles or config.votes > 1
 
-    async def order(self, asked: Asked) -> Sequence[int]:
+    async def order(self, state: State) -> Sequence[int]:
         sort = heapsort if self.config.sort == "heapsort" else bubblesort
-        return await sort(len(asked.ids), partial(self._best, asked), self.config.children, self.config.k)
+        return await sort(len(state.ids), partial(self._best, state), self.config.children, self.config.k)
 
-    async def _best(self, asked: Asked, members: Sequence[int]) -> int:
+    async def _best(self, state: State, members: Sequence[int]) -> int:
         if not self._shuffles:
-            return await self.chosen(asked, asked.texts(members)) or 0
-        draws = Draws(self.name, VOTE_SEED, asked.query, *(asked.ids[member] for member in members))
+            return await self.chosen(state, state.texts(members)) or 0
+        draws = Draws(self.name, VOTE_SEED, state.query, *(state.ids[member] for member in members))
         orders = [list(range(len(members))) for _ in range(self.config.votes)]
         for order in orders:
             draws.shuffle(order)
-        found = await together(*(self.chosen(asked, asked.texts([members[place] for place in order])) for order in orders))
-        votes = Counter(order[place] for order, place in zip(orders, found, strict=True) if place is not None)
+        choices = await together(*(self.chosen(state, state.texts([members[place] for place in order])) for order in orders))
+        votes = Counter(order[place] for order, place in zip(orders, choices, strict=True) if place is not None)
         most = max(votes.values(), default=0)
         return draws.pick(sorted(place for place, number in votes.items() if number == most)) if votes else 0
 
     @abstractmethod
-    async def chosen(self, asked: Asked, texts: Sequence[str]) -> int | None:
+    async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
         """Which of some passages is best; None, and counted, where the reply does not say."""

@@ -60,8 +60,8 @@ class PairReranker(PointwiseReranker, ABC):
         """Scores of the pairs of all queries; equal pairs, as the model sees them, are scored once."""
         texts = [[passage.full_text for passage in corpus.get(own)] for own in ids]
         rows = [[tuple(row) for row in self.encoded(query.text, own)] for query, own in zip(queries, texts, strict=True)]
-        found = self.scored(sorted({row for own in rows for row in own}))
-        return [np.array([found[row] for row in own], dtype=np.float64) for own in rows]
+        scores = self.scored(sorted({row for own in rows for row in own}))
+        return [np.array([scores[row] for row in own], dtype=np.float64) for own in rows]
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Scores of one query's pairs."""
@@ -75,16 +75,16 @@ class PairReranker(PointwiseReranker, ABC):
         """
         import torch
 
-        found: dict[tuple[int, ...], float] = {}
+        scores: dict[tuple[int, ...], float] = {}
         with torch.inference_mode():
             for batch in by_length([len(row) for row in rows], self.config.token_budget):
                 chosen = [rows[position] for position in batch]
                 ids, mask = padded(chosen, 0)
                 values = self.read(torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)).double().tolist()
-                found.update(zip(chosen, values, strict=True))
-        if not np.isfinite(list(found.values())).all():
+                scores.update(zip(chosen, values, strict=True))
+        if not np.isfinite(list(scores.values())).all():
             raise UserError("scores are not numbers in this type", where="dtype", try_this="float32, or bfloat16")
-        return found
+        return scores
 
     @abstractmethod
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from methods.api import Services
-from methods.baselines.rerank.asking import Asked, ChoiceConfig, ChoiceReranker, choices_work, made_of
+from methods.baselines.rerank.asking import ChoiceConfig, ChoiceReranker, State, choices_work, made_of
 from methods.baselines.rerank.replies import UNUSABLE, answer_of
 from methods.models.llm import LLM, defaults
 from methods.registry import register
@@ -72,12 +72,12 @@ class RankR1(ChoiceReranker):
         limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens, "plain_references": True}
         super().__init__(config, services, NAME, config.template, shuffles=True, **limits)
 
-    async def chosen(self, asked: Asked, texts: Sequence[str]) -> int | None:
+    async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
         labels = [str(number) for number in range(1, len(texts) + 1)]
-        reply = await self.reply(asked, self.writer(asked.query, texts, labels), "")
+        reply = await self.reply(state, self.writer(state.query, texts, labels), "")
         if reply is None:
             return None
         place = answer_of(reply.text, len(texts), thinks=self.config.reasons)
         if place is None:
-            asked.fallbacks[UNUSABLE] += 1
+            state.fallbacks[UNUSABLE] += 1
         return place

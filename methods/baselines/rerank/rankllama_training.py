@@ -199,7 +199,7 @@ def mined(benchmark: Benchmark, config: RankLlamaTrainingConfig, context: Traini
     """The questions of a benchmark that have a positive and something beside it."""
     corpus = benchmark.corpus
     questions = [question for question in benchmark.questions if any(item in corpus for item in question.evidence)]
-    found = retrieved(benchmark, questions, Component.of("bm25"), config.pool, context.services)
+    retrieved_ids = retrieved(benchmark, questions, Component.of("bm25"), config.pool, context.services)
     result = []
     for question in questions:
         positives = [item for item in question.evidence if item in corpus]
@@ -212,7 +212,7 @@ def mined(benchmark: Benchmark, config: RankLlamaTrainingConfig, context: Traini
 
         right = tuple(passage.full_text for passage in corpus.get(positives))
         near = texts(question.candidates or ()) if config.own else ()
-        row = Mined(question.id, question.text, right, near, texts(found[question.id]))
+        row = Mined(question.id, question.text, right, near, texts(retrieved_ids[question.id]))
         if row.near or row.others:
             result.append(row)
     return result

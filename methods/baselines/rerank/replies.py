@@ -48,12 +48,12 @@ def order_of(reply: str, n: int, *, tagged: bool = False) -> Order:
     numbers = _BRACKETED.findall(text)
     if len(numbers) < 2:
         numbers = _NUMBER.findall(text)
-    given = [int(number) - 1 for number in numbers]
-    known = list(dict.fromkeys(position for position in given if 0 <= position < n))
+    named = [int(number) - 1 for number in numbers]
+    known = list(dict.fromkeys(position for position in named if 0 <= position < n))
     order = (*known, *(position for position in range(n) if position not in known))
     if not known:
         return Order(order, UNUSABLE)
-    return Order(order, COMPLETED if len(known) < n else REPAIRED if len(given) > n else "")
+    return Order(order, COMPLETED if len(known) < n else REPAIRED if len(named) > n else "")
 
 
 def label_of(reply: str, n: int) -> int | None:

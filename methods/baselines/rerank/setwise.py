@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from methods.api import Services
-from methods.baselines.rerank.asking import NO_ROOM, Asked, ChoiceConfig, ChoiceReranker, choices_work, made_of
+from methods.baselines.rerank.asking import NO_ROOM, ChoiceConfig, ChoiceReranker, State, choices_work, made_of
 from methods.baselines.rerank.replies import LABELS, UNUSABLE, label_of
 from methods.models.llm import LLM, LabelModel, LocalConfig, defaults
 from methods.models.weights import is_encoder_decoder
@@ -71,20 +71,20 @@ class Setwise(ChoiceReranker):
             limits["start"] = "Passage" if is_encoder_decoder(config.llm.local, config.llm.revision) else " Passage:"
         super().__init__(config, services, NAME, NAME, model=model, **limits)
 
-    async def chosen(self, asked: Asked, texts: Sequence[str]) -> int | None:
-        messages = self.writer(asked.query, texts, LABELS)
+    async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
+        messages = self.writer(state.query, texts, LABELS)
         if isinstance(self.model, LabelModel):
             if messages is None:
-                asked.fallbacks[NO_ROOM] += 1
+                state.fallbacks[NO_ROOM] += 1
                 return None
             scores, usage = await self.model.choose(messages, [f" {label}" for label in LABELS[: len(texts)]])
-            asked.calls += 1
-            asked.usage += usage
+            state.calls += 1
+            state.usage += usage
             return scores.labels.index(scores.best)
-        reply = await self.reply(asked, messages, "")
+        reply = await self.reply(state, messages, "")
         if reply is None:
             return None
         place = label_of(reply.text, len(texts))
         if place is None:
-            asked.fallbacks[UNUSABLE] += 1
+            state.fallbacks[UNUSABLE] += 1
         return place

@@ -94,15 +94,15 @@ async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]
     begins where the last one first changed something. Arguments as of `heapsort`.
     """
     order = list(range(n))
-    found: dict[tuple[int, ...], int] = {}
+    results: dict[tuple[int, ...], int] = {}
     for head in range(min(k, n - 1)):
         end = n
         while end > head + 1:
             start = max(head, end - children - 1)
             window = tuple(order[start:end])
-            if window not in found:
-                found[window] = await choose(window)
-            best = window[found[window]]
+            if window not in results:
+                results[window] = await choose(window)
+            best = window[results[window]]
             order[start:end] = [best, *(position for position in window if position != best)]
             end = start + 1 if start > head else 0
     return order[:k] + sorted(order[k:])

@@ -97,13 +97,13 @@ def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: in
 
 @given(st.integers(0, 25), st.lists(st.text(max_size=20)), st.sampled_from([1, 3, 19]))
 def test_whatever_is_replied_the_result_is_an_order_of_all(n: int, replies: list[str], children: int) -> None:
-    said = iter(replies)
+    remaining = iter(replies)
 
     async def sort(window: Sequence[int]) -> list[int]:
-        return [window[place] for place in order_of(next(said, ""), len(window)).positions]
+        return [window[place] for place in order_of(next(remaining, ""), len(window)).positions]
 
     async def choose(members: Sequence[int]) -> int:
-        text = next(said, "")
+        text = next(remaining, "")
         return label_of(text, len(members)) or answer_of(text, len(members), thinks=False) or 0
 
     for order in (windows(n, sort, 6, 3), heapsort(n, choose, children, 5), bubblesort(n, choose, children, 5)):

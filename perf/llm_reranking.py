@@ -52,7 +52,7 @@ def local(queries: int, score: str) -> bool:
     requests, rankings, corpus = candidates(queries)
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), ["qwen2.5"])
-        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": 128}, score=score)
+        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": 32}, score=score)
         each(made, "rerank", requests[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
         started = time.perf_counter(), time.process_time()
         alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in zip(requests, rankings, strict=True)]

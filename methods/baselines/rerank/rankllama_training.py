@@ -107,9 +107,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "worlds": {
         "base": "pocket",
         "data": ["worlds/multihop:train"],
+        "data_options": {"worlds": {"worlds": 4, "questions": 800}},
         "validation": ["worlds/multihop:validation"],
+        "validation_options": {"worlds": {"worlds": 4, "questions": 60}},
         "lora": {"r": 64, "alpha": 128, "dropout": 0.0},
-        "negatives": 7,
+        "negatives": 3,
         "answers": True,
         "batch_size": 16,
         "learning_rate": 2e-3,

@@ -52,7 +52,7 @@ def reranked(benchmark: Benchmark, system: str, corruption: float) -> tuple[list
     return results, truth
 
 
-@pytest.mark.parametrize("system", [name if name == "rankgpt" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
+@pytest.mark.parametrize("system", [name if name == "rankzephyr" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
 def test_every_positive_comes_first_and_failures_are_counted(benchmark: Benchmark, system: str) -> None:
     name = system.partition(",")[0]
     results, _ = reranked(benchmark, system, 0.0)

@@ -53,7 +53,12 @@ PUBLISHED: Mapping[str, Published] = {
     "Qwen/Qwen3-4B-Instruct-2507": Published(4022, 2560, 36, 1024),
     "google/gemma-3-4b-it": Published(4300, 2560, 34, 1024),
     "google/gemma-3-12b-it": Published(12187, 3840, 48, 2048),
+    "google/flan-t5-large": Published(783, 1024, 48, 1024),
     "google/flan-t5-xl": Published(2850, 2048, 48, 2048),
+    "google/flan-t5-xxl": Published(11266, 4096, 48, 4096),
+    "castorini/rank_zephyr_7b_v1_full": Published(7242, 4096, 32, 1024),
+    "meta-llama/Llama-2-7b-hf": Published(6738, 4096, 32, 4096),
+    "Qwen/Qwen2.5-3B-Instruct": Published(3086, 2048, 36, 256),
     "zorowin123/rq_rag_llama2_7B": Published(6738, 4096, 32, 4096),
     # encoders
     "sentence-transformers/all-MiniLM-L6-v2": Published(22.7, 384, 6, 384, 11.9),
@@ -87,6 +92,12 @@ PUBLISHED: Mapping[str, Published] = {
     "cross-encoder/ms-marco-MiniLM-L6-v2": Published(22.7, 384, 6, 384, 11.9),
     "BAAI/bge-reranker-base": _XLMR_BASE,
     "BAAI/bge-reranker-large": _XLMR_LARGE,
+    "BAAI/bge-reranker-v2-m3": Published(568, 1024, 24, 1024, 264.4),
+    "Qwen/Qwen3-Reranker-0.6B": Published(596, 1024, 28, 1024, 155.6),
+    "Qwen/Qwen3-Reranker-4B": Published(4022, 2560, 36, 1024, 388.3),
+    "Qwen/Qwen3-Reranker-8B": Published(7568, 4096, 36, 1024, 621.5),
+    "mixedbread-ai/mxbai-rerank-base-v2": Published(494, 896, 24, 128, 136.1),
+    "mixedbread-ai/mxbai-rerank-large-v2": Published(1544, 1536, 28, 256, 233.4),
 }
 
 

@@ -571,8 +571,11 @@ DEMO = worlds(
     naming_only=20,
 )
 """Every stage in about two minutes; it learns next to nothing."""
+SUP_INSTRUCT: Mapping[str, Any] = {**PAPER, "stages": ("scp", "instruction", "supervised")}
+"""Sup-Instruct of Table 8: the reasoner learns from positives, from the checkpoint of instruction tuning on."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": PAPER,
+    "sup-instruct": SUP_INSTRUCT,
     "released": RELEASED,
     "worlds": WORLDS,
     "worlds-long": WORLDS_LONG,

@@ -8,10 +8,11 @@ What stands before an endpoint (cache, limits, pace) stands before all three; `B
 from __future__ import annotations
 
 import copy
+import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -21,13 +22,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.plugins import Registry
-from methods.flow import Batcher
+from methods.api import Call, Usage, kept
+from methods.flow import Batcher, trace
 from methods.models.chat import SCRIPTED, ChatModel, reach_model
 from methods.models.endpoint import ChatConfig, Completion, Counter, Fault, Messages, TokenCounter
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import adapted, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
+    from methods.models.likelihood import LabelScores
+    from methods.models.seq2seq import Seq2SeqModel
 
 
 class _Options(BaseModel):
@@ -46,7 +50,7 @@ class _Options(BaseModel):
 class LocalConfig(_Options):
     """Options of a language model of this machine that is asked as an endpoint is."""
 
-    local: str = Field(description="a folder or hub id of a causal language model")
+    local: str = Field(description="a folder or hub id of a causal language model, or of an encoder-decoder model (T5)")
     revision: str | None = Field(None, description="revision of a hub id")
     adapter: str | None = Field(None, description="a folder or hub id of a PEFT adapter to put onto it")
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
@@ -161,6 +165,8 @@ def check_llm(config: LLMConfig) -> None:
         config.key()
     elif isinstance(config, LocalConfig):
         locate(config.local)
+        if config.adapter is not None:
+            locate(config.adapter)
     else:
         SCRIPTS.get(config.scripted.partition("/")[0], where="scripted")
 
@@ -252,14 +258,28 @@ class _Here:
 # -- Local weights behind a batcher: loaded once for all that ask them --
 
 
+KNOWN = 256
+"""Conversations whose prompts are kept for a moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A prompt, and how it is to be continued."""
+    """A prompt, what its continuation is made to begin with, and how it is continued."""
 
     prompt: str
+    start: str
     max_tokens: int
     sampling: Sampling | None
     seed: int
+
+
+def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], str]:
+    """A conversation, and what the reply begins with: the last message, where it is the assistant's.
+
+    Weights of this machine go on from there; an endpoint takes such a message for a turn of its own.
+    """
+    turns = [dict(message) for message in messages]
+    return (turns[:-1], turns[-1]["content"]) if turns and turns[-1]["role"] == "assistant" else (turns, "")
 
 
 class _Loaded:
@@ -267,32 +287,48 @@ class _Loaded:
 
     def __init__(self, config: LocalConfig, device: str | None) -> None:
         from methods.models.causal import CausalConfig, CausalModel
+        from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 
-        self.model = CausalModel(
-            CausalConfig(
-                model=config.local,
-                revision=config.revision,
-                dtype=config.dtype,
-                max_new_tokens=config.max_tokens,
-                max_prompt_tokens=config.max_prompt_tokens,
-                batch_size=config.batch_size,
-            ),
-            device,
+        options = {
+            "model": config.local,
+            "revision": config.revision,
+            "dtype": config.dtype,
+            "max_new_tokens": config.max_tokens,
+            "max_prompt_tokens": config.max_prompt_tokens,
+            "batch_size": config.batch_size,
+        }
+        self._known: dict[tuple[tuple[str, str], ...], tuple[str, str, int]] = {}
+        self.decodes = is_encoder_decoder(config.local, config.revision)
+        self.model: CausalModel | Seq2SeqModel = (
+            Seq2SeqModel(Seq2SeqConfig.model_validate(options), device)
+            if self.decodes
+            else CausalModel(CausalConfig.model_validate(options), device)
         )
         if config.adapter is not None:
-            from peft import PeftModel
-
-            self.model.model = PeftModel.from_pretrained(self.model.model, locate(config.adapter)).merge_and_unload().eval()
+            self.model.model = adapted(self.model.model, config.adapter, where="llm.adapter").eval()
         self.generate: Batcher[_Job, Generation] = Batcher(
             self._generate, 4 * config.batch_size, device=self.model.device, length=lambda job: len(job.prompt)
         )
 
-    def with_room(self, max_tokens: int) -> CausalModel:
+    def with_room(self, max_tokens: int) -> CausalModel | Seq2SeqModel:
         """The same weights with another longest reply."""
         model = copy.copy(self.model)
         model.config = self.model.config.model_copy(update={"max_new_tokens": max_tokens})
         model.room = model._room()
         return model
+
+    def parts(self, messages: Sequence[Mapping[str, str]]) -> tuple[str, str, int]:
+        """A conversation as the model reads it, what its reply begins with, and the tokens of both in the prompt."""
+        key = tuple((message["role"], message["content"]) for message in messages)
+        if key not in self._known:  # it is counted once to be shortened, once against the room, and then asked
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            turns, start = started(messages)
+            prompt = self.model.render_chat(turns)
+            # What the reply begins with is the decoder's, where there is one.
+            begun = self.model.tokenizer(start, add_special_tokens=False)["input_ids"] if start and not self.decodes else []
+            self._known[key] = prompt, start, len(self.model.encode(prompt)) + len(begun)
+        return self._known[key]
 
     def _generate(self, jobs: list[_Job]) -> list[Generation]:
         groups: dict[tuple[int, Sampling | None], list[int]] = defaultdict(list)
@@ -301,8 +337,9 @@ class _Loaded:
         results: dict[int, Generation] = {}
         for (max_tokens, sampling), numbers in groups.items():
             prompts = [jobs[number].prompt for number in numbers]
+            starts = [jobs[number].start for number in numbers]
             seeds = [jobs[number].seed for number in numbers] if sampling else None
-            made = self.with_room(max_tokens).generate(prompts, sampling=sampling, seeds=seeds)
+            made = self.with_room(max_tokens).generate(prompts, starts if any(starts) else None, sampling=sampling, seeds=seeds)
             results.update(zip(numbers, made, strict=True))
         return [results[number] for number in range(len(jobs))]
 
@@ -310,19 +347,26 @@ class _Loaded:
 _loaded: weakref.WeakValueDictionary[tuple[Any, ...], _Loaded] = weakref.WeakValueDictionary()
 
 
+def _weights(config: LocalConfig, device: str | None) -> _Loaded:
+    """The model that options name; held by whoever uses it, and by nothing else."""
+    key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
+    loaded = _loaded[key] = _loaded.get(key) or _Loaded(config, device)
+    return loaded
+
+
 class _OwnCounter:
     """Counts by a model's own tokenizer and chat template: a `Counter`."""
 
-    def __init__(self, model: CausalModel) -> None:
-        self._model = model
-        self.name = f"the tokenizer of {model.config.model}"
+    def __init__(self, loaded: _Loaded) -> None:
+        self._loaded, self._model = loaded, loaded.model
+        self.name = f"the tokenizer of {loaded.model.config.model}"
 
     @property
     def fingerprint(self) -> str:
         return fingerprint(self._model.tokenizer.backend_tokenizer.to_str(), self._model.tokenizer.chat_template)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        return len(self._model.encode(self._model.render_chat([dict(message) for message in messages])))
+        return self._loaded.parts(messages)[2]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -352,24 +396,82 @@ class LocalBackend(_Here):
         from methods.models.causal import Sampling
 
         self.config = config
-        key = (config.local, config.revision, config.adapter, config.dtype, config.max_prompt_tokens, config.batch_size, device)
-        # Held by every model that uses it, and by nothing else.
-        self.weights = _loaded[key] = _loaded.get(key) or _Loaded(config, device)
-        self.counter: Counter = _OwnCounter(self.weights.model)
+        self.weights = _weights(config, device)
+        self.counter: Counter = _OwnCounter(self.weights)
         self.room: int | None = self.weights.with_room(config.max_tokens).room
         self.together = 4 * config.batch_size
         self._sampling = Sampling(config.temperature, config.top_p, seed=seed) if config.temperature else None
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
-        prompt = self.weights.model.render_chat(messages)
-        (seed,) = self._sampling.seeds([f"{repetition}\0{prompt}"]) if self._sampling else (0,)
-        written = await self.weights.generate(_Job(prompt, self.config.max_tokens, self._sampling, seed))
+        prompt, start, _ = self.weights.parts(messages)
+        (seed,) = self._sampling.seeds([f"{repetition}\0{prompt}{start}"]) if self._sampling else (0,)
+        written = await self.weights.generate(_Job(prompt, start, self.config.max_tokens, self._sampling, seed))
         text = written.text
         for stop in self.config.stop:
             text = text.partition(stop)[0]
         finish = "length" if written.completion_tokens >= self.config.max_tokens else "stop"
         return Completion(text, finish, written.prompt_tokens, written.completion_tokens, self.config.local, written.seconds)
+
+
+class LabelModel:
+    """Weights of this machine that choose among labels: the one that is likeliest as the reply, which is never unreadable.
+
+    Args:
+        config: Options; models of equal weights are loaded once in a process.
+        role: Under which name its calls are kept.
+        device: "cpu", "cuda" …; None chooses.
+
+    Attributes:
+        counter, room, in_flight: As those of `ChatModel`.
+    """
+
+    def __init__(self, config: LocalConfig, *, role: str, device: str | None = None) -> None:
+        from methods.models.likelihood import LikelihoodScorer
+
+        self.role = role
+        self._weights = _weights(config, device)
+        self._scorer = LikelihoodScorer(self._weights.model)
+        self.counter: Counter = _OwnCounter(self._weights)
+        self.room = self._weights.with_room(config.max_tokens).room
+        self.in_flight = 8 * config.batch_size
+        self._score: Batcher[tuple[str, str, tuple[str, ...]], tuple[LabelScores, float]] = Batcher(
+            self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda job: len(job[0])
+        )
+
+    async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:
+        """How likely each label is.
+
+        Args:
+            messages: What is asked; a last message of the assistant is what the reply begins with.
+            labels: With the space that stands before them.
+            step: Which of its prompts a program asks.
+        """
+        prompt, start, tokens = self._weights.parts(messages)
+        scores, seconds = await self._score((prompt, start, tuple(labels)))
+        usage = Usage(tokens, 1, model_calls=1)
+        text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
+        trace().calls.append(Call(self.role, step, text, scores.best.strip(), usage.prompt_tokens, 1, seconds))
+        return scores, usage
+
+    def _scored(self, jobs: list[tuple[str, str, tuple[str, ...]]]) -> list[tuple[LabelScores, float]]:
+        from methods.models.likelihood import label_likelihoods
+
+        began = time.perf_counter()
+        groups: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+        for number, (_, start, labels) in enumerate(jobs):
+            groups[start, labels].append(number)
+        results: dict[int, LabelScores] = {}
+        for (start, labels), numbers in groups.items():
+            prompts = [jobs[number][0] for number in numbers]
+            if self._weights.decodes:  # the decoder writes the start, too: it is the same before every label
+                made = label_likelihoods(self._scorer, prompts, [start + label for label in labels])
+                made = [replace(scores, labels=labels) for scores in made]
+            else:
+                made = label_likelihoods(self._scorer, [prompt + start for prompt in prompts], labels)
+            results.update(zip(numbers, made, strict=True))
+        seconds = (time.perf_counter() - began) / len(jobs)
+        return [(results[number], seconds) for number in range(len(jobs))]
 
 
 # -- Scripts: what knows the answers plays the model --

@@ -7,7 +7,7 @@ scored with several targets are encoded once.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -68,7 +68,11 @@ class Seq2SeqModel:
         ends = ends if ends is not None else self.tokenizer.eos_token_id
         self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
         self.text_encoder = TextEncoder(self.tokenizer, continues=False)
-        self.room = config.max_prompt_tokens or self._stated_length()
+        self.room = self._room()
+
+    def _room(self) -> int:
+        """Longest prompt in tokens; replies are the decoder's and take none of it."""
+        return self.config.max_prompt_tokens or self._stated_length()
 
     def _stated_length(self) -> int:
         """Longest prompt in tokens that the checkpoint speaks of."""
@@ -82,6 +86,10 @@ class Seq2SeqModel:
     def render(self, system: str, user: str) -> str:
         """The text of a prompt: these models know no roles, so one part after the other."""
         return f"{system}\n\n{user}" if system else user
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The text of a conversation, one message after the other."""
+        return "\n\n".join(message["content"] for message in messages if message["content"])
 
     def encode(self, prompt: str) -> list[int]:
         """A prompt's token ids as the encoder gets them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
@@ -241,7 +242,15 @@ def loading(noun: str, model: str) -> Iterator[None]:
 
 
 def load_pretrained(
-    noun: str, kind: str, model: str, revision: str | None, dtype: str | None, device: str, **tokenizer: Any
+    noun: str,
+    kind: str,
+    model: str,
+    revision: str | None,
+    dtype: str | None,
+    device: str,
+    *,
+    model_options: Mapping[str, Any] | None = None,
+    **tokenizer: Any,
 ) -> tuple[Any, Any]:
     """A tokenizer and a `transformers` model, ready to compute.
 
@@ -251,6 +260,7 @@ def load_pretrained(
         model, revision: As `locate` takes it, and the revision of a hub id.
         dtype: A name of torch's, `auto` for the checkpoint's own, None for float32 on a CPU and `auto` elsewhere.
         device: Where it is put.
+        model_options: Further options of the model.
         tokenizer: Further options of the tokenizer.
 
     Raises:
@@ -263,8 +273,72 @@ def load_pretrained(
         source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
         wanted = dtype or ("float32" if device == "cpu" else "auto")
         tokens = transformers.AutoTokenizer.from_pretrained(**source, **tokenizer)
-        loaded = getattr(transformers, kind).from_pretrained(**source, dtype=wanted if wanted == "auto" else getattr(torch, wanted))
+        typed = wanted if wanted == "auto" else getattr(torch, wanted)
+        loaded = getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {}))
     return tokens, loaded.to(device).eval()
+
+
+def is_encoder_decoder(model: str, revision: str | None) -> bool:
+    """Whether a model's configuration says that an encoder reads and a decoder writes (T5, BART).
+
+    Raises:
+        UserError: It cannot be read.
+    """
+    with loading("language model", model):
+        from transformers import AutoConfig
+
+        options = {"revision": revision} if revision else {}
+        return bool(AutoConfig.from_pretrained(locate(model), **options).is_encoder_decoder)
+
+
+def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) -> Any:
+    """A model with the low-rank updates of a PEFT adapter merged into its weights.
+
+    Args:
+        model: A `transformers` model.
+        adapter: A folder or hub id.
+        where: The option that names it.
+        head: A module that the adapter must bring whole, such as `score`.
+
+    Raises:
+        UserError: It cannot be read, was made for another base, or lacks the head.
+    """
+    with loading("adapter", adapter):
+        from peft import PeftConfig, get_peft_model
+        from peft.utils.save_and_load import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+
+        settings = PeftConfig.from_pretrained(locate(adapter))
+        its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
+        weights = {_adapter_key(name): weight for name, weight in load_peft_weights(locate(adapter), device="cpu").items()}
+    if head is not None and not any(f".{head}." in name for name in weights):
+        raise UserError(
+            f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking"
+        )
+    with warnings.catch_warnings():
+        # PEFT tells that the base lies in another folder than in training, and asks it for something by an old name.
+        warnings.simplefilter("ignore")
+        try:
+            made = get_peft_model(model, settings)
+            expected = {name: tuple(weight.shape) for name, weight in get_peft_model_state_dict(made).items()}
+        except (ValueError, AttributeError) as error:
+            raise _foreign(adapter, its_base, str(error), where) from error
+    there = {name: tuple(weight.shape) for name, weight in weights.items()}
+    if there != expected:
+        name = min(name for name in there.keys() | expected.keys() if there.get(name) != expected.get(name))
+        says = f"{name} is {there.get(name) or 'missing'}, and the base wants {expected.get(name) or 'none'}"
+        raise _foreign(adapter, its_base, says, where)
+    set_peft_model_state_dict(made, weights)
+    return made.merge_and_unload()
+
+
+def _adapter_key(name: str) -> str:
+    """As PEFT names an adapter's weights today: older versions left the mark of what is kept whole, or the adapter's name."""
+    return name.replace(".modules_to_save.", ".").replace(".default.", ".")
+
+
+def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserError:
+    hint = f": it was made for {made_for}" if made_for else ""
+    return UserError(f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})", where=where, try_this=f"its own base{hint}")
 
 
 def device_of(wanted: str | None) -> str:

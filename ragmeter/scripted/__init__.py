@@ -37,6 +37,7 @@ from ragmeter.scripted.judges import JUDGING
 from ragmeter.scripted.knowledge import KNOWLEDGE
 from ragmeter.scripted.prompt_patterns import Request, filled
 from ragmeter.scripted.queries import LABELING, REWRITING, SEARCHING
+from ragmeter.scripted.reranking import RERANKING
 from ragmeter.scripted.synthesis import SYNTHESIS
 
 NAME = f"{SCRIPTED}worlds"
@@ -91,6 +92,7 @@ class WorldTruth:
             *JUDGING,
             *KNOWLEDGE,
             *LABELING,
+            *RERANKING,
             *REWRITING,
             *SEARCHING,
             *SYNTHESIS,

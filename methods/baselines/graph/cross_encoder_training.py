@@ -124,13 +124,22 @@ def load_training(references: Sequence[str], options: Mapping[str, Mapping[str, 
         UserError: One holds no graphs, is a test split, or holds worlds that must not be trained on.
     """
     benchmarks = load_graphs(references, options)
+    require_trainable(references, benchmarks)
+    return benchmarks
+
+
+def require_trainable(references: Sequence[str], benchmarks: Sequence[Benchmark]) -> None:
+    """Check that benchmarks may be trained on.
+
+    Raises:
+        UserError: One is a test split, or holds worlds that must not be trained on.
+    """
     for reference, benchmark in zip(references, benchmarks, strict=True):
         if "test" in (benchmark.reference.split or "").split("+"):
             raise UserError(f"{reference} is a test split, which must not be trained on", where=WHERE, try_this="a train split")
         if benchmark.reference.name == "worlds":
             for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
                 require_training_seed(seed)
-    return benchmarks
 
 
 def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:

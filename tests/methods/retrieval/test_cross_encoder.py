@@ -189,6 +189,7 @@ def test_presets_name_the_published_models() -> None:
     assert named == {
         "bge-reranker-base": "BAAI/bge-reranker-base",
         "bge-reranker-large": "BAAI/bge-reranker-large",
+        "bge-reranker-v2-m3": "BAAI/bge-reranker-v2-m3",
         "minilm-l6": "cross-encoder/ms-marco-MiniLM-L6-v2",
         "minilm-l12": "cross-encoder/ms-marco-MiniLM-L12-v2",
         "mgte": "Alibaba-NLP/gte-multilingual-reranker-base",

@@ -1,0 +1,266 @@
+"""A reranker that asks a language model about some passages at a time: windows that it orders, or the best of a few.
+
+Every system here is a strategy, a prompt and a way to read replies. A reply that cannot be used leaves what it was about
+as it stood, and is counted in the notes of the prediction under the reranker's name: `calls`, and `fallbacks` by reason.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import Ranking, Services, Usage
+from methods.baselines.rerank.prompts import Conversation, Writer, load_prompt
+from methods.baselines.rerank.replies import Order, order_of
+from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
+from methods.flow import together
+from methods.models import template_text
+from methods.models.chat import ChatModel, Reply
+from methods.models.llm import AskingConfig, LabelModel, llm_hash, open_llm
+from methods.registry import MethodConfig
+from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
+
+FAILED, NO_ROOM = "failed", "no_room"
+"""Why a comparison was not made: no reply came back, or not even the numbers of the passages fit into the prompt."""
+VOTE_SEED = 929
+"""Of the order in which passages are shown, and of ties between votes; that of the published code."""
+OVERHEAD = 120
+"""Tokens of a prompt beside query and passages, about."""
+
+
+class AskingRerankerConfig(AskingConfig, MethodConfig):
+    """Options that all have."""
+
+    depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
+    prompt: str | None = Field(
+        None, description="a template file of one's own, such as that which a checkpoint was trained with; null: the one that ships"
+    )
+    context: int | None = Field(
+        None, ge=64, description="tokens that prompt and reply may take together, where the model has room for more or does not say"
+    )
+
+
+def made_of(template: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The hash of a model's weights and of the template."""
+
+    def of(config: Any) -> str:
+        return fingerprint(llm_hash(config.llm), content_hash([template_text(__package__, template(config), config.prompt)]))
+
+    return of
+
+
+@dataclass(slots=True)
+class State:
+    """What was asked for one query so far.
+
+    Attributes:
+        query: Its text.
+        passages: All that are ranked, in their order.
+        ids: Their ids.
+        calls: Of the model.
+        fallbacks: Replies that could not be used as they were, by reason.
+        usage: What the calls cost.
+    """
+
+    query: str
+    passages: list[str]
+    ids: Sequence[str]
+    calls: int = 0
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    usage: Usage = field(default_factory=Usage)
+
+    def texts(self, positions: Sequence[int]) -> list[str]:
+        """Some of the passages."""
+        return [self.passages[position] for position in positions]
+
+
+class AskingReranker(ABC):
+    """Reranker in single form.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies, device and seed.
+        name: Under which it is counted.
+        template: The prompt that ships.
+        limits: What is cut off queries and passages first: options of `Writer`.
+        model: In place of the one that the options name.
+    """
+
+    def __init__(
+        self, config: Any, services: Services, name: str, template: str, limits: dict[str, Any], model: LabelModel | None = None
+    ) -> None:
+        self.config, self.name = config, name
+        self.model: ChatModel | LabelModel = model or open_llm(
+            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed
+        )
+        self.in_flight = self.model.in_flight
+        limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.max_tokens)
+        room = min((room for room in limits_of_room if room is not None), default=None)
+        self.writer = Writer(load_prompt(template, config.prompt), self.model.counter, room, **limits)
+        self.writer.require_room(("1", "2"))
+
+    async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
+        """Order candidates anew; scores are the negative ranks.
+
+        Raises:
+            Broke: No further call could succeed (key, model, endpoint).
+        """
+        ids = ranking.ids[: self.config.depth]
+        state = State(query.text, [passage.full_text for passage in corpus.get(ids)], ids)
+        order = await self.order(state)
+        result = (*(ids[position] for position in order), *ranking.ids[len(ids) :])
+        fallbacks = {"fallbacks": dict(sorted(state.fallbacks.items()))} if state.fallbacks else {}
+        note = {self.name: {"calls": state.calls, **fallbacks}}
+        return Ranking(query.id, result, tuple(-float(rank) for rank in range(len(result))), state.usage, note)
+
+    @abstractmethod
+    async def order(self, state: State) -> Sequence[int]:
+        """All positions of the passages, best first."""
+
+    async def reply(self, state: State, messages: Conversation | None, step: str) -> Reply | None:
+        """What the model says; None, and counted, where it says nothing."""
+        assert isinstance(self.model, ChatModel)
+        if messages is None:
+            state.fallbacks[NO_ROOM] += 1
+            return None
+        reply = await self.model.ask(messages, step=step)
+        state.calls += reply.calls
+        state.usage += reply.usage
+        if reply.failed is not None:
+            state.fallbacks[FAILED] += 1
+            return None
+        return reply
+
+
+# -- Systems that are shown a window of passages and order it --
+
+
+class WindowConfig(AskingRerankerConfig):
+    """Options of systems that order windows."""
+
+    window: int = Field(20, ge=2, description="passages of a window")
+    step: int = Field(10, ge=1, description="passages between the beginnings of two windows")
+    passage_words: int | None = Field(300, ge=1, description="words of a passage that are shown; null: all")
+
+    @model_validator(mode="after")
+    def _overlap(self) -> WindowConfig:
+        if self.step >= self.window:
+            raise ValueError(f"step must be below window ({self.window}): what is best must reach the next window")
+        return self
+
+
+def windows_work(config: Any, lengths: Lengths) -> Work:
+    """A call a window."""
+    n = lengths.ranked(config.depth)
+    words = config.passage_words
+    passage = lengths.passage if words is None else min(lengths.passage, words / WORDS_PER_TOKEN)
+    prompt = OVERHEAD + 2 * lengths.question + min(n, config.window) * (passage + 4)
+    return ask(config.llm, lengths.questions * window_calls(round(n), config.window, config.step), prompt)
+
+
+class WindowReranker(AskingReranker):
+    """Orders windows from the tail to the head.
+
+    Args:
+        config: Options.
+        services: As of `AskingReranker`.
+        name: Also of the template that ships.
+        tagged: Whether the order stands in an answer tag.
+        limits: As of `AskingReranker`.
+    """
+
+    def __init__(self, config: Any, services: Services, name: str, *, tagged: bool = False, **limits: Any) -> None:
+        super().__init__(config, services, name, name, {"plain_references": True, **limits})
+        self._tagged = tagged
+
+    async def order(self, state: State) -> Sequence[int]:
+        return await windows(len(state.ids), partial(self._sorted, state), self.config.window, self.config.step)
+
+    async def _sorted(self, state: State, window: Sequence[int]) -> Sequence[int]:
+        labels = [str(number) for number in range(1, len(window) + 1)]
+        reply = await self.reply(state, self.writer(state.query, state.texts(window), labels), "window")
+        order = order_of(reply.text, len(window), tagged=self._tagged) if reply else Order(tuple(range(len(window))))
+        if order.fault:
+            state.fallbacks[order.fault] += 1
+        return [window[position] for position in order.positions]
+
+
+# -- Systems that are shown a few passages and name the best --
+
+
+Ways = Literal["heapsort", "bubblesort"]
+
+
+class ChoiceConfig(AskingRerankerConfig):
+    """Options of systems that choose."""
+
+    sort: Ways = Field("heapsort", description="heapsort asks least; bubblesort always compares neighbors")
+    children: int = Field(3, ge=1, le=22, description="passages of a comparison, less one")
+    k: int = Field(10, ge=1, description="how many are put into order; the others follow as they stood")
+    votes: int = Field(1, ge=1, description="how often a comparison is asked, each in another order of its passages; most votes win")
+
+
+def choices_work(config: Any, lengths: Lengths) -> Work:
+    """A call a comparison."""
+    n = round(lengths.ranked(config.depth))
+    calls = (heapsort_calls if config.sort == "heapsort" else bubblesort_calls)(n, config.children, config.k)
+    query, passage = min(lengths.question, config.query_tokens), min(lengths.passage, config.passage_tokens)
+    return ask(config.llm, lengths.questions * calls * config.votes, OVERHEAD + query + min(n, config.children + 1) * (passage + 6))
+
+
+class ChoiceReranker(AskingReranker):
+    """Sorts by asking which of a few passages is best; where no vote can be used the first of them is.
+
+    Args:
+        config: Options.
+        services: As of `AskingReranker`.
+        name: Under which it is counted.
+        template: The prompt that ships.
+        shuffles: Whether passages are shown in another order even where there is one vote.
+        model: As of `AskingReranker`.
+        limits: Likewise.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        services: Services,
+        name: str,
+        template: str,
+        *,
+        shuffles: bool = False,
+        model: LabelModel | None = None,
+        **limits: Any,
+    ) -> None:
+        super().__init__(config, services, name, template, limits, model)
+        self._shuffles = shuffles or config.votes > 1
+
+    async def order(self, state: State) -> Sequence[int]:
+        sort = heapsort if self.config.sort == "heapsort" else bubblesort
+        return await sort(len(state.ids), partial(self._best, state), self.config.children, self.config.k)
+
+    async def _best(self, state: State, members: Sequence[int]) -> int:
+        if not self._shuffles:
+            return await self.chosen(state, state.texts(members)) or 0
+        draws = Draws(self.name, VOTE_SEED, state.query, *(state.ids[member] for member in members))
+        orders = [list(range(len(members))) for _ in range(self.config.votes)]
+        for order in orders:
+            draws.shuffle(order)
+        choices = await together(*(self.chosen(state, state.texts([members[place] for place in order])) for order in orders))
+        votes = Counter(order[place] for order, place in zip(orders, choices, strict=True) if place is not None)
+        most = max(votes.values(), default=0)
+        return draws.pick(sorted(place for place, number in votes.items() if number == most)) if votes else 0
+
+    @abstractmethod
+    async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
+        """Which of some passages is best; None, and counted, where the reply does not say."""

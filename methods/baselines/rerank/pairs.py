@@ -1,0 +1,124 @@
+"""Scores of single passages by causal language models: what a model makes of the last token of query and passage.
+
+Pairs of all queries that wait go through together, like lengths with each other; what company a pair has changes its
+score by less than 1e-5 in float32. Padding stands on the right, where a causal model never looks, and the score is read
+at each row's own last token: the same number as with padding on the left.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.models.likelihood import by_length, logits_only_at, padded
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
+from methods.work import Lengths, Work, encode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class PairConfig(PointwiseConfig):
+    """Options of rerankers that read a pair with a language model."""
+
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
+        None, description="null: float32 on CPU, the checkpoint's own elsewhere"
+    )
+    token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
+
+
+def pairs_work(config: Any, lengths: Lengths) -> Work:
+    """Every question with each of its candidates."""
+    return encode(config, lengths.questions * lengths.ranked(config.depth), lengths.question + lengths.passage, causal=True)
+
+
+class PairReranker(PointwiseReranker, ABC):
+    """Reranker in batch form.
+
+    Args:
+        config: Options.
+        tokenizer, model: Of `transformers`.
+        device: Where the model is.
+    """
+
+    batch_size = 32
+
+    def __init__(self, config: Any, tokenizer: Any, model: Any, device: str) -> None:
+        super().__init__(config.depth)
+        self.config, self.tokenizer, self.model, self.device = config, tokenizer, model, device
+
+    def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
+        """Scores of the pairs of all queries; equal pairs, as the model sees them, are scored once."""
+        texts = [[passage.full_text for passage in corpus.get(own)] for own in ids]
+        rows = [[tuple(row) for row in self.encoded(query.text, own)] for query, own in zip(queries, texts, strict=True)]
+        scores = self.scored(sorted({row for own in rows for row in own}))
+        return [np.array([scores[row] for row in own], dtype=np.float64) for own in rows]
+
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """Scores of one query's pairs."""
+        return self.scores_of([query], [ids], corpus)[0]
+
+    def scored(self, rows: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+        """The score of each row of token ids.
+
+        Raises:
+            UserError: A score is not a number, as happens when float16 overflows.
+        """
+        import torch
+
+        scores: dict[tuple[int, ...], float] = {}
+        with torch.inference_mode():
+            for batch in by_length([len(row) for row in rows], self.config.token_budget):
+                chosen = [rows[position] for position in batch]
+                ids, mask = padded(chosen, 0)
+                values = self.read(torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)).double().tolist()
+                scores.update(zip(chosen, values, strict=True))
+        if not np.isfinite(list(scores.values())).all():
+            raise UserError("scores are not numbers in this type", where="dtype", try_this="float32, or bfloat16")
+        return scores
+
+    @abstractmethod
+    def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
+        """Token ids of a query with each of some passages."""
+
+    @abstractmethod
+    def read(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Scores of a batch: shape (rows,)."""
+
+    def tokens(self, texts: Sequence[str], most: int | None = None) -> list[list[int]]:
+        """Token ids of texts without special tokens, the first of them."""
+        if not texts:
+            return []
+        # Too long a text is meant to be cut; the library's warning about it would only worry people.
+        self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+        return [list(ids[:most]) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+
+
+def ends(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the last tokens of a batch that is padded on the right."""
+    import torch
+
+    return torch.arange(len(mask), device=mask.device), mask.sum(dim=1) - 1
+
+
+def head_scores(model: Any, ids: Tensor, mask: Tensor, head: Any = None) -> Tensor:
+    """What a sequence classifier of one label makes of the last token of each row: shape (rows,)."""
+    hidden = getattr(model, model.base_model_prefix)(input_ids=ids, attention_mask=mask).last_hidden_state
+    return (head or model.score)(hidden[ends(mask)]).squeeze(-1).float()
+
+
+def token_log_odds(model: Any, ids: Tensor, mask: Tensor, yes: int, no: int, context: Any = None) -> Tensor:
+    """How much likelier one token is than another behind each row, in nats: shape (rows,)."""
+    at = ends(mask)
+    with context or nullcontext(), logits_only_at(model, *at):
+        logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0].float()
+    return logits[:, yes] - logits[:, no]

@@ -1,0 +1,130 @@
+"""RankLLaMA: Llama-2 with a low-rank adapter and a score head reads query and passage, and says how well they fit.
+
+Ids are put together by hand, as in training: BOS `query: Q` BOS `document: PASSAGE`, without an end token.
+
+Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from methods.api import Services
+from methods.baselines.graph.cross_encoder import without_load_report
+from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores, pairs_work
+from methods.models.weights import MissingWeights, adapted, device_of, load_pretrained, loading, locate, require_weights, weights_hash
+from methods.registry import register
+from methods.training.stages import card_of
+from methods.work import Checkpoint, Needs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAME, HEAD = "rankllama", "score"
+ADAPTER, BASE = "castorini/rankllama-v1-7b-lora-passage", "meta-llama/Llama-2-7b-hf"
+
+
+class RankLlamaConfig(PairConfig):
+    """Options of RankLLaMA."""
+
+    adapter: str = Field(ADAPTER, description="a PEFT folder or hub id that holds the score head; also one that `ragmeter train` made")
+    base: str | None = Field(None, description="the model that it adapts; null: Llama-2-7b, or what a checkpoint of ours was trained on")
+    revision: str | None = Field(None, description="revision of a hub id")
+    query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
+    passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
+
+    @property
+    def model(self) -> str:
+        """The base."""
+        if self.base is not None:
+            return self.base
+        card = card_of(self.adapter)
+        return str(card["config"]["base"]) if card and "base" in card.get("config", {}) else BASE
+
+    @property
+    def max_length(self) -> int:
+        """Longest pair in tokens."""
+        return self.query_length + self.passage_length
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The base."""
+        return Checkpoint(self.model, self.revision, self.dtype)
+
+    def preflight(self) -> None:
+        """Check that base and adapter are here, or may be had."""
+        locate(self.adapter)
+        try:
+            require_weights(Needs((self.checkpoint,)))
+        except MissingWeights as error:
+            raise UserError(error.what, where=f"{NAME}, option base", try_this=error.try_this) from None
+
+
+@register(
+    NAME,
+    kind="reranker",
+    summary="Llama-2 with an adapter and a score head scores each passage; or such a one trained on another base",
+    config=RankLlamaConfig,
+    paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
+    training_data=("msmarco",),
+    extra="models",
+    checkpoint_hash=lambda config: fingerprint(weights_hash(config.model, config.revision), weights_hash(config.adapter)),
+    work=pairs_work,
+    needs=lambda config: Needs((config.checkpoint,)),
+)
+class RankLlama(PairReranker):
+    """Reranker of a merged adapter.
+
+    Args:
+        config: Options.
+        services: Provides the device.
+
+    Raises:
+        UserError: Base or adapter cannot be loaded, do not belong together, or give several scores.
+    """
+
+    def __init__(self, config: RankLlamaConfig, services: Services) -> None:
+        device = device_of(services.device)
+        tokenizer, model = classifier(config.model, config.revision, config.dtype, device)
+        model = adapted(model, config.adapter, where=f"{NAME}, option adapter", head=HEAD).to(device).eval()
+        if getattr(model, HEAD).out_features != 1:
+            raise UserError(
+                f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair", where=f"{NAME}, option adapter"
+            )
+        super().__init__(config, tokenizer, model, device)
+
+    def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
+        return pair_ids(self.tokenizer, self.tokens, query, passages, self.config.query_length, self.config.passage_length)
+
+    def read(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return head_scores(self.model, ids, mask)
+
+
+def classifier(base: str, revision: str | None, dtype: str | None, device: str, **options: Any) -> tuple[Any, Any]:
+    """A base's tokenizer, and the base as a classifier of one label; its head is still a random one.
+
+    Raises:
+        UserError: It cannot be loaded, or has a head of several labels.
+    """
+    with loading("base", base):
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(locate(base), **({"revision": revision} if revision else {}))
+        architectures = config.architectures or []
+    if any("SequenceClassification" in name for name in architectures) and config.num_labels != 1:
+        raise UserError(f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one", where=f"{NAME}, option base")
+    with without_load_report():  # it would say that the head is a random one
+        return load_pretrained("base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1})
+
+
+def pair_ids(tokenizer: Any, tokens: Any, query: str, passages: Sequence[str], query_length: int, passage_length: int) -> list[list[int]]:
+    """Ids of pairs as RankLLaMA was trained on them; the lengths hold BOS and what stands before the texts."""
+    begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    (first,) = tokens([f"query: {query}"], query_length - len(begin))
+    rest = tokens([f"document: {' '.join(passage.split())}" for passage in passages], passage_length - len(begin))
+    return [[*begin, *first, *begin, *own] for own in rest]

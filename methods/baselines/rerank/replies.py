@@ -1,0 +1,92 @@
+"""What a reply says: an order of numbered passages, or the one passage that is best. Any reply is read to an end.
+
+Numbers may be written in other digits. Of a reply that thinks first only what comes behind the thinking counts; one that
+never stops thinking says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from dataclasses import dataclass
+
+LABELS = string.ascii_uppercase[:23]
+"""How Setwise calls its passages."""
+UNUSABLE, COMPLETED, REPAIRED = "unusable", "completed", "repaired"
+"""Of a reply: nothing could be used, what was missing is filled in, or doubled and foreign numbers are left out."""
+_BRACKETED = re.compile(r"\[\s*(\d{1,9})\s*\]")
+_NUMBER = re.compile(r"\d{1,9}")
+_LABEL = re.compile(r"\W*(?:passage\W*)?([a-z])(?=\s*(?:[^\w\s]|\n|$))", re.IGNORECASE)
+_NAMED = re.compile(r"passage\W{1,3}([a-z])(?!\w)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of n passages.
+
+    Attributes:
+        positions: All of 0 … n − 1, best first.
+        fault: What was wrong with the reply; "" where nothing was.
+    """
+
+    positions: tuple[int, ...]
+    fault: str = ""
+
+
+def order_of(reply: str, n: int, *, tagged: bool = False) -> Order:
+    """The order that a reply gives to passages numbered from 1; what it leaves out follows as it stood.
+
+    Args:
+        reply: As written. Where two numbers in brackets stand in it, only such count.
+        n: Passages.
+        tagged: Whether the order stands in an answer tag; without the tag nothing is taken from the reply.
+    """
+    text = thought_out(reply)
+    if tagged:
+        text = _between(text, "answer") or ""
+    numbers = _BRACKETED.findall(text)
+    if len(numbers) < 2:
+        numbers = _NUMBER.findall(text)
+    named = [int(number) - 1 for number in numbers]
+    known = list(dict.fromkeys(position for position in named if 0 <= position < n))
+    order = (*known, *(position for position in range(n) if position not in known))
+    if not known:
+        return Order(order, UNUSABLE)
+    return Order(order, COMPLETED if len(known) < n else REPAIRED if len(named) > n else "")
+
+
+def label_of(reply: str, n: int) -> int | None:
+    """Which of n passages called A, B … a reply names first; None: none."""
+    text = thought_out(reply)
+    match = _LABEL.match(text) or _NAMED.search(text)
+    position = LABELS.find(match[1].upper()) if match else -1
+    return position if 0 <= position < n else None
+
+
+def answer_of(reply: str, n: int, *, thinks: bool) -> int | None:
+    """Which of n passages numbered from 1 an answer tag names, as `[3]` and nothing besides; None: none.
+
+    Args:
+        reply: As written.
+        n: Passages.
+        thinks: Whether thinking that came to an end must stand before it.
+    """
+    if thinks and "</think>" not in reply.lower():
+        return None
+    answer = _between(thought_out(reply), "answer")
+    match = _BRACKETED.fullmatch(answer.strip()) if answer is not None else None
+    return int(match[1]) - 1 if match and 1 <= int(match[1]) <= n else None
+
+
+def thought_out(reply: str) -> str:
+    """What stands behind the thinking, its digits and letters plain; "" where the thinking has no end."""
+    text = unicodedata.normalize("NFKC", reply)
+    _, ended, rest = text.rpartition("</think>")
+    return rest if ended else "" if "<think>" in text else text
+
+
+def _between(text: str, tag: str) -> str | None:
+    """What stands in the first pair of tags, whose letters may be of any case."""
+    match = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL | re.IGNORECASE)
+    return match[1] if match else None

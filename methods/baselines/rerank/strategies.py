@@ -1,0 +1,113 @@
+"""How few comparisons of few passages become an order of many: sliding windows, heapsort, bubblesort.
+
+Each is a program of one query that awaits comparisons; what compares sees positions in the ranking as it came, from 0.
+A comparison may say anything that its type allows: the result is an order of all positions whatever it says.
+
+Source: Sun et al. 2023, RankGPT (arXiv:2304.09542), with the windows of rank_llm, which reach the head for any number of
+passages; Zhuang et al. 2024, Setwise (arXiv:2310.09497).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+Sort = Callable[[Sequence[int]], Awaitable[Sequence[int]]]
+"""From some positions to the same, best first."""
+Choose = Callable[[Sequence[int]], Awaitable[int]]
+"""From some positions to which of them (0: the first) is best."""
+
+
+async def windows(n: int, sort: Sort, size: int, step: int) -> list[int]:
+    """Order windows from the tail to the head, each sharing `size − step` passages with the one before.
+
+    Args:
+        n: Passages.
+        sort: Orders a window.
+        size: Of a window, at least 2.
+        step: How far the next one is, below `size`: then the best of all reaches the head.
+
+    Returns:
+        All positions, best first; none is compared where there is but one.
+    """
+    order = list(range(n))
+    end = n
+    while end > 1:
+        start = max(0, end - size)
+        order[start:end] = await sort(order[start:end])
+        end = end - step if start else 0
+    return order
+
+
+def window_calls(n: int, size: int, step: int) -> int:
+    """Windows that `windows` orders."""
+    return 0 if n < 2 else 1 + -(-max(0, n - size) // step)
+
+
+async def heapsort(n: int, choose: Choose, children: int, k: int) -> list[int]:
+    """The k best by a heap in which each passage has so many children.
+
+    Args:
+        n: Passages.
+        choose: Picks the best of a parent and its children, who stand in this order.
+        children: c; a comparison has at most c + 1 passages.
+        k: How many are put into order; the others follow as they stood.
+    """
+    heap = list(range(n))
+
+    async def sift(parent: int, size: int) -> None:
+        while (first := children * parent + 1) < size:
+            family = [parent, *range(first, min(first + children, size))]
+            best = family[await choose([heap[position] for position in family])]
+            if best == parent:
+                return
+            heap[parent], heap[best] = heap[best], heap[parent]
+            parent = best
+
+    for parent in range(n // children, -1, -1):
+        await sift(parent, n)
+    for last in range(n - 1, max(0, n - 1 - k), -1):
+        heap[0], heap[last] = heap[last], heap[0]
+        if last > n - k:
+            await sift(0, last)
+    best = heap[: -k - 1 : -1] if n > k else heap[::-1]
+    return best + sorted(set(range(n)) - set(best))
+
+
+def heapsort_calls(n: int, children: int, k: int) -> int:
+    """Comparisons that `heapsort` makes at most."""
+    if n < 2:
+        return 0
+    depth, reached, width = 0, 1, 1
+    while reached < n:
+        depth, width = depth + 1, width * children
+        reached += width
+    parents = -(-(n - 1) // children)
+    # A parent may sink to the bottom when the heap is built; half of them are just above it, or fewer.
+    built = parents * depth if children == 1 else parents + -(-parents // (children - 1))
+    return built + (min(k, n) - 1) * depth
+
+
+async def bubblesort(n: int, choose: Choose, children: int, k: int) -> list[int]:
+    """The k best by passes from the tail, each of which carries the best of what is left to its place.
+
+    What the same passages in the same order were found before is not asked again: where nothing changed since, a pass
+    begins where the last one first changed something. Arguments as of `heapsort`.
+    """
+    order = list(range(n))
+    results: dict[tuple[int, ...], int] = {}
+    for head in range(min(k, n - 1)):
+        end = n
+        while end > head + 1:
+            start = max(head, end - children - 1)
+            window = tuple(order[start:end])
+            if window not in results:
+                results[window] = await choose(window)
+            best = window[results[window]]
+            order[start:end] = [best, *(position for position in window if position != best)]
+            end = start + 1 if start > head else 0
+    return order[:k] + sorted(order[k:])
+
+
+def bubblesort_calls(n: int, children: int, k: int) -> int:
+    """Comparisons that `bubblesort` makes at most."""
+    return sum(-(-(n - 1 - head) // children) for head in range(min(k, max(0, n - 1))))

@@ -1,0 +1,110 @@
+"""Rerankers that ask a language model again and again: many queries at once against one comparison after another.
+
+With a tiny model of random weights on this machine: 100 queries by heapsort together, against the same comparisons one
+after another, in processor seconds, as one thread computes (other work on the machine counts in neither); the bar is
+that of written replies, likelihoods take one pass anyway. At an endpoint in a process of its own, whose replies take two
+seconds: 100 queries by heapsort, 64 calls in flight, against the ideal (the sum of the latencies / 64 + the longest).
+
+python -m perf.llm_reranking [--queries 100] [--only local|endpoint]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query, passage_id
+from methods.api import Ranking, Services
+from methods.flow import each
+from methods.registry import Component
+from perf.flow import IN_FLIGHT, Endpoint
+from tools.tiny_checkpoints import make
+
+FASTER, SLOWER = 5.0, 1.25
+LATENCY_S = 2.0
+CANDIDATES = 12
+
+
+def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:
+    """Queries with passages of their own, all different: no reply is the same as another."""
+    texts = [[f"Bridge {number} of town {query} is of stone." for number in range(CANDIDATES)] for query in range(queries)]
+    corpus = Corpus.of(Passage(passage_id("", text), "", text) for own in texts for text in own)
+    requests = [Query(f"q{query}", f"Which bridge of town {query} is old?") for query in range(queries)]
+    rankings = [
+        Ranking(query.id, tuple(passage_id("", text) for text in own), tuple(-float(n) for n in range(CANDIDATES)))
+        for query, own in zip(requests, texts, strict=True)
+    ]
+    return requests, rankings, corpus
+
+
+def reranker(llm: dict[str, Any], **options: Any) -> Any:
+    return Component.of("setwise", {"llm": llm, "k": 3, **options}).build(Services(device="cpu"))
+
+
+def local(queries: int, score: str) -> bool:
+    """Whether queries together are as much faster as they should be; the results must be the same."""
+    requests, rankings, corpus = candidates(queries)
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder), ["qwen2.5"])
+        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": 32}, score=score)
+        each(made, "rerank", requests[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
+        started = time.perf_counter(), time.process_time()
+        alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in zip(requests, rankings, strict=True)]
+        between = time.perf_counter(), time.process_time()
+        together = each(made, "rerank", requests, rankings, corpus)
+        ended = time.perf_counter(), time.process_time()
+    calls = sum(result.usage.model_calls for result in together)
+    same = sum(one.ids == other.ids for one, other in zip(alone, together, strict=True))
+    (apart_s, apart_cpu), (together_s, together_cpu) = (
+        (end[0] - start[0], end[1] - start[1]) for start, end in ((started, between), (between, ended))
+    )
+    ratio = apart_cpu / together_cpu
+    met = score == "likelihood" or ratio >= FASTER
+    target = "" if score == "likelihood" else f" target >= {FASTER:g}: {'met' if met else 'MISSED'}"
+    sys.stdout.write(
+        f"llm_reranking.local {score}, {queries} queries, {calls} comparisons: one after another {apart_s:.1f} s (CPU "
+        f"{apart_cpu:.1f}), together {together_s:.1f} s ({together_cpu:.1f}), ratio of CPU {ratio:.1f}{target}; "
+        f"equal orders {same} of {queries}\n"
+    )
+    return met
+
+
+def endpoint(queries: int) -> bool:
+    """Whether the wall time at an endpoint is near the ideal."""
+    requests, rankings, corpus = candidates(queries)
+    with Endpoint(str(LATENCY_S)) as served:
+        made = reranker({"model": "m", "base_url": served.url, "key_variable": None, "concurrency": IN_FLIGHT})
+        results = each(made, "rerank", requests, rankings, corpus)
+        wall_s = time.time() - served.totals[3]  # from the first request on
+        ideal_s = served.ideal
+    calls = sum(result.usage.model_calls for result in results)
+    ratio = wall_s / ideal_s
+    met = ratio <= SLOWER
+    sys.stdout.write(
+        f"llm_reranking.endpoint {queries} queries, {calls} comparisons of {LATENCY_S:g} s, {IN_FLIGHT} in flight: {wall_s:.1f} s, "
+        f"ideal {ideal_s:.1f} s, ratio {ratio:.2f} target <= {SLOWER:g}: {'met' if met else 'MISSED'}\n"
+    )
+    return met
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--only", choices=("local", "endpoint"))
+    options = parser.parse_args(argv)
+    met = True
+    if options.only != "endpoint":
+        met = local(options.queries, "generation") & local(options.queries, "likelihood")
+    if options.only != "local":
+        met = endpoint(options.queries) and met
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""How the scripted LLM answers the prompts of rerankers: passages with a fact of the question's proof go before others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
+from methods.baselines.rerank.prompts import Prompt, load_prompt
+from methods.baselines.rerank.replies import LABELS
+from ragmeter.scripted.prompt_patterns import Request, template_pattern
+
+
+class Knows(Protocol):
+    """What of the scripted LLM is needed here."""
+
+    benchmarks: tuple[Benchmark, ...]
+
+    @property
+    def questions(self) -> Mapping[str, Question]: ...
+
+    def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
+
+
+NUMBERS = tuple(str(number) for number in range(1, 101))
+
+
+def order_window(truth: Knows, request: Request) -> str | None:
+    """The prompts of systems that order a window; those that reason first do so in a word."""
+    for name in ("rankgpt", "rankzephyr", "reasonrank"):
+        ranked = _ranked(truth, name, request, NUMBERS)
+        if ranked is not None:
+            order = " > ".join(f"[{place + 1}]" for place in ranked)
+            return f"<think>Facts first.</think> <answer>{order}</answer>" if name == "reasonrank" else order
+    return None
+
+
+def choose_passage(truth: Knows, request: Request) -> str | None:
+    """Setwise's prompt."""
+    ranked = _ranked(truth, "setwise", request, LABELS)
+    return None if ranked is None else f"Passage {LABELS[ranked[0]]}"
+
+
+def choose_document(truth: Knows, request: Request) -> str | None:
+    """The prompts of Rank-R1 and of its twin without reasoning."""
+    for name, thought in (("rank_r1", "<think>The one with a fact.</think> "), ("rank_r1_direct", "")):
+        ranked = _ranked(truth, name, request, NUMBERS)
+        if ranked is not None:
+            return f"{thought}<answer>[{ranked[0] + 1}]</answer>"
+    return None
+
+
+RERANKING: tuple[Callable[[Any, Request], str | None], ...] = (order_window, choose_passage, choose_document)
+
+
+def _ranked(truth: Knows, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
+    """Places of the passages that a prompt shows, those with a fact first; None where the request is not made of it."""
+    result = shown(_prompt(name), request, labels)
+    if result is None:
+        return None
+    query, passages = result
+    # A long query is shown by its beginning, and so is a long passage.
+    question = truth.questions.get(query) or next((q for text, q in truth.questions.items() if text.startswith(query)), None)
+    if question is None:
+        return list(range(len(passages)))
+    proof = [text for benchmark in truth.benchmarks for text in _texts(benchmark, question)]
+    holds = [any(text.startswith(passage) for text in proof) for passage in passages]
+    if not any(holds):  # passages that were rewritten count by the names that they still hold
+        facts = [replace(question, triples=(triple,)) for triple in question.triples]
+        holds = [any(truth.proven_by(fact, [passage]) for fact in facts) for passage in passages]
+    return sorted(range(len(passages)), key=lambda place: not holds[place])
+
+
+def _texts(benchmark: Benchmark, question: Question) -> list[str]:
+    """The texts of a question's evidence, white space collapsed."""
+    ids = [identifier for identifier in question.evidence if identifier in benchmark.corpus]
+    return [" ".join(passage.full_text.split()) for passage in benchmark.corpus.get(ids)]
+
+
+def shown(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Query and passages of a conversation that was made of a prompt."""
+    messages = request.messages
+    opening = next(part for part in prompt.parts if "$count" in part.text)
+    counts = [template_pattern(opening.text.strip()).match(message["content"]) for message in messages]
+    count = next((int(match["count"]) for match in counts if match and match["count"].isdecimal()), 0)
+    expected = prompt.messages("$query", [f"$passage{number}" for number in range(count)], labels)
+    if not count or len(expected) != len(messages):
+        return None
+    filled: dict[str, str] = {}
+    for wanted, message in zip(expected, messages, strict=True):
+        match = template_pattern(wanted["content"]).fullmatch(message["content"])
+        if match is None:
+            return None
+        filled.update(match.groupdict())
+    return filled["query"], [filled[f"passage{number}"] for number in range(count)]
+
+
+@lru_cache
+def _prompt(name: str) -> Prompt:
+    return load_prompt(name)

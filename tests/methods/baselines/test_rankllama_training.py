@@ -1,0 +1,81 @@
+"""`ragmeter train rankllama`: its rows, its loss against the formula, and a checkpoint that the reranker opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.text import has_answer
+from methods.api import Services
+from methods.baselines.rerank.rankllama_training import RankLlamaTraining, _Job, groups, load_training, mined
+from methods.registry import Component
+from methods.training import TRAININGS, Silent, TrainingContext
+from methods.training.loop import accelerator
+from tools.tiny_checkpoints import make
+
+torch = pytest.importorskip("torch")
+WORLD = {"worlds": {"worlds": 1, "questions": 12, "entities": 60}}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("tiny")
+    make(folder, ["llama"])
+    options = {"preset": "worlds", "base": str(folder / "llama"), "negatives": 3, "batch_size": 8, "lora": {"r": 2, "dropout": 0.1}}
+    data = {"data_options": WORLD, "validation_options": WORLD}
+    return TRAININGS.get("rankllama").validate({**options, **data})
+
+
+def context(folder: Path) -> TrainingContext:
+    return TrainingContext(folder / "work", folder / "checkpoints", Services(device="cpu"), Silent())
+
+
+def test_a_positive_is_never_a_negative_and_rows_depend_on_the_seed_and_epoch_alone(config: Any, tmp_path: Path) -> None:
+    (benchmark,) = load_training(config.data, config.data_options)
+    rows = mined(benchmark, config, context(tmp_path))
+    corpus = benchmark.corpus
+    positives = {q.text: {passage.full_text for passage in corpus.get(q.evidence)} for q in benchmark.questions}
+    made = groups(rows, 3, 0, 1)
+    assert sorted(text for group in made for text in group.texts[:1]) == sorted(text for row in rows for text in row.positives)
+    for group in made:
+        assert group.texts[0] in positives[group.question]
+        assert not positives[group.question] & set(group.texts[1:])
+        assert len(set(group.texts)) == 4
+    assert made == groups(rows, 3, 0, 1) != groups(rows, 3, 0, 2)
+    golds = {question.id: question.answers for question in benchmark.questions}
+    for row in mined(benchmark, config.model_copy(update={"answers": False}), context(tmp_path)):
+        assert not any(has_answer(text, golds[row.id]) for text in (*row.near, *row.others))
+    with pytest.raises(UserError, match="test split"):
+        load_training(["worlds/multihop:test"], WORLD)
+
+
+@pytest.mark.slow
+def test_the_loss_is_the_formula_and_the_checkpoint_is_what_was_trained(config: Any, tmp_path: Path) -> None:
+    benchmarks = load_training(config.data, config.data_options)
+    job = _Job(config, benchmarks, context(tmp_path / "loss"), accelerator("no", "cpu"))
+    job.model.eval()
+    batch = groups(job.rows, 3, 0)[:5]
+    with torch.no_grad():
+        scores = job.objective.scores([(group.question, text) for group in batch for text in group.texts]).reshape(5, 4)
+    assert job.objective.backward(batch, ("seed",)) == pytest.approx(float(-scores.log_softmax(1)[:, 0].mean()), abs=1e-5)
+    trained = [name for name, weight in job.model.named_parameters() if weight.requires_grad]
+    assert all("lora_" in name or "score" in name for name in trained)
+    assert any("score" in name for name in trained)
+
+    (stage,) = RankLlamaTraining(config).run(context(tmp_path))
+    assert stage.figures["rows"] == len(groups(job.rows, 3, 0))
+    made = Component.of("rankllama", {"base": config.base, "adapter": str(stage.folder)}).build(Services(device="cpu"))
+    cut = Component.of("rankllama", {"base": config.base, "adapter": str(stage.folder), "query_length": 4}).build(Services(device="cpu"))
+    benchmark = registry.load("worlds/multihop:validation", WORLD["worlds"])
+    question = benchmark.questions[0]
+    ids = question.candidates or ()
+    scores = made.scores(question.query(), ids, benchmark.corpus)
+    assert scores.std() > 0
+    assert not np.allclose(scores, cut.scores(question.query(), ids, benchmark.corpus)), "a cut query is another"
+    (again,) = RankLlamaTraining(config).run(context(tmp_path))
+    assert not again.fresh

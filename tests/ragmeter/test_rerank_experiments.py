@@ -1,0 +1,53 @@
+"""Experiments with rerankers that are language models: what is measured, what is scripted, and tables on random checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.models.llm import ScriptedConfig
+from ragmeter import experiment
+from tools.tiny_checkpoints import make
+
+ROWS = {
+    "sark/table1": {"RankGPT", "RankLlama"},
+    "sark/table2": {"RankGPT", "RankLlama"},
+    "sark/table6": {"RankGPT", "RankLlama"},
+    "clara/table8": {"RankZephyr-7B", "Setwise", "Rank-R1", "Sup-Instruct"},
+}
+
+
+def test_measured_rows_and_scripted_ones_never_stand_in_one_table() -> None:
+    def scripted(name: str) -> set[bool]:
+        parts = [part for method in experiment.load(name).methods for part in method.composition.rerankers]
+        return {isinstance(part.config.llm, ScriptedConfig) for part in parts if hasattr(part.config, "llm")}
+
+    assert scripted("rerank/worlds") == {False}
+    assert scripted("rerank/scripted") == {True}
+    assert "check of the plumbing" in experiment.load("rerank/scripted").description
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_rows_of_the_papers_are_those_that_run_on_random_checkpoints(name: str) -> None:
+    whole, tiny = experiment.load(name), experiment.load(name, profile="tiny")
+    assert {method.name for method in tiny.methods} == ROWS[name]
+    named = {method.name: [part.id for part in method.composition.rerankers] for method in whole.methods}
+    for method in tiny.methods:
+        like = [parts for other, parts in named.items() if other == method.name or (method.name, other[:4]) == ("Sup-Instruct", "Sup-")]
+        assert like
+        assert all(parts == [part.id for part in method.composition.rerankers] for parts in like)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sark/table2", "clara/table8"])
+def test_a_table_runs_end_to_end_on_random_checkpoints(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(Path("tiny"))
+    done = call("run", name, "--profile", "tiny", "--limit", "2", "--store", str(tmp_path / "store"))
+    assert done.code == 0, done
+    assert all(row in done.out for row in ROWS[name])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
+from methods.models.delta import load_whole
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 
 if TYPE_CHECKING:
@@ -122,13 +123,9 @@ class CrossEncoderModel:
             import torch
             from sentence_transformers import CrossEncoder
 
-            self._model: Any = CrossEncoder(
-                locate(config.model),
-                revision=config.revision,
-                device=device_of(device),
-                trust_remote_code=config.trust_remote_code,
-                model_kwargs={"dtype": getattr(torch, config.dtype)},
-            )
+            options = {"revision": config.revision, "device": device_of(device), "trust_remote_code": config.trust_remote_code}
+            options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
+            self._model: Any = load_whole(locate(config.model), lambda folder: CrossEncoder(folder, **options))
         # Layers beside the transformer (a head of its own) are loaded in float32.
         self._model.to(getattr(torch, config.dtype)).eval()
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))

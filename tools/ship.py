@@ -19,7 +19,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, file_sha256
 from methods.clara.checkpoint import CONFIG, ROWS, read_config
 from methods.models.delta import Shrunk, shrink, write_halves
-from methods.models.weights import CLARA_POCKET, MINILM, POCKET, SHIPPED, locate, weights_hash
+from methods.models.weights import MINILM, POCKET, SHIPPED, locate, weights_hash
 from results.checkpoints import describe, read
 
 LARGEST_BYTES = 16 * 2**20
@@ -65,7 +65,8 @@ def ship(checkpoint: Path, folder: Path, note: Mapping[str, str], rank: int = 4)
         shrunk = replace(shrunk, size=bytes_of(draft))
         others = sum(bytes_of(path) for path in _shipped() if path != folder.absolute())
         if name in SHIPPED and others + shrunk.size > LARGEST_BYTES:
-            raise UserError(f"{others + shrunk.size:,} bytes would ship, more than {LARGEST_BYTES:,}", where=name, try_this="a lower --rank")
+            what = f"{others + shrunk.size:,} bytes would ship, more than {LARGEST_BYTES:,}"
+            raise UserError(what, where=name, try_this="a lower --rank")
         if folder.exists():
             folder.rename(Path(outer) / "old")
         draft.rename(folder)

@@ -80,7 +80,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         draft.chmod(0o755)
-        squares = [0.0, 0.0]
+        norms = []
         for path in sorted(item for item in checkpoint.rglob("*") if item.is_file()):
             encoder = next((folder for folder in encoders if path == folder / WEIGHTS), None)
             copy = draft / path.relative_to(checkpoint)
@@ -89,7 +89,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
             copy.parent.mkdir(parents=True, exist_ok=True)
             if encoder is not None:
                 _require_tokenizer(encoder, root)
-                squares = [sum(pair) for pair in zip(squares, _write_difference(path, root / WEIGHTS, copy.parent, base, rank), strict=True)]
+                norms.append(_write_difference(path, root / WEIGHTS, copy.parent, base, rank))
             elif path.suffix == ".safetensors":
                 write_halves(copy, _read(path))
             elif path.name != CHECKPOINT_CARD:
@@ -101,7 +101,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
         draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    kept, whole = squares
+    kept, whole = (sum(column) for column in zip(*norms, strict=True))
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     return Shrunk(size, (kept / whole) ** 0.5 if whole else 1.0)
 

@@ -19,7 +19,8 @@ from benchmarks.styles.rules import FORMAL
 SAME_QUESTIONS = {"sark": "nq"}
 """Datasets of ours that hold questions of one that the papers name."""
 
-_DRAWN = ("by", "seed", "draw")
+_OF = "restyled="
+_DRAWN = (_OF[:-1], "by", "seed", "draw")
 """Keys of a variant that are no styles."""
 
 
@@ -44,14 +45,15 @@ class StyledRun:
 
     @property
     def formal(self) -> float:
-        """Share of formal candidates."""
+        """Share of formal candidates, among those that the shares are of."""
         return round(1.0 - sum(share for _, share in self.shares), 6)
 
     @property
     def name(self) -> str:
-        """The mix in words: `formal`, `informal`, `50 % informal`."""
+        """The mix in words: `formal`, `informal`, `50 % informal`, `informal evidence`."""
         parts = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
-        return " + ".join(parts) or FORMAL
+        some = self.drawn.partition(",")[0]
+        return " + ".join(parts) + (f" {some.removeprefix(_OF)}" if some.startswith(_OF) else "") or FORMAL
 
     @property
     def style(self) -> str | None:
@@ -74,7 +76,7 @@ def style_of_name(dataset: str) -> StyledRun:
     """What is recorded of a dataset of this name when a run over it is; one that is no mix is formal.
 
     Source: `benchmarks.styles.mix`, which names its benchmarks
-    `styled:SPLIT(BASE,STYLE=SHARE,…,by=…,seed=…)`.
+    `styled:SPLIT(BASE,STYLE=SHARE,…,restyled=…,by=…,seed=…)`.
     """
     try:
         query = questions_of(dataset)

@@ -15,7 +15,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.datasets.sark import CITATION
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
 from benchmarks.styles import mix
-from benchmarks.styles.mix import Draw, Source
+from benchmarks.styles.mix import Draw, Restyled, Source
 from benchmarks.styles.pairs import StylePairs, load_pairs
 
 CARD = DatasetCard(
@@ -50,6 +50,11 @@ class StyledConfig(DatasetConfig):
         "validation, those for testing elsewhere; own: the parallel texts that the base brings",
     )
     mix: dict[str, float] = Field(default={"informal": 0.5}, description="share of each style; what is missing to 1 stays formal")
+    restyled: Restyled = Field(
+        "all",
+        description="which candidates the shares are of: all of them; the evidence alone, among formal distractors; or the "
+        "distractors alone, around formal evidence. Show both mirrors: what goes by style wins on one and loses on the other",
+    )
     seed: int = Field(0, description="of the draw, which candidates are rewritten")
     draw: Draw = Field("exact", description="exact: counts by question; coin: each candidate by itself")
 
@@ -65,7 +70,7 @@ def load(reference: DataReference, config: StyledConfig) -> Benchmark:
         raise UserError("styled reads no file of its own", where="path", try_this="base_config: {path: …} for the file of the base")
     base, _ = registry.resolve(_base(reference, config), where="base")
     loaded = registry.load(base, {"skip_bad": config.skip_bad, **config.base_config})
-    return mix.styled(loaded, _source(loaded, config), config.mix, seed=config.seed, draw=config.draw)
+    return mix.styled(loaded, _source(loaded, config), config.mix, seed=config.seed, draw=config.draw, restyled=config.restyled)
 
 
 def _base(reference: DataReference, config: StyledConfig) -> DataReference:

@@ -136,6 +136,8 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
 
 EVIDENCE, CANDIDATES = "evidence", "candidates"
 """Where gold answer strings are looked for."""
+Restyled = Literal["all", "evidence", "distractors"]
+"""Which candidates the shares are of; the others stay formal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ def styled(
     *,
     seed: int = 0,
     draw: Draw = "exact",
+    restyled: Restyled = "all",
     **shares: float,
 ) -> Benchmark:
     """The same questions over candidates of mixed style.
@@ -219,6 +222,8 @@ def styled(
         mix: Shares by style, as `draw.shares_of` takes them.
         seed: Of the draw.
         draw: `exact` counts per question, or a `coin` per candidate.
+        restyled: Which candidates the shares are of. `evidence` and `distractors` are mirrors: a reranker that goes by style
+            gains on one what it loses on the other, so neither says anything without the other.
         shares: The mix by keyword, `styled(nq, informal=0.5)`.
 
     Returns:
@@ -226,14 +231,21 @@ def styled(
         rewrote, and the pairs' hash; `extra["styles"]` each question's `StylePair`s.
 
     Raises:
-        UserError: The mix is none, a style is unknown, or questions have no candidates of text.
+        UserError: The mix is none, a style is unknown, questions have no candidates of text, or `restyled` tells evidence
+            from distractors and no question has evidence among its candidates.
     """
     wanted = shares_of({**(mix or {}), **shares})
     if not wanted and not (mix or shares):
         raise UserError("no style is named", where="mix", try_this="e.g. informal=0.5")
     _check(benchmark)
+    if restyled != "all" and not any(set(question.evidence) & set(question.candidates or ()) for question in benchmark.questions):
+        raise UserError(
+            f"no question of {benchmark.reference} has evidence among its candidates",
+            where=f"restyled: {restyled}",
+            try_this="restyled: all",
+        )
     pairs, rewriter = _pairs(benchmark, source, wanted)
-    work = _Mixing(benchmark, pairs, wanted, seed, draw)
+    work = _Mixing(benchmark, pairs, wanted, seed, draw, restyled)
     questions = [work.question(question) for question in benchmark.questions]
     questions = _with_survival(benchmark, questions, work)
     used = StylePairs(work.rewritings)
@@ -244,6 +256,7 @@ def styled(
         "mix": wanted,
         "seed": seed,
         "draw": draw,
+        **({} if restyled == "all" else {"restyled": restyled}),
         "rewriter": rewriter,
         "by": dict(used.by),
         "pairs": used.fingerprint,
@@ -251,15 +264,15 @@ def styled(
     counts = {key: work.counts[key] for key in NOTES if work.counts[key]}
     notes = (
         *benchmark.extra.get("notes", ()),
-        f"{_percent(wanted)} of {benchmark.reference}, {draw} draw of seed {seed}, rewritten by {rewriter}",
+        f"{_percent(wanted)} of {_of(benchmark, restyled)}, {draw} draw of seed {seed}, rewritten by {rewriter}",
         *(NOTES[key].format(n=number) for key, number in counts.items()),
     )
     extra |= {"counts": {**benchmark.extra.get("counts", {}), **counts}, "notes": notes}
-    extra |= {STYLED: made, "styles": work.styles, "variant": _variant(benchmark, wanted, seed, draw, used.by)}
+    extra |= {STYLED: made, "styles": work.styles, "variant": _variant(benchmark, wanted, seed, draw, restyled, used.by)}
     reference = DataReference(STYLED, None, benchmark.reference.split)
     card = benchmark.card.model_copy(
         update={
-            "title": f"{benchmark.card.title}, {_percent(wanted)}",
+            "title": f"{benchmark.card.title}, {_percent(wanted)}{'' if restyled == 'all' else f' {restyled}'}",
             "settings": ("distractor", "oracle", "gold_only"),
             "subset_settings": {},
         }
@@ -293,12 +306,15 @@ def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *
 class _Mixing:
     """Replaces candidates question by question, and gathers what that brings."""
 
-    def __init__(self, benchmark: Benchmark, pairs: StylePairs, shares: Mapping[str, float], seed: int, draw: Draw) -> None:
+    def __init__(
+        self, benchmark: Benchmark, pairs: StylePairs, shares: Mapping[str, float], seed: int, draw: Draw, restyled: Restyled
+    ) -> None:
         self._benchmark = benchmark
         self._pairs = pairs
         self._shares = shares
         self._seed = seed
         self._draw: Draw = draw
+        self._restyled = restyled
         self._formal: dict[str, Passage] = {}
         self.passages: dict[str, Passage] = {}
         self.styles: dict[str, tuple[StylePair, ...]] = {}
@@ -315,9 +331,13 @@ class _Mixing:
         """A question over its mixed candidates."""
         formal = self.formal(question.candidates or ())
         rendering = self._usable(question.id, formal)
-        styles, short = assigned(
-            len(formal), self._shares, self._seed, question.id, lambda position, style: (position, style) in rendering, self._draw
+        chosen = self._chosen(question)
+        drawn, short = assigned(
+            len(chosen), self._shares, self._seed, question.id, lambda position, style: (chosen[position], style) in rendering, self._draw
         )
+        styles = [FORMAL] * len(formal)
+        for position, style in zip(chosen, drawn, strict=True):
+            styles[position] = style
         now = [
             passage if style == FORMAL else rendering[position, style]
             for position, (passage, style) in enumerate(zip(formal, styles, strict=True))
@@ -336,6 +356,12 @@ class _Mixing:
         self.passages.update((passage.id, passage) for passage in elsewhere)
         moved = _moved(question, formal, now)
         return replace(moved, metadata={**moved.metadata, STYLED: {"counts": dict(Counter(styles))}})
+
+    def _chosen(self, question: Question) -> list[int]:
+        """Places of the candidates that the shares are of."""
+        evidence = set(question.evidence)
+        fits = {"all": (True, False), "evidence": (True,), "distractors": (False,)}[self._restyled]
+        return [position for position, candidate in enumerate(question.candidates or ()) if (candidate in evidence) in fits]
 
     def _usable(self, question: str, formal: Sequence[Passage]) -> dict[tuple[int, str], Passage]:
         """The pairs of a question by place and style; a text that two candidates would share is of use to neither."""
@@ -473,13 +499,18 @@ def _sources(question: Question) -> tuple[str, list[int]]:
     return (EVIDENCE, known) if known else (CANDIDATES, list(range(len(candidates))))
 
 
-def _variant(base: Benchmark, shares: Mapping[str, float], seed: int, draw: Draw, by: Iterable[str]) -> str:
-    """What tells runs over one mix from those over another: base, shares, draw, and who wrote the texts."""
+def _variant(base: Benchmark, shares: Mapping[str, float], seed: int, draw: Draw, restyled: Restyled, by: Iterable[str]) -> str:
+    """What tells runs over one mix from those over another: base, shares, of which candidates, draw, and who wrote the texts."""
     rendering = [f"{style}={share:.4g}" for style, share in shares.items() if share] or [f"{FORMAL}=1"]
     writers = "+".join(sorted(filter(None, by)))
     drawn = [f"seed={seed}", *([f"draw={draw}"] if draw != "exact" else [])]
     name = str(replace(base.reference, split=None))
+    rendering += [f"restyled={restyled}"] if restyled != "all" else []
     return ",".join([name, *rendering, *([f"by={writers}"] if writers else []), *drawn])
+
+
+def _of(base: Benchmark, restyled: Restyled) -> str:
+    return f"{'' if restyled == 'all' else f'the {restyled} of '}{base.reference}"
 
 
 def _percent(shares: Mapping[str, float]) -> str:

@@ -121,11 +121,12 @@ class CrossEncoderModel:
         config.check()
         with remote_code_refused(config.model), loading("cross-encoder", config.model):
             import torch
-            from sentence_transformers import CrossEncoder
+
+            from methods.models.token_match import load_cross_encoder
 
             options = {"revision": config.revision, "device": device_of(device), "trust_remote_code": config.trust_remote_code}
             options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
-            self._model: Any = load_whole(locate(config.model), lambda folder: CrossEncoder(folder, **options))
+            self._model: Any = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
         # Layers beside the transformer (a head of its own) are loaded in float32.
         self._model.to(getattr(torch, config.dtype)).eval()
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))

@@ -455,6 +455,10 @@ def _refusal(model: str) -> UserError:
     )
 
 
+TOKEN_MATCH = "methods.models.token_match.TokenMatch"
+"""A module of this package that a cross-encoder's folder may name."""
+
+
 def _brings_code(folder: Path) -> bool:
     if not folder.is_dir():
         return False
@@ -464,4 +468,4 @@ def _brings_code(folder: Path) -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         # Missing: no modules of its own. Damaged: loading the model will say so.
         return False
-    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds)
+    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind != TOKEN_MATCH)

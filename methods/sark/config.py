@@ -19,6 +19,7 @@ from methods.registry import METHODS, Component
 from methods.sark.loss import Head
 from methods.sark.prompts import load_prompt
 from methods.training import TrainingConfig
+from methods.training.adapters import LoraOptions
 
 # -- Options of SARK's data: whose candidates, who answers and orders, who tells passages in the other style --
 
@@ -92,7 +93,9 @@ class LabelsConfig(MayAskConfig):
     partial: Literal["mismatch", "drop"] = Field(
         "mismatch", description="what Partial counts as; drop: the answer is left out; paper: two verdicts alone"
     )
-    passages: Literal["all", "list"] = Field("all", description="which candidates are labeled: all of them (paper), or those of the list")
+    passages: Literal["all", "list", "none"] = Field(
+        "all", description="which candidates are labeled: all of them (paper), those of the list, or none, for lists alone"
+    )
     most_negatives: int | None = Field(
         None, ge=1, description="negatives of a question that are kept, further ones among them, drawn by the seed; null: all"
     )
@@ -266,6 +269,20 @@ Keep = Literal["f1", "order", "last"]
 class ModelConfig(_Part):
     """The head on the encoder, and how pairs are read."""
 
+    match: bool = Field(
+        False,
+        description="add to the score how well each token of the query is met by its nearest of the passage, with a weight that "
+        "is learned and a head that begins at 0: a ranker that begins at an embedding model's own level; paper no",
+    )
+    level: bool = Field(
+        False,
+        description="shift the head's bias before the first step so that the mean σ(z) of labeled passages is their share of "
+        "label 1: a base that lists alone taught has no level, and its passage loss begins near 3. Changes no order; paper no",
+    )
+    lora: LoraOptions | None = Field(
+        None, description="train low-rank updates of the encoder's linear layers in its place, merged in the end; null: all of it (paper)"
+    )
+
     head: Head = Field(
         "paper",
         description="paper: one score z; official (the released code): two logits, trained with a cross-entropy, of "
@@ -290,10 +307,21 @@ class LossConfig(_Part):
     styles: bool = Field(True, description="both styles of every passage (eq. 8-9); false (w/o SAT): the formal one alone")
     passage: bool = Field(True, description="learn from labels of passages; false: w/o passage")
     listwise: bool = Field(True, description="learn from orders of lists; false: w/o list")
+    list_loss: Literal["ranknet", "softmax"] = Field(
+        "ranknet", description="ranknet: every pair of a list (paper); softmax: each evidence passage of the dataset against all others"
+    )
+    list_styles: Literal["same", "mixed"] = Field(
+        "same",
+        description="same: a list is read in one style, then in the other (paper); mixed: twice with each passage once "
+        "in either style, drawn by seed, epoch and question, so that style says nothing of the order",
+    )
     lambda_mode: Literal["mgda", "fixed"] = Field(
         "mgda", description="λ of each batch from both gradients (released), or always lambda_value"
     )
     lambda_value: float = Field(0.5, ge=0, le=1, description="weight of the passage loss where λ is fixed")
+    lambda_most: float = Field(
+        1.0, ge=0, le=1, description="λ at most: at 1 (paper) a batch whose labels are solved leaves nothing of the list's gradient"
+    )
     lambda_params: Literal["backbone", "last_layer"] = Field(
         "backbone",
         description="parameters whose gradients decide: the whole encoder (released), or its last layer alone, an "
@@ -304,6 +332,8 @@ class LossConfig(_Part):
     def _learns(self) -> Self:
         if not (self.passage or self.listwise):
             raise ValueError("without passage and listwise there is nothing to learn")
+        if self.list_styles == "mixed" and not self.styles:
+            raise ValueError("list_styles: mixed needs styles")
         return self
 
 
@@ -404,11 +434,25 @@ WORLDS: Mapping[str, Any] = {
     "train": {"epochs": 1, "learning_rate": 1e-4, "warm_up": 0.1, "batch_size": 4, "token_budget": 2048, "keep": "last"},
 }
 """Everything offline and on CPU: MiniLM on worlds, many questions once."""
+_LOW_RANK = {"match": True, "lora": {"r": 8, "alpha": 16, "dropout": 0.0}}
+RANKER: Mapping[str, Any] = {
+    **WORLDS,
+    "data": ["worlds/multihop:train"],
+    "data_options": {"worlds": {"seed": 40, "worlds": 24, "questions": 288, "mix": {"single": 0.6, "bridge": 0.4}}},
+    "labels": {**WORLDS_DATA["labels"], "passages": "none"},
+    "model": {**WORLDS["model"], **_LOW_RANK},
+    "loss": {"styles": False, "passage": False, "list_loss": "softmax"},
+    "train": {**WORLDS["train"], "learning_rate": 1e-3, "warm_up": 0.05, "save_every": 8},
+}
+"""A ranker that is competent before SARK begins: MiniLM taught to find evidence among formal passages."""
 DEMO: Mapping[str, Any] = {
     **WORLDS,
     "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"questions": 40, "mix": {"single": 0.6, "bridge": 0.4}}},
-    "train": {**WORLDS["train"], "epochs": 1},
+    "data_options": {"worlds": {"seed": 100, "worlds": 10, "questions": 100, "mix": {"single": 0.6, "bridge": 0.4}}},
+    "rows": 96,
+    "model": {**WORLDS["model"], **_LOW_RANK, "level": True},
+    "loss": {"list_loss": "softmax", "list_styles": "mixed", "lambda_most": 0.5},
+    "train": {**WORLDS["train"], "learning_rate": 5e-4, "save_every": 6},
 }
-"""Labels, pairs and a training in about a minute and a half."""
-PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS, "demo": DEMO}
+"""SARK in three minutes, with all that is ours; from MiniLM, or from a ranker (`base`, `model.head_of_base`)."""
+PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS, "ranker": RANKER, "demo": DEMO}

@@ -93,8 +93,11 @@ class Mining:
         orders = self._orders(questions, lists)
         # Too few candidates for a list are still worth a label each.
         tried = {item: lists[item] or ids for item, ids in candidates.items()} if self._of_list else candidates
-        labels = self._labeling.labels(questions, tried, self._progress)
-        return [Mined(question.id, question.text, labels[question.id], orders.get(question.id, ())) for question in questions]
+        labels = {} if config.labels.passages == "none" else self._labeling.labels(questions, tried, self._progress)
+        return [
+            Mined(question.id, question.text, labels.get(question.id, {}), orders.get(question.id, ()), question.evidence)
+            for question in questions
+        ]
 
     @property
     def _of_list(self) -> bool:
@@ -122,7 +125,7 @@ class Mining:
         return {item.question.id: order.ids for item, order in zip(requests, orders, strict=True)}
 
 
-VERSION = 3
+VERSION = 4
 """Of what rows are made like; bump it when equal data may give other rows."""
 MOST, LEAST = 256, 8
 """Questions that are taken at a time where rows are limited. Of fewer, calls that fail could be all there are, which
@@ -291,7 +294,7 @@ class _Preparation:
         ranks = sampled_ranks(len(order), len(order))
         self._counts["lists_too_short"] += not ranks
         labels = {str(passage): int(label) for passage, label in question.metadata["labels"].items()}
-        return Mined(question.id, question.text, labels, tuple(order[rank] for rank in ranks))
+        return Mined(question.id, question.text, labels, tuple(order[rank] for rank in ranks), question.evidence)
 
 
 def _kept(work: Path, made_of: str) -> SarkData | None:

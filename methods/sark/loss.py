@@ -64,3 +64,17 @@ def list_terms(scores: Tensor) -> Tensor:
 
     first, second = torch.triu_indices(scores.shape[1], scores.shape[1], offset=1, device=scores.device)
     return softplus(scores[:, second] - scores[:, first])
+
+
+def softmax_terms(scores: Tensor, evidence: Tensor) -> Tensor:
+    """The softmax loss of each evidence passage against the passages of its list that are none: shape (evidence passages,).
+
+    Args:
+        scores: As `ranked` gives them: shape (lists, passages).
+        evidence: Which passages are: of the same shape.
+    """
+    from torch.nn.functional import softplus
+
+    others = scores.masked_fill(evidence, float("-inf")).logsumexp(1, keepdim=True)
+    # −log(exp z / (exp z + Σ exp z_other)) = log(1 + exp(log Σ exp z_other − z))
+    return softplus((others - scores)[evidence])

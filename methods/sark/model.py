@@ -18,10 +18,11 @@ from benchmarks.core.errors import UserError
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 from methods.sark.config import ModelConfig, SarkTrainingConfig
 from methods.sark.loss import LABELS
+from methods.training.adapters import MARK, LoraOptions
 from methods.training.stages import card_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 # -- What a checkpoint of SARK is: a `CrossEncoder` folder of modules whose card says who trained it --
 
@@ -96,8 +97,13 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
             Dropout(options.dropout),
             _last(options.hidden, LABELS[options.head]),
         ]
+        if options.match:
+            modules.append(_match(encoder, config.base))
+            torch.nn.init.zeros_(modules[HEAD[1]].linear.weight)
         if options.head_of_base:
             _take_head(modules, config.base)
+        if options.lora is not None:
+            _adapt(encoder.model, options.lora)
         return CrossEncoder(modules=modules, device=device_of(device)).float()
 
 
@@ -120,15 +126,65 @@ def _last(width: int, labels: int) -> Any:
     return Dense(width, labels, activation_function=None, module_output_name="scores")
 
 
+def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
+    """Freeze an encoder and put low-rank updates, which begin at 0, beside its linear layers."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    settings = LoraConfig(r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=targets)
+    try:
+        inject_adapter_in_model(settings, encoder)
+    except ValueError as error:
+        raise UserError(f"the base cannot be given adapters: {error}", where="model.lora.targets", try_this="all-linear") from error
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(MARK in name)
+
+
+def merged(model: Any) -> Any:
+    """The model with its low-rank updates in the weights; of one without them, itself."""
+    from peft.tuners.lora import LoraLayer
+
+    encoder = encoder_of(model)
+    for name, layer in list(encoder.named_modules()):
+        if isinstance(layer, LoraLayer):
+            layer.merge()
+            encoder.set_submodule(name, layer.get_base_layer())
+    return model
+
+
+def last_bias(model: Any) -> Tensor:
+    """The bias of the layer that gives the score; its last number is that of the one that ranks."""
+    bias: Tensor = model[HEAD[1]].linear.bias.data
+    return bias
+
+
+def _match(encoder: Any, base: str) -> nn.Module:
+    """What adds to the score how tokens of the query are met.
+
+    Raises:
+        UserError: The encoder does not tell tokens of the query from those of the passage.
+    """
+    from methods.models.token_match import TokenMatch
+
+    if "token_type_ids" not in encoder.tokenizer.model_input_names:
+        raise UserError(f"{base!r} has no types of tokens", where="model.match", try_this="an encoder like BERT, or leave it out")
+    return TokenMatch()
+
+
+HEAD = (2, 4)
+"""Places of the head's two layers among the modules."""
+
+
 def _take_head(modules: list[nn.Module], base: str) -> None:
     """Give the head the weights of the base's; at once, as nothing is learned yet."""
     import torch
-    from sentence_transformers import CrossEncoder
 
-    mine = [modules[2], modules[-1]]
+    from methods.models.token_match import load_cross_encoder
+
+    mine = [modules[place] for place in HEAD]
     folder = Path(locate(base))
-    theirs = list(CrossEncoder(str(folder), device="cpu")) if (folder / "modules.json").is_file() else []
-    heads = [theirs[2], theirs[-1]] if len(theirs) == len(modules) else []
+    theirs = list(load_cross_encoder(str(folder), device="cpu")) if (folder / "modules.json").is_file() else []
+    heads = [theirs[place] for place in HEAD] if len(theirs) == len(modules) else []
     shapes = [(own.linear.in_features, their.linear.in_features) for own, their in zip(mine, heads, strict=False)]
     if not shapes or any(own != their for own, their in shapes):
         raise UserError(
@@ -137,6 +193,8 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
             try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
         )
     with torch.no_grad():
+        if len(modules) > HEAD[1] + 1:
+            modules[-1].load_state_dict(theirs[-1].state_dict())
         for own, their in zip(mine, heads, strict=True):
             for name, value in their.linear.state_dict().items():
                 target = own.linear.get_parameter(name)
@@ -209,16 +267,17 @@ def one_score(model: Any) -> Any:
     import torch
     from sentence_transformers import CrossEncoder
 
-    *modules, last = model
+    modules, last = list(model), model[HEAD[1]]
     if last.out_features == 1:
         return model
     single = _last(last.in_features, 1)
     with torch.no_grad():
         single.linear.weight.copy_(last.linear.weight[1:])
         single.linear.bias.copy_(last.linear.bias[1:])
-    return CrossEncoder(modules=[*modules, single], device=str(model.device))
+    modules[HEAD[1]] = single
+    return CrossEncoder(modules=modules, device=str(model.device))
 
 
 def save(model: Any, folder: Path) -> None:
     """Write it as a folder that plain `CrossEncoder(path)` loads."""
-    one_score(model).save_pretrained(str(folder), create_model_card=False)
+    one_score(merged(model)).save_pretrained(str(folder), create_model_card=False)

@@ -40,6 +40,7 @@ class SarkRow:
             question.
         question_id: The dataset's id of the question.
         list_ids: Of the list's passages in their original style.
+        list_evidence: Which of them the dataset calls evidence.
     """
 
     query: str
@@ -50,6 +51,7 @@ class SarkRow:
     list: tuple[BothStyles, ...] | None
     question_id: str = ""
     list_ids: tuple[str, ...] = ()
+    list_evidence: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,14 @@ class Mined:
         question_id, query: The question.
         labels: 1 or 0 by passage id.
         order: Six passage ids, best first; empty where there is none.
+        evidence: Ids of what the dataset calls evidence.
     """
 
     question_id: str
     query: str
     labels: Mapping[str, int]
     order: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -96,15 +100,16 @@ def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = 
         if item.order and styled is None:
             counted["lists_without_rewrite"] += 1
         ids = item.order if styled is not None else ()
+        evidence = tuple(passage in item.evidence for passage in ids)
         labeled = []
         for passage, label in item.labels.items():
             both = _texts(item, (passage,), pairs)
             if both is None:
                 counted["labels_without_rewrite"] += 1
                 continue
-            labeled.append(SarkRow(item.query, passage, *both[0], label, styled, item.question_id, ids))
+            labeled.append(SarkRow(item.query, passage, *both[0], label, styled, item.question_id, ids, evidence))
         if not labeled and styled is not None:
-            labeled.append(SarkRow(item.query, "", "", "", None, styled, item.question_id, ids))
+            labeled.append(SarkRow(item.query, "", "", "", None, styled, item.question_id, ids, evidence))
         kept = labeled if most is None else labeled[: most - len(rows)]
         if len(kept) < len(labeled):
             counted["rows_not_needed"] += len(labeled) - len(kept)
@@ -179,4 +184,4 @@ def _row(fields: dict[str, Any]) -> SarkRow:
             raise ValueError(f"its list has {len(styled)} passages, not {LENGTH}")
     if fields["label"] not in (0, 1, None):
         raise ValueError(f"the label is {fields['label']!r}")
-    return SarkRow(**{**fields, "list": styled, "list_ids": tuple(fields["list_ids"])})
+    return SarkRow(**{**fields, "list": styled, "list_ids": tuple(fields["list_ids"]), "list_evidence": tuple(fields["list_evidence"])})

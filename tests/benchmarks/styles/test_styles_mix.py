@@ -19,6 +19,7 @@ from benchmarks.styles.mix import Survival, rewritten, styled, survival
 from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, restyled, write_pairs
 from benchmarks.styles.rules import RuleRewriter
 from benchmarks.text import has_answer
+from results.variants import style_of_name
 
 SAMPLES = {
     "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",
@@ -73,6 +74,25 @@ def test_the_draw_is_the_same_whatever_else_is_asked(world, pairs):
     assert [q.candidates for q in whole.questions[:7]] == [q.candidates for q in some.questions]
     assert whole.fingerprint == again.fingerprint
     assert whole.fingerprint != styled(world, pairs, informal=0.5, seed=4).fingerprint
+
+
+@pytest.mark.parametrize("restyled", ["evidence", "distractors"])
+def test_the_evidence_or_the_distractors_alone_are_restyled(world, pairs, restyled):
+    whole, some = styled(world, pairs, informal=1), styled(world, pairs, informal=1, restyled=restyled)
+    for before, all_new, after in zip(world.questions, whole.questions, some.questions, strict=True):
+        chosen = [(item in before.evidence) == (restyled == "evidence") for item in before.candidates]
+        assert after.candidates == tuple(
+            new if changed else old for old, new, changed in zip(before.candidates, all_new.candidates, chosen, strict=True)
+        )
+        assert {item in after.evidence for item, changed in zip(after.candidates, chosen, strict=True) if changed} == {
+            restyled == "evidence"
+        }
+    assert f"informal=1,restyled={restyled}," in some.name
+    assert style_of_name(some.name).name == f"informal {restyled}"
+    with pytest.raises(UserError, match="evidence"):
+        styled(
+            replace(world, questions=[replace(question, evidence=()) for question in world.questions]), pairs, informal=1, restyled=restyled
+        )
 
 
 def test_how_it_was_made_is_said(world, pairs):

@@ -16,7 +16,8 @@ from methods.sark.config import SarkTrainingConfig
 from methods.sark.loss import classified, list_terms, passage_terms, ranked
 from methods.sark.model import encoder_of, new_reranker
 from methods.sark.rows import SarkRow
-from methods.sark.train import Objective, SarkTrainer, validator
+from methods.sark.train import Objective, SarkTrainer
+from methods.sark.validation import validator
 from methods.training import TRAININGS, Silent
 
 torch = pytest.importorskip("torch")

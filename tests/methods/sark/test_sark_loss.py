@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.sark.loss import classified, list_terms, pairs_of, passage_terms, ranked
+from methods.sark.loss import classified, list_terms, pairs_of, passage_terms, ranked, softmax_terms
 
 torch = pytest.importorskip("torch")
 
@@ -28,13 +27,21 @@ def by_pairs(scores: list[float]) -> list[float]:
 @settings(deadline=None)
 @given(SCORES)
 def test_the_list_loss_is_equation_7_pair_by_pair(scores: list[float]) -> None:
-    terms = list_terms(tensor([scores]))[0]
-    assert terms.numpy() == pytest.approx(by_pairs(scores), abs=1e-8)
-    assert len(terms) == pairs_of(len(scores))
+    terms = list_terms(tensor([scores, scores[::-1]]))
+    for own, listed in zip(terms, (scores, scores[::-1]), strict=True):
+        assert own.numpy() == pytest.approx(by_pairs(listed), abs=1e-8)
+    assert terms.shape[1] == pairs_of(len(scores))
 
 
-def test_equal_scores_give_the_logarithm_of_2() -> None:
-    assert list_terms(torch.full((3, 6), 1.7)).numpy() == pytest.approx(np.full((3, 15), math.log(2)))
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(-20, 20), st.booleans()), min_size=2, max_size=8))
+def test_the_softmax_loss_is_that_of_each_evidence_passage_against_all_others(rows: list[tuple[float, bool]]) -> None:
+    others = [score for score, evidence in rows if not evidence]
+    known = [score for score, evidence in rows if evidence]
+    if others:
+        expected = [-math.log(math.exp(score) / (math.exp(score) + sum(map(math.exp, others)))) for score in known]
+        result = softmax_terms(tensor([[score for score, _ in rows]] * 2), torch.tensor([[evidence for _, evidence in rows]] * 2))
+        assert result.numpy() == pytest.approx(expected * 2, abs=1e-8)
 
 
 def test_a_list_whose_best_scores_highest_has_the_smaller_loss() -> None:
@@ -54,36 +61,6 @@ def test_the_gradient_raises_the_best_and_lowers_the_worst() -> None:
     assert sum(gradient) == pytest.approx(0)
 
 
-def test_a_perfect_order_with_growing_gaps_tends_to_no_loss() -> None:
-    losses = [float(list_terms(tensor([[gap * position for position in range(6, 0, -1)]])).mean()) for gap in (0, 1, 5, 50)]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < 1e-12
-
-
-@settings(deadline=None)
-@given(SCORES, st.floats(-50, 50))
-def test_the_list_loss_knows_differences_alone(scores: list[float], shift: float) -> None:
-    moved = list_terms(tensor([[score + shift for score in scores]]))
-    assert moved.numpy() == pytest.approx(list_terms(tensor([scores])).numpy(), abs=1e-8)
-
-
-@settings(deadline=None)
-@given(SCORES)
-def test_reversing_a_list_flips_every_difference(scores: list[float]) -> None:
-    # softplus(−d) − softplus(d) = −d
-    forwards, backwards = (list_terms(tensor([item])).sum() for item in (scores, scores[::-1]))
-    gaps = sum(scores[i] - scores[j] for i in range(len(scores)) for j in range(i + 1, len(scores)))
-    assert float(forwards - backwards) == pytest.approx(-gaps, abs=1e-6)
-
-
-def test_lists_have_terms_of_their_own() -> None:
-    scores = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    whole = list_terms(scores)
-    assert whole.shape == (4, 15)
-    for row in range(4):
-        assert torch.allclose(whole[row], list_terms(scores[row : row + 1])[0])
-
-
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 20), st.integers(0, 1)), min_size=1, max_size=8))
 def test_the_passage_loss_is_the_binary_cross_entropy(rows: list[tuple[float, int]]) -> None:
@@ -99,9 +76,3 @@ def test_the_official_head_learns_by_a_cross_entropy_on_two_logits_and_ranks_by_
     expected = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     assert torch.allclose(passage_terms(classified(logits, "official"), labels.double()), expected)
     assert torch.equal(ranked(logits, "official"), logits[:, 1])
-
-
-def test_the_head_of_the_paper_has_one_score_for_both() -> None:
-    logits = torch.randn(5, 1, generator=torch.Generator().manual_seed(2))
-    assert torch.equal(classified(logits, "paper"), logits[:, 0])
-    assert torch.equal(ranked(logits, "paper"), logits[:, 0])

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.core.errors import Broke
-from methods.sark.train import FORMAL, INFORMAL, SarkTrainer, groups_of
+from methods.sark.objective import FORMAL, INFORMAL, groups_of
+from methods.sark.train import SarkTrainer
 
 torch = pytest.importorskip("torch")
 

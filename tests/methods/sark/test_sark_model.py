@@ -8,8 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from benchmarks.core.errors import UserError
+from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.model import encoder_of, last_layer, new_reranker, one_score, save
 
@@ -154,6 +156,36 @@ def test_a_saved_folder_is_made_of_the_modules_of_the_contract(base: str, tmp_pa
     assert settings[2]["dropout"] == 0.3
     assert (settings[3]["in_features"], settings[3]["out_features"]) == (256, 1)
     assert settings[3]["module_output_name"] == "scores"
+
+
+@pytest.mark.parametrize("base", [("Bert", "bert")], indirect=True, ids=["bert"])
+def test_a_match_of_tokens_is_added_to_the_score_and_a_folder_with_it_reads_alike(base: str, tmp_path: Path) -> None:
+    lora = {"r": 2, "dropout": 0.0}
+    model = new_reranker(config(base, model={"match": True, "lora": lora}), "cpu").eval()
+    trained = {name for name, item in model.named_parameters() if item.requires_grad}
+    assert all("lora_" in name for name in trained if name.startswith("0."))
+    assert {"5.weight", "2.linear.weight"} <= trained
+    with torch.no_grad():
+        # A head that begins at 0 leaves the match alone, until the updates are more than 0.
+        assert not model[4].linear.weight.any()
+        for name, item in model.named_parameters():
+            if name in trained:
+                item.add_(0.1)
+        expected = []
+        for query, passage in PAIRS:
+            read = dict(model.tokenizer([query], [passage], return_tensors="pt"))
+            states = encoder_of(model)(**read).last_hidden_state[0]
+            kinds = read["token_type_ids"][0]
+            nearest = [max(float(torch.cosine_similarity(own, other, 0)) for other in states[kinds == 1]) for own in states[kinds == 0]]
+            head = model[4].linear(torch.relu(model[2].linear(states[0])))
+            expected.append(float(head) + float(model[5].weight) * sum(nearest) / len(nearest))
+    save(model, tmp_path / "saved")
+    assert not any("lora" in name for name in load_file(tmp_path / "saved" / "model.safetensors"))
+    loaded = CrossEncoderModel(CrossEncoderConfig(model=str(tmp_path / "saved"), max_length=64), "cpu")
+    result = [float(loaded.scores(query, [passage])[0]) for query, passage in PAIRS]
+    assert result == pytest.approx(expected, abs=1e-4)
+    again = new_reranker(config(str(tmp_path / "saved"), model={"match": True, "head_of_base": True}), "cpu").eval()
+    assert again.predict(PAIRS, activation_fn=torch.nn.Identity()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_saving_leaves_the_model_in_training_as_it_is(base: str) -> None:

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.core.errors import UserError
+from methods.sark.config import LossConfig
 from methods.sark.loss import list_terms
 from methods.sark.model import encoder_of, last_layer
+from methods.sark.objective import FORMAL, INFORMAL, groups_of
 from methods.sark.rows import SarkRow, batches
-from methods.sark.train import FORMAL, INFORMAL, f1, groups_of, share_in_order, validator
+from methods.sark.train import by_epoch
+from methods.sark.validation import f1, share_in_order, validator
 
 torch = pytest.importorskip("torch")
 
@@ -220,6 +223,41 @@ def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(toy: Mod
         results[over] = [item.loop.options.schedule.rate(step, steps) for step in (0, steps)]
     assert results["steps"] == pytest.approx([1e-3, 0.0])
     assert results["batches"] == pytest.approx([1e-3, 0.75e-3])
+
+
+def test_mixed_lists_hold_every_passage_once_in_each_style_and_style_says_nothing_of_place(toy: ModuleType) -> None:
+    loss = LossConfig(list_styles="mixed")
+    informal = np.zeros(6)
+    for epoch in range(40):
+        groups = groups_of("list", toy.ROWS, (FORMAL, INFORMAL), loss, (3, epoch))
+        for each, first, second in zip(toy.ROWS, groups[: len(toy.ROWS)], groups[len(toy.ROWS) :], strict=True):
+            assert [set(both) for both in each.list] == [set(both) for both in zip(first.texts, second.texts, strict=True)]
+            informal += [text == both[INFORMAL] for text, both in zip(first.texts, each.list, strict=True)]
+    assert np.abs(informal / 320 - 0.5).max() < 0.12
+    with pytest.raises(ValueError, match="mixed"):
+        LossConfig(list_styles="mixed", styles=False)
+
+
+def test_a_bound_on_the_weight_keeps_the_gradient_of_the_lists(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    free = toy.trainer(toy.calm(base), tmp_path / "free", toy.CONTRARY)._step(0)["lambda"]
+    bound = toy.trainer(toy.calm(base, loss={"lambda_most": free / 2}), tmp_path / "bound", toy.CONTRARY)._step(0)
+    assert bound["lambda"] == free / 2
+
+
+def test_a_level_is_the_share_of_helpful_passages_and_changes_no_order(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    rows = [*toy.ROWS, toy.row(9, label=1), toy.row(11, label=1)]
+    texts = [(row.query, text) for row in rows for text in (row.formal, row.informal)]
+    scores = []
+    for level in (False, True):
+        model = toy.trainer(toy.calm(base, model={"level": level}), tmp_path / str(level), rows).objective.model
+        scores.append(model.predict(texts, activation_fn=torch.nn.Identity()))
+    assert (1 / (1 + np.exp(-scores[1]))).mean() == pytest.approx(0.6, abs=1e-4)
+    assert np.ptp(scores[1] - scores[0]) < 1e-4
+
+
+def test_a_card_tells_of_each_epoch() -> None:
+    curve = [{"step": step, "lambda": step / 10, "list_loss": 1.0} for step in range(4)] + [{"step": 3, "validation_f1": 0.25}]
+    assert by_epoch(curve, 2).splitlines()[2:] == ["| 1 | 0.050 | 1.000 |  |", "| 2 | 0.250 | 1.000 | 0.250 |"]
 
 
 # -- validation ----------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_presets_hold_what_paper_and_released_code_say() -> None:
     assert released.labels.model_dump(exclude={"exact", "judge_options"}) == paper.labels.model_dump(exclude={"exact", "judge_options"})
 
 
-@pytest.mark.parametrize("preset", ["worlds", "demo"])
+@pytest.mark.parametrize("preset", ["worlds", "ranker"])
 def test_presets_for_worlds_take_all_rows(preset: str) -> None:
     config = TRAININGS.get("sark").validate({"data": ["worlds/multihop:train"], "preset": preset})
     assert isinstance(config, SarkTrainingConfig)

@@ -67,7 +67,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
         rank: Of each matrix's difference.
 
     Raises:
-        UserError: The folder holds no such encoder, its tokenizer is another one than the base's, or the target exists.
+        UserError: The folder holds no such encoder, its tokenizer or shape is another one than the base's, or the target exists.
     """
     root = Path(locate(base))
     encoders = [path.parent for path in sorted(checkpoint.rglob(WEIGHTS)) if _is_encoder(path.parent)]
@@ -136,6 +136,8 @@ def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: 
         if key is None:
             rest[full] = value
             continue
+        if value.shape != theirs[key].shape:
+            raise UserError(f"{full!r} has another shape than the base's", where=str(weights), try_this="the base that training began from")
         change = value.float() - theirs[key].float()
         whole += float(change.square().sum())
         if change.dim() != MATRIX and change.any():

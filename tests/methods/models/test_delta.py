@@ -112,9 +112,7 @@ def test_what_is_not_whole_or_over_another_base_is_named(base: Path, tuned: Call
         vectors(tmp_path / "delta")
 
 
-def test_what_fails_midway_leaves_nothing(
-    base: Path, tuned: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_midway_leaves_nothing(base: Path, tuned: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tuned(1)
     monkeypatch.setattr("methods.models.delta._seal", lambda *_: (_ for _ in ()).throw(OSError("the disk is full")))
     there = set(tmp_path.iterdir())

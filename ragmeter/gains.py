@@ -109,8 +109,8 @@ class Gain:
         """All of it in one sentence."""
         parts = [("its base", self.base)] if self.base else []
         parts += [("the strongest baseline", self.strongest)] if self.strongest and not self._same else []
-        said = [f"{item.verdict} {who}{' and strongest baseline' * self._same}, {item.name} ({item.shown})" for who, item in parts]
-        return f"{self.metric} {self.value} on {self.asked}: {'; '.join(said) or 'nothing to compare with'}"
+        phrases = [f"{item.verdict} {who}{' and strongest baseline' * self._same}, {item.name} ({item.shown})" for who, item in parts]
+        return f"{self.metric} {self.value} on {self.asked}: {'; '.join(phrases) or 'nothing to compare with'}"
 
     @property
     def _same(self) -> bool:

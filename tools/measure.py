@@ -43,15 +43,15 @@ approach trained. Sure: significantly ahead of its base. Several training seeds 
 {table}"""
 
 
-def page(found: Sequence[tuple[str, Gain]], when: date, commit: str, machine: str) -> str:
+def page(results: Sequence[tuple[str, Gain]], when: date, commit: str, machine: str) -> str:
     """The page.
 
     Args:
-        found: The command's experiment, and what it came to.
+        results: The command's experiment, and what it came to.
         when, commit, machine: Of the measuring.
     """
     rows = []
-    for name, gain in found:
+    for name, gain in results:
         differences = [f"{item.shown} {mark(item.cell)} {item.name}" if item else "–" for item in (gain.base, gain.strongest)]
         texts = [gain.approach, gain.asked, gain.metric, gain.value, *differences, "yes" if gain.sure else f"no: {gain.why_not()}"]
         rows.append([*map(markdown_text, texts), f"`ragmeter run {name}`"])
@@ -63,7 +63,7 @@ def measure(names: Sequence[str], store: Store, target: Path) -> None:
     """Run experiments, and write what they came to after each."""
     commit = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, cwd=PAGE.parent, check=False)
     machine = f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()})"
-    found: list[tuple[str, Gain]] = []
+    results: list[tuple[str, Gain]] = []
     known = {**{name: (heads, None) for name, heads in PARTS.items()}, **SMALL}
     if unknown := next((name for name in names if name not in known), None):
         raise unknown_name("experiment of these", unknown, known)
@@ -71,8 +71,8 @@ def measure(names: Sequence[str], store: Store, target: Path) -> None:
         experiment = experiments.load(name, store=store.folder)
         heads, base = known[name]
         run_experiment(experiment, store, How(), talk=True)
-        found += [(name, gain) for gain in gains(experiment, store, heads, base)]
-        whole_text(target, page(found, date.today(), commit.stdout.strip() or "unknown", machine))
+        results += [(name, gain) for gain in gains(experiment, store, heads, base)]
+        whole_text(target, page(results, date.today(), commit.stdout.strip() or "unknown", machine))
 
 
 def main() -> None:

@@ -118,8 +118,8 @@ def _write_card(name: str, draft: Path, note: Mapping[str, str], base: str, kept
 
 def read_note(path: Path) -> dict[str, str]:
     """The lines `key: value` of a note; what follows on further lines belongs to the value."""
-    found = re.split(r"^(\w+): *", path.read_text("utf-8"), flags=re.M) if path.is_file() else [""]
-    return {key: " ".join(value.split()) for key, value in zip(found[1::2], found[2::2], strict=True)}
+    parts = re.split(r"^(\w+): *", path.read_text("utf-8"), flags=re.M) if path.is_file() else [""]
+    return {key: " ".join(value.split()) for key, value in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def main() -> None:

@@ -50,13 +50,13 @@ def demo(
     every = [experiments.load(name, profile="train" if train else None, store=common.folder) for name in PARTS]
     chosen = [part for item in every if (part := _here(item, common.talk)).benchmarks]
     codes: list[int] = []
-    found: list[Gain] = []
+    results: list[Gain] = []
     for number, part in enumerate(chosen, start=1):
         what, begun = f"{number} of {len(chosen)}: {part.description}", time.monotonic()
         try:
             with err.status(Text(what)) if common.talk else nullcontext():
                 outcomes = run_experiment(part, common.store, How(limit, device=device), talk=False)
-            found += gains(part, common.store, PARTS[part.name])
+            results += gains(part, common.store, PARTS[part.name])
         except UserError as error:
             if part.name != REAL_SAMPLES:
                 raise
@@ -69,11 +69,11 @@ def demo(
         codes.append(conclude(outcomes, len(part.benchmarks) * len(part.methods), common.verbose))
 
     def show() -> None:
-        show_gains(found, trained=train)
+        show_gains(results, trained=train)
         out.print(Text(f"every method and metric of a part: ragmeter results table {chosen[0].name if chosen else 'NAME'}"), soft_wrap=True)
         show_where(common)
 
-    common.emit({"experiments": [part.name for part in chosen], "approaches": [gain.to_json() for gain in found]}, show)
+    common.emit({"experiments": [part.name for part in chosen], "approaches": [gain.to_json() for gain in results]}, show)
     return min((code for code in codes if code), default=0)
 
 
@@ -92,19 +92,19 @@ def _here(experiment: Experiment, talk: bool) -> Experiment:
     return replace(experiment, benchmarks=tuple(benchmark for benchmark in experiment.benchmarks if benchmark not in lacking))
 
 
-def show_gains(found: Sequence[Gain], *, trained: bool) -> None:
+def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     """A line an approach, then one table, then why a gain is not warranted where none is."""
     from ragmeter.gains import headline
 
-    if not found:
+    if not results:
         return
-    first = headline(found)
+    first = headline(results)
     how = "trained small just now" if trained else "as they ship (--train trains all four small)"
     out.print(Text("What the approaches gain", style="bold") + Text(f"  {how}; on questions that no choice was made on\n"))
     for gain in first:
         out.print(Text(f"{gain.approach}  ", style="bold green" if gain.sure else "bold") + Text(gain.sentence()))
     out.print()
-    out.print(gains_table(found))
+    out.print(gains_table(results))
     note = "× 100 ± half the 95 % interval; differences are paired over what was sampled, * p < .05, ** p < .01 after Holm's correction"
     notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.sure)]
     notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
@@ -112,11 +112,11 @@ def show_gains(found: Sequence[Gain], *, trained: bool) -> None:
         out.print(Text(line, style="dim"))
 
 
-def gains_table(found: Sequence[Gain]) -> Table:
+def gains_table(results: Sequence[Gain]) -> Table:
     """Every approach, dataset and metric; what does not fit is broken between the parts of a name."""
     columns = [Column(head, justify="right", no_wrap=True) for head in ("value", "over its base", "over the strongest baseline")]
     table = Table("approach", "asked", "metric", *columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for gain in found:
+    for gain in results:
         differences = [_difference(item) for item in (gain.base, gain.strongest)]
         table.add_row(gain.approach, Folding(gain.asked), Folding(gain.metric), gain.value, *differences)
     return table

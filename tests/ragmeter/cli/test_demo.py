@@ -97,9 +97,9 @@ def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is
     experiment, store = ran
     # BM25 plays the approach, so it is a baseline too, as long as nothing says that it was trained.
     trained = replace(experiment, methods=tuple(replace(m, needs=(m,) if m.name == "ARK" else ()) for m in experiment.methods))  # type: ignore[arg-type]
-    found = list(gains(trained, store, ["recall@5", "mrr@5"]))
-    assert [gain.metric for gain in found] == ["recall@5", "mrr@5"]
-    for gain in found:
+    results = list(gains(trained, store, ["recall@5", "mrr@5"]))
+    assert [gain.metric for gain in results] == ["recall@5", "mrr@5"]
+    for gain in results:
         assert gain.strongest is not None
         for item in (gain.base, gain.strongest):
             assert item is not None
@@ -113,8 +113,8 @@ def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is
         low, high = gain.base.cell.difference.low, gain.base.cell.difference.high  # type: ignore[union-attr]
         assert gain.sure == (low > 0)
         assert gain.base.verdict.endswith("of") == (low > 0), (low, high)  # type: ignore[union-attr]
-    assert "3 questions" not in found[0].asked
-    assert in_words(found[0].board.dataset) in found[0].asked
+    assert "3 questions" not in results[0].asked
+    assert in_words(results[0].board.dataset) in results[0].asked
     assert gain.to_json()["strongest"]["method"] == gain.strongest.name
 
 

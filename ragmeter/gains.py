@@ -95,6 +95,11 @@ class Gain:
         """Whether it is significantly ahead of its base."""
         return self.base is not None and self.base.verdict == AHEAD
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is significantly behind its base: what is gained elsewhere is no gain in general."""
+        return self.base is not None and self.base.verdict == BEHIND
+
     def why_not(self) -> str:
         """Why no gain over the base is warranted; empty where one is."""
         result = self.base.cell.difference if self.base else None

@@ -102,7 +102,10 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     how = "trained small just now" if trained else "as they ship (--train trains all four small)"
     out.print(Text("What the approaches gain", style="bold") + Text(f"  {how}; on questions that no choice was made on\n"))
     for gain in first:
-        out.print(Text(f"{gain.approach}  ", style="bold green" if gain.sure else "bold") + Text(gain.sentence()))
+        others = (item for item in results if item.approach == gain.approach and item.metric == gain.metric and item is not gain)
+        behind = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
+        lost = "".join(f"; but {what}" for what in behind)
+        out.print(Text(f"{gain.approach}  ", style="bold green" if gain.sure and not lost else "bold") + Text(gain.sentence() + lost))
     out.print()
     out.print(gains_table(results))
     note = "× 100 ± half the 95 % interval; differences are paired over what was sampled, * p < .05, ** p < .01 after Holm's correction"

@@ -316,7 +316,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
-        options = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
+        options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
         options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}, "config_kwargs": dict(config.model_options) or None}
         encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
     # Layers beside the transformer (a projection) are loaded in float32.

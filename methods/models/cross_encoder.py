@@ -124,12 +124,8 @@ class CrossEncoderModel:
 
             from methods.models.token_match import load_cross_encoder
 
-            options: dict[str, Any] = {
-                "revision": config.revision,
-                "device": device_of(device),
-                "trust_remote_code": config.trust_remote_code,
-            }
-            options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
+            options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+            options |= {"device": device_of(device), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
             self._model: Any = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
         # Layers beside the transformer (a head of its own) are loaded in float32.
         self._model.to(getattr(torch, config.dtype)).eval()

@@ -33,8 +33,8 @@ SMALL: Mapping[str, tuple[Sequence[str], str | None]] = {
 """What runs: the metrics that are shown, and the row that is the approach's base; None: the experiment's reference."""
 _TEXT = """# Measured: what each approach gains
 
-`make experiments-small` wrote this page: {when}, commit {commit}, {machine}. It runs the experiments below one after
-another, hours in all, and goes on where it was stopped; each is also a `ragmeter run` of its own.
+Written by `tools/measure.py` on {when}, commit {commit}, {machine}. `make experiments-small` writes it anew from experiments over
+several training seeds, hours in all; stopped, the same command goes on. What the demo loads (`ragmeter run demo` …) is of one seed.
 
 Values and differences × 100 ± half the 95 % interval over what was sampled; differences are paired, tested against all
 methods of the table (Holm; \\* p < .05, \\*\\* p < .01). The strongest baseline is the best row that is no control and that no

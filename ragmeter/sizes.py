@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from methods.models.delta import is_delta
 from methods.models.weights import files_of
 from methods.registry import Component
 from methods.work import Needs
@@ -229,7 +230,8 @@ def _of_files(model: str, folder: Path) -> ModelSize | None:
 
 def _header_parameters(folder: Path) -> float | None:
     """Parameters by the headers of `*.safetensors`, which say shapes; no weight is read."""
-    files = sorted(folder.glob("*.safetensors"))
+    # What a difference to a base holds is added to the base's, which are as many as `config.json` tells.
+    files = [] if is_delta(str(folder)) else sorted(folder.glob("*.safetensors"))
     total = 0
     for path in files:
         try:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
+from methods.models.delta import load_whole
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 
 if TYPE_CHECKING:
@@ -125,13 +126,9 @@ class CrossEncoderModel:
 
             from methods.models.token_match import load_cross_encoder
 
-            self._model: Any = load_cross_encoder(
-                locate(config.model),
-                revision=config.revision,
-                device=device_of(device),
-                trust_remote_code=config.trust_remote_code,
-                model_kwargs={"dtype": getattr(torch, config.dtype)},
-            )
+            options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+            options |= {"device": device_of(device), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
+            self._model: Any = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
         # Layers beside the transformer (a head of its own) are loaded in float32.
         self._model.to(getattr(torch, config.dtype)).eval()
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))

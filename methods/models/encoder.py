@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
+from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.weights import MINILM, PRESETS, check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
 
@@ -315,14 +316,9 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
-        encoder = SentenceTransformer(
-            locate(model),
-            revision=revision,
-            device=device,
-            trust_remote_code=config.trust_remote_code,
-            model_kwargs={"dtype": getattr(torch, config.dtype)},
-            config_kwargs=dict(config.model_options) or None,
-        )
+        options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
+        options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}, "config_kwargs": dict(config.model_options) or None}
+        encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
     # Layers beside the transformer (a projection) are loaded in float32.
     encoder.to(getattr(torch, config.dtype)).eval()
     if config.max_length is not None:

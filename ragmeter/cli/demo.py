@@ -1,37 +1,37 @@
-"""`ragmeter demo`: every approach trained small and measured beside its baselines, and what that came to in one table."""
+"""`ragmeter demo`: the four approaches as they ship, or trained small, beside their baselines, in one table."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Column, Table
 from rich.text import Text
 
-from benchmarks.core.errors import UserError, counted
+from benchmarks.core.errors import UserError
 from ragmeter.cli.options import App, Common, DeviceOption, LimitOption, option
-from ragmeter.cli.run import run_and_show, show_where
-from ragmeter.console import Folding, complain, err, listing, out
+from ragmeter.cli.run import conclude, show_where
+from ragmeter.console import Folding, complain, err, out
 
 if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
-    from results.board import Board
-    from results.store import Store
+    from ragmeter.gains import Against, Gain
 
-app = App(help="Train the four approaches small and measure them beside baselines.")
+app = App(help="Measure the four approaches beside their baselines, as they ship or trained small.")
 
-APPROACHES = ("ARK", "GPR", "SARK", "CLaRa")
-PARTS: Mapping[str, Sequence[str]] = {
-    "demo": ("f1", "recall@5"),
-    "demo-graph": ("f1", "answer_entity_recall@20"),
-    "demo-styles": ("f1", "mrr@5"),
-    "demo-compression": ("cover_em", "f1"),
-}
-"""The experiments, in their order, and the metrics of each that the last table shows."""
 REAL_SAMPLES = "demo-real"
+PARTS: Mapping[str, Sequence[str]] = {
+    "demo": ("recall@5", "recall@20"),
+    "demo-graph": ("answer_entity_recall@20", "answer_entity_recall@5"),
+    "demo-styles": ("mrr@5", "recall@5"),
+    "demo-compression": ("cover_em", "f1"),
+    REAL_SAMPLES: ("recall@5",),
+}
+"""The experiments, in their order, and the metrics of each that are shown."""
 
 
 @app.command(offline=True)
@@ -39,50 +39,41 @@ def demo(
     common: Common,
     limit: LimitOption = None,
     device: DeviceOption = None,
-    training: Annotated[bool, option("Train the approaches first, or leave them out.", "--training/--no-training")] = True,
+    train: Annotated[bool, option("Train all four small first (minutes), in place of what ships.", "--train")] = False,
 ) -> int:
-    """Train the four approaches small and measure them beside baselines (RAGMETER_DATA: on real samples, too)."""
+    """Measure the four approaches beside their baselines, in two to three minutes (RAGMETER_DATA: on real samples, too)."""
     from ragmeter import experiment as experiments
-    from ragmeter.runner.experiment import How
+    from ragmeter.gains import gains
+    from ragmeter.runner.experiment import How, run_experiment
 
-    names = list(PARTS)
-    if os.environ.get("RAGMETER_DATA"):
-        names.append(REAL_SAMPLES)
-    elif common.talk:
-        err.print("RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)")
     # All are read before the first begins: a checkpoint of another store is a mistake that shows at once.
-    every = [experiments.load(name, store=common.folder) for name in names]
-    chosen = [part for item in every if (part := _here(item if training else _untrained(item), common.talk)).benchmarks]
-    if common.talk and chosen:
-        parts = f"{counted(len(chosen), 'part')}: {', '.join(part.name for part in chosen)}"
-        if training and limit is None and len(chosen) >= len(PARTS):
-            parts += "; seven to eight minutes on two cores, more on a busy machine; what the store already holds is not done again"
-        err.print(Text(parts))
-    codes, shown = [], []
+    every = [experiments.load(name, profile="train" if train else None, store=common.folder) for name in PARTS]
+    chosen = [part for item in every if (part := _here(item, common.talk)).benchmarks]
+    codes: list[int] = []
+    results: list[Gain] = []
     for number, part in enumerate(chosen, start=1):
-        if common.talk:
-            err.print(Text(f"{number} of {len(chosen)}: {part.name}", style="bold"))
+        what, begun = f"{number} of {len(chosen)}: {part.description}", time.monotonic()
         try:
-            code, value = run_and_show(part, How(limit, device=device), common)
-            shown.append(value)
+            with err.status(Text(what)) if common.talk else nullcontext():
+                outcomes = run_experiment(part, common.store, How(limit, device=device), talk=False)
+            results += gains(part, common.store, PARTS[part.name])
         except UserError as error:
             if part.name != REAL_SAMPLES:
                 raise
             # Files of others may be at fault; what was measured before them is shown all the same.
             complain(error, common.json)
-            code = error.exit_code
-        codes.append(code)
-        if part.name in BEHIND and not common.json:
-            show, metric = BEHIND[part.name]
-            # Where a part has failed nothing may be there to be shown; the parts behind it go on.
-            with suppress(UserError):
-                show(common.store, part.name, metric)
+            codes.append(error.exit_code)
+            continue
+        if common.talk:
+            err.print(Text(f"{what} ({time.monotonic() - begun:.0f} s)"), soft_wrap=True)
+        codes.append(conclude(outcomes, len(part.benchmarks) * len(part.methods), common.verbose))
 
-    def end() -> None:
-        show_approaches([part for part in chosen if part.name in PARTS], common.store, trained=training)
+    def show() -> None:
+        show_gains(results, trained=train)
+        out.print(Text(f"every method and metric of a part: ragmeter results table {chosen[0].name if chosen else 'NAME'}"), soft_wrap=True)
         show_where(common)
 
-    common.emit({"experiments": shown}, end)
+    common.emit({"experiments": [part.name for part in chosen], "approaches": [gain.to_json() for gain in results]}, show)
     return min((code for code in codes if code), default=0)
 
 
@@ -93,104 +84,53 @@ def _here(experiment: Experiment, talk: bool) -> Experiment:
     if experiment.name != REAL_SAMPLES:
         return experiment
     lacking = [benchmark for benchmark in experiment.benchmarks if any(absences(benchmark.reference, benchmark.config))]
-    if lacking and talk:
+    if lacking and talk and os.environ.get("RAGMETER_DATA"):
         names = ", ".join(dict.fromkeys(str(item.reference) for item in lacking))
         err.print(Text(f"left out, not found in RAGMETER_DATA: {names} (ragmeter data download REF gets one)"), soft_wrap=True)
+    elif lacking and talk:
+        err.print("RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)")
     return replace(experiment, benchmarks=tuple(benchmark for benchmark in experiment.benchmarks if benchmark not in lacking))
 
 
-def _untrained(experiment: Experiment) -> Experiment:
-    """The experiment without what is trained first."""
-    ready = tuple(method for method in experiment.methods if not method.needs)
-    if experiment.reference not in {method.name for method in ready}:
-        raise UserError("its reference is trained", where=experiment.name, try_this="leave out --no-training")
-    return replace(experiment, methods=ready, trainings=())
+def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
+    """A line an approach, then one table, then why a gain is not warranted where none is."""
+    from ragmeter.gains import headline
 
-
-def _metrics(board: Board, heads: Iterable[str]) -> list[str]:
-    """Metrics of a board by what tables call them."""
-    from results.tables import labels
-
-    known = labels(board.metrics)
-    return [metric for head in heads for metric in board.metrics if known[metric] == head]
-
-
-def show_styles(store: Store, experiment: str, metric: str) -> None:
-    """What informal passages cost each method, question by question."""
-    from results.style import style_gaps
-    from results.tables import labels, plus_minus, stars
-
-    for table in style_gaps(store, experiment, [metric]):
-        lines = []
-        for row in table.rows:
-            formal = plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=table.scale)
-            for gap in row.gaps if row.kind != "control" else ():
-                cost, more = gap.result.gap, gap.beyond
-                beyond = "–" if more is None else plus_minus(more.value, more.low, more.high, "{:+.1f}", table.scale) + stars(gap.beyond_p)
-                lines.append((row.method, formal, plus_minus(cost.value, cost.low, cost.high, "{:+.1f}", table.scale), beyond))
-        name = labels([table.metric])[table.metric]
-        out.print(Text("What informal passages cost", style="bold") + Text(f"  {name}, × 100"))
-        listing(("method", "formal", "style gap", f"beyond {table.reference}'s"), lines, empty="nothing was scored")
-        out.print(Text(f"more: ragmeter results style gap {experiment}\n", style="dim"))
-
-
-def show_compression(store: Store, experiment: str, metric: str) -> None:
-    """How much each method reads, and what it answers from that."""
-    from results.board import boards
-    from results.budget import budget_curves
-    from results.tables import plus_minus
-
-    for board in boards(store, experiment):
-        for chosen in _metrics(board, [metric]):
-            points = [point for curve in budget_curves(board, chosen) for point in curve.points]
-            lines = []
-            for point in sorted(points, key=lambda point: -point.delivered):
-                value = plus_minus(point.value.value, point.value.low, point.value.high)
-                memory = f"{point.memory:,.0f}" if point.memory else "–"
-                lines.append((point.row.run.method, value, f"{point.delivered:,.0f}", memory, f"{point.ratio:.1f} ×"))
-            out.print(Text("What is read, and what is made of it", style="bold") + Text(f"  {board.setting}"))
-            heads = ("method", f"{metric} × 100", "tokens read", "of them memory", "fewer than the most")
-            listing(heads, lines, empty="nothing was read")
-            out.print()
-
-
-BEHIND: Mapping[str, tuple[Callable[[Store, str, str], None], str]]
-"""What is shown behind a part, of which metric."""
-BEHIND = {"demo-styles": (show_styles, "mrr@5"), "demo-compression": (show_compression, "cover_em")}
-Row = tuple[str, str, str, Text, str]  # approach, dataset, metric, value, reference
-
-
-def show_approaches(parts: Sequence[Experiment], store: Store, *, trained: bool) -> None:
-    """One table of the four approaches, each against the reference of its board."""
-    rows = [row for part in parts for row in _approaches(part, store)]
-    if not rows:
+    if not results:
         return
-    out.print(Text("What a few minutes of training come to" if trained else "What ships, untrained here", style="bold"))
-    out.print(approaches_table(rows))
-    just_now = "ARK, GPR and SARK were trained just now; " if trained else ""
-    what = "value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** p < .01"
-    how = f"{just_now}CLaRa's adapters ship, and took three quarters of an hour of one core"
-    more = "Trainings of hours: the documentation's pages of the methods. What the papers print: `ragmeter results paper`"
-    out.print(Text(f"{what}. {how}. {more}", style="dim"))
+    first = headline(results)
+    how = "trained small just now" if trained else "as they ship (--train trains all four small)"
+    out.print(Text("What the approaches gain", style="bold") + Text(f"  {how}; on questions that no choice was made on\n"))
+    for gain in first:
+        others = (item for item in results if item.approach == gain.approach and item.metric == gain.metric and item is not gain)
+        behind = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
+        lost = "".join(f"; but {what}" for what in behind)
+        out.print(Text(f"{gain.approach}  ", style="bold green" if gain.sure and not lost else "bold") + Text(gain.sentence() + lost))
+    out.print()
+    out.print(gains_table(results))
+    note = "× 100 ± half the 95 % interval; differences are paired over what was sampled, * p < .05, ** p < .01 after Holm's correction"
+    notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.sure)]
+    notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
+    for line in notes:
+        out.print(Text(line, style="dim"))
 
 
-def approaches_table(rows: Iterable[Row]) -> Table:
-    """The table of the approaches; what does not fit is broken between the parts of a name."""
-    first, value_column = Column("approach", no_wrap=True), Column("value, and against", justify="right", no_wrap=True)
-    columns = (first, "dataset", "metric", value_column, "reference")
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for approach, dataset, metric, value, reference in rows:
-        table.add_row(Text(approach), Folding(dataset), Folding(metric), value, Folding(reference))
+def gains_table(results: Sequence[Gain]) -> Table:
+    """Every approach, dataset and metric; what does not fit is broken between the parts of a name."""
+    columns = [Column(head, justify="right", no_wrap=True) for head in ("value", "over its base", "over the strongest baseline")]
+    table = Table("approach", "asked", "metric", *columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for gain in results:
+        differences = [_difference(item) for item in (gain.base, gain.strongest)]
+        table.add_row(gain.approach, Folding(gain.asked), Folding(gain.metric), gain.value, *differences)
     return table
 
 
-def _approaches(experiment: Experiment, store: Store) -> Iterator[Row]:
-    from ragmeter.board_text import cell_text, in_words
-    from results.board import boards
-    from results.tables import labels
+def _difference(item: Against | None) -> Text:
+    """`+6.5 ± 3.9 **`, and below it to what."""
+    from ragmeter.gains import AHEAD, BEHIND
+    from results.tables import mark
 
-    for board in boards(store, experiment.name):
-        known, dataset, reference = labels(board.metrics), in_words(board.dataset), board.reference or "–"
-        for row in [row for row in board.rows if row.run.method in APPROACHES]:
-            for metric in _metrics(board, PARTS[experiment.name]):
-                yield row.run.method, dataset, known[metric], cell_text(row.cells.get(metric)), reference
+    if item is None:
+        return Text("–", style="dim")
+    style = {AHEAD: "green", BEHIND: "red"}.get(item.verdict, "dim")
+    return Text(f"{item.shown} {mark(item.cell)}".rstrip(), style=style) + Text(f"\n{item.name}", style="dim")

@@ -120,7 +120,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
             on = f"{in_words(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
-    return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose), value
+    return conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose), value
 
 
 def show_where(common: Common) -> None:
@@ -132,7 +132,7 @@ def show_where(common: Common) -> None:
     out.print(Text(f"stored in {folder}\nleaderboard: {pages}"), soft_wrap=True)
 
 
-def _conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
+def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
     """Say what failed, and which tasks are incomplete; returns the exit code."""
     from results.store import INCOMPLETE
 

@@ -28,7 +28,7 @@ from results.checkpoints import CARD, Checkpoint
 from results.redaction import without_secrets
 
 app = App(default="run", help="Train an approach, stage after stage; list and check checkpoints.")
-checkpoints_app = App(default="list", help="Trained checkpoints: list them, add a folder, check them.")
+checkpoints_app = App(default="list", help="Trained checkpoints: list them, add a folder, shrink one, check them.")
 app.add_typer(checkpoints_app, name="checkpoints")
 
 
@@ -199,6 +199,26 @@ def add_checkpoint(folder: Annotated[Path, argument("A folder with a ragmeter.js
             err.print(Text("parents that are not in this store: " + ", ".join(sha256[:12] for sha256 in unknown)))
 
     common.emit(added.to_json() | {"unknown_parents": unknown}, show)
+
+
+@checkpoints_app.command("shrink")
+def shrink_checkpoint(
+    folder: Annotated[Path, argument("A trained encoder's folder, with a ragmeter.json.")],
+    common: Common,
+    output: Annotated[Path, option("Folder to write.", "--output", "-o")],
+    base: Annotated[str | None, option("Model that it began from (default: what its card says).")] = None,
+    rank: Annotated[int, option("Of what each matrix is changed by.", min=1)] = 4,
+) -> None:
+    """Write a trained encoder as its difference to the base: a hundredth of its size, used like the whole one."""
+    from methods.models.delta import shrink
+
+    known = checkpoints.verify(folder)
+    began = base or str(known.config.get("base") or "")
+    if not began:
+        raise UserError("the card does not say what it began from", where=str(known.path / CARD), try_this="--base NAME")
+    shrunk = shrink(known.path, output, began, rank)
+    text = f"{output}: {shrunk.size:,} bytes over {began}, {shrunk.kept:.3f} of the difference's norm kept"
+    common.emit({"path": str(output), "base": began, "bytes": shrunk.size, "kept": shrunk.kept}, lambda: out.print(Text(text)))
 
 
 @checkpoints_app.command("check")

@@ -2,7 +2,7 @@
 
     python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
     python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colors 255 \
-        --page judges "experiment=demo&judge=rule_pairwise"
+        --page judges "experiment=demo-compression&judge=rule_pairwise"
 
 The second makes pictures of the documentation: one for each page, small files. The server is started on a free port
 of the loopback interface and ended afterwards.

@@ -41,7 +41,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     elif request.param == "million":
         large.fill_large(folder)
     else:
-        command = [sys.executable, "-m", "ragmeter.cli", "demo", "--no-training", "--limit", "12", "--quiet"]
+        command = [sys.executable, "-m", "ragmeter.cli", "demo", "--limit", "12", "--quiet"]
         subprocess.run([*command, "--store", str(folder)], check=True, capture_output=True, timeout=800)
     return request.param, folder
 

@@ -1,14 +1,15 @@
-"""`ragmeter demo`: its parts, and what it leaves out. The whole of it runs in tests/test_wheel.py."""
+"""`ragmeter demo`: its parts, what it leaves out, and what its lines say. The whole of it runs in tests/test_wheel.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from benchmarks.core.errors import UserError
 from methods.registry import METHODS
@@ -17,93 +18,135 @@ from ragmeter.board_text import in_words
 from ragmeter.cli import demo
 from ragmeter.cli.demo import PARTS
 from ragmeter.console import Folding
+from ragmeter.gains import APPROACHES, UNTESTED, gains
+from ragmeter.runner.experiment import How, run_experiment
+from results.board import boards
+from results.store import Store
+from tools.measure import page
 
 
-def test_each_approach_is_trained_by_its_demo_preset_and_read_back(tmp_path: Path) -> None:
-    trained = {}
+def test_it_loads_what_ships_and_trains_the_same_rows_small_where_asked(tmp_path: Path) -> None:
+    seen = set()
     for name in PARTS:
-        experiment = experiments.load(name, store=tmp_path)
-        for training in experiment.trainings:
-            assert training.config == type(training.config).model_validate(training.entry.validate({"preset": "demo"}))
-            using = [method for method in experiment.methods if training in method.needs]
-            trained[training.entry.id] = {component.id for method in using for component in method.components}
-    assert set(trained) == {"ark", "gpr", "sark"}
-    assert all(name in parts for name, parts in trained.items())
-
-
-def test_the_approach_that_takes_longer_is_carried_by_the_package(tmp_path: Path) -> None:
-    experiment = experiments.load("demo-compression", store=tmp_path)
-    models = {
-        method.name: method.composition.method.config.model for method in experiment.methods if method.composition.method.id == "clara"
-    }
-    assert models == {"CLaRa": "clara-pocket"}
-
-
-def test_every_approach_is_a_row_of_the_last_table(tmp_path: Path) -> None:
-    names = {method.name for part in PARTS for method in experiments.load(part, store=tmp_path).methods}
-    assert set(demo.APPROACHES) <= names
-
-
-def test_every_part_compares_with_a_method_that_is_not_trained(tmp_path: Path) -> None:
-    for name in PARTS:
-        experiment = experiments.load(name, store=tmp_path)
-        (reference,) = [method for method in experiment.methods if method.name == experiment.reference]
-        assert not reference.needs
+        shipped, trained = (experiments.load(name, profile=profile, store=tmp_path) for profile in (None, "train"))
+        assert not shipped.trainings
+        for training in trained.trainings:
+            assert any(training in method.needs for method in trained.methods)
+        names = {method.name for method in trained.methods}
+        assert names <= {method.name for method in shipped.methods}
+        seen |= names & set(APPROACHES)
+        (reference,) = [method for method in trained.methods if method.name == trained.reference]
         assert METHODS.get(reference.composition.method.id).kind != "control"
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with its parts left out."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(demo, "run_and_show", lambda *_: (0, {}))
-    monkeypatch.setattr(demo, "BEHIND", {})
-    monkeypatch.setattr(demo, "show_approaches", lambda parts, *_, **__: print("last table", len(parts)))
-    return lambda *words: call("demo", "--store", str(tmp_path / "store"), *words)
+    assert seen == set(APPROACHES)
 
 
 def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_the_rest_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: Callable[..., Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
 ) -> None:
     (tmp_path / "data" / "musique").mkdir(parents=True)
     (tmp_path / "data" / "musique" / "musique_ans_v1.0_train.jsonl").write_text("{}\n")
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(demo, "PARTS", {"demo": ("f1",)})
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(demo, "PARTS", {name: PARTS[name] for name in ("demo", "demo-real")})
     references: dict[str, list[str]] = {}
 
-    def run(experiment: experiments.Experiment, *_: Any) -> tuple[int, dict[str, Any]]:
+    def run(experiment: experiments.Experiment, *_: Any, **__: Any) -> list[Any]:
         references[experiment.name] = [str(benchmark.reference) for benchmark in experiment.benchmarks]
         if experiment.name == "demo-real":
             raise UserError("this record cannot be read")
-        return 1, {}
+        return []
 
-    monkeypatch.setattr(demo, "run_and_show", run)
-    done = called()
+    monkeypatch.setattr("ragmeter.runner.experiment.run_experiment", run)
+    monkeypatch.setattr("ragmeter.gains.gains", lambda *_: [])
+    done = call("demo", "--store", str(tmp_path / "store"))
     assert references["demo-real"] == ["musique/ans:train"]
-    assert "hotpotqa/distractor:train, 2wikimultihopqa:dev" in done.err
-    assert "this record cannot be read" in done.err
-    assert done.out.startswith("last table 1\nstored in ")
+    for text in ("hotpotqa/distractor:train, 2wikimultihopqa:dev", "1 of 2: ARK", "this record cannot be read"):
+        assert text in done.err
     assert " leaderboard --open --store " in done.out
-    assert done.code == 1  # of 1 and 2, as docs/cli.md has it
-
-
-def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: Callable[..., Any]) -> None:
-    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    assert done.code == 2
     monkeypatch.setattr(demo, "PARTS", {})
-    monkeypatch.setattr(demo, "run_and_show", lambda *_: pytest.fail("nothing is there to be run"))
-    assert called().code == 0
+    assert call("demo", "--quiet", "--store", str(tmp_path / "store")).err == ""
 
 
-@pytest.mark.slow
-def test_it_says_what_comes_and_how_far_it_is(monkeypatch: pytest.MonkeyPatch, called: Callable[..., Any]) -> None:
-    monkeypatch.delenv("RAGMETER_DATA", raising=False)
-    response = " ".join(called().err.split())
-    assert "4 parts: demo, demo-graph, demo-styles, demo-compression; seven to eight minutes on two cores" in response
-    assert [f"{n} of 4: {name}" in response for n, name in enumerate(PARTS, start=1)] == [True] * 4
-    # A smaller one promises no time, and a quiet one says nothing.
-    assert "minutes" not in called("--limit", "2").err
-    assert called("--quiet").err == ""
+EXPERIMENT = """
+name: small
+reference: base
+metrics: [recall@5, mrr@5]
+benchmarks:
+  - {id: worlds/multihop, split: test, config: {questions: 90}}
+methods:
+  - {id: bm25, name: ARK, reader: retrieval_only}
+  - {id: random, name: base, reader: retrieval_only}
+  - {id: full_context, name: listed, reader: retrieval_only}
+  - {id: oracle_evidence, reader: retrieval_only}
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[experiments.Experiment, Store]:
+    store = Store(tmp_path_factory.mktemp("gains"))
+    experiment = experiments.parse(EXPERIMENT, "small", store=store.folder)
+    run_experiment(experiment, store, How(), talk=False)
+    return experiment, store
+
+
+def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is_neither_trained_nor_a_control(
+    ran: tuple[experiments.Experiment, Store],
+) -> None:
+    experiment, store = ran
+    # BM25 plays the approach, so it is a baseline too, as long as nothing says that it was trained.
+    trained = replace(experiment, methods=tuple(replace(m, needs=(m,) if m.name == "ARK" else ()) for m in experiment.methods))  # type: ignore[arg-type]
+    results = list(gains(trained, store, ["recall@5", "mrr@5"]))
+    assert [gain.metric for gain in results] == ["recall@5", "mrr@5"]
+    for gain in results:
+        assert gain.strongest is not None
+        for item in (gain.base, gain.strongest):
+            assert item is not None
+            (board,) = boards(store, "small", reference=item.name)
+            (row,) = [row for row in board.rows if row.run.method == "ARK"]
+            metric = next(metric for metric in board.metrics if metric.startswith(gain.metric))
+            assert item.cell.difference == row.cells[metric].difference
+        values = {row.run.method: row.cells[metric].estimate.value for row in board.rows}
+        assert gain.strongest.name == max(("base", "listed"), key=values.__getitem__)
+        # A verdict is the sign of the whole interval.
+        low, high = gain.base.cell.difference.low, gain.base.cell.difference.high  # type: ignore[union-attr]
+        assert gain.sure == (low > 0)
+        assert gain.base.verdict.endswith("of") == (low > 0), (low, high)  # type: ignore[union-attr]
+    assert "3 questions" not in results[0].asked
+    assert in_words(results[0].board.dataset) in results[0].asked
+    assert gain.to_json()["strongest"]["method"] == gain.strongest.name
+
+
+def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
+    ran: tuple[experiments.Experiment, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, store = ran
+    sure = next(gains(experiment, store, ["recall@5"]))
+    few = Store(tmp_path)
+    run_experiment(experiment, few, How(limit=2), talk=False)
+    unsure = next(gains(experiment, few, ["recall@5"]))
+    assert sure.sure
+    assert not unsure.sure
+    assert unsure.base is not None
+    assert unsure.base.verdict == UNTESTED
+    assert unsure.why_not()
+    several = [replace(gain, approach=name) for name in APPROACHES for gain in (sure, unsure, unsure)]
+    monkeypatch.setattr(demo, "out", Console(width=100, color_system=None))
+    with demo.out.capture() as shown:
+        demo.show_gains(several, trained=False)
+    lines = shown.get().splitlines()
+    assert len(lines) <= 2 * 40
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith(f"{name}  recall@5 ") for name in APPROACHES for line in lines) == len(APPROACHES)
+    with demo.out.capture() as shown:
+        demo.show_gains([unsure], trained=True)
+    assert "no gain over its base is warranted for ARK" in " ".join(shown.get().split())
+    text = page([("small", sure), ("small", unsure)], date(2026, 1, 2), "0123abcdef", "2 cores")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ARK")]
+    assert [row[6].partition(":")[0] for row in rows] == ["yes", "no"]
+    assert {row[7] for row in rows} == {"`ragmeter run small` |"}
+    assert "2026-01-02, commit 0123abcdef, 2 cores" in text
 
 
 @pytest.mark.parametrize(
@@ -115,40 +158,8 @@ def test_it_says_what_comes_and_how_far_it_is(monkeypatch: pytest.MonkeyPatch, c
         ("styled:test(worlds/multihop,informal=0.5,by=rule,seed=0)", "worlds/multihop:test, 50 % informal"),
     ],
 )
-def test_the_last_table_names_datasets_briefly(dataset: str, expected: str) -> None:
+def test_the_table_names_datasets_briefly(dataset: str, expected: str) -> None:
     assert in_words(dataset) == expected
-
-
-ROWS = [
-    ("ARK", "worlds/long:test", "recall@5", "dense + pocket"),
-    ("GPR", "worlds/graph:test", "answer_entity_recall@20", "Two tower (mean)"),
-    ("SARK", "worlds/multihop:test, 50 % informal", "mrr@5", "cosine"),
-]
-
-
-def drawn(width: int) -> list[str]:
-    value = Text("63.4 ± 4.2†\n+12.1 ± 13.0 **†")
-    console = Console(width=width, color_system=None)
-    with console.capture() as shown:
-        console.print(demo.approaches_table((a, query, m, value, r) for a, query, m, r in ROWS))
-    return shown.get().splitlines()
-
-
-def test_the_last_table_breaks_no_word_in_a_terminal_of_80_columns() -> None:
-    lines = drawn(80)
-    assert all(len(line) <= 80 for line in lines)
-    words = {word.strip("/:,") for line in lines for word in line.split()}
-    for word in ("worlds/long", "multihop:test", "worlds/graph", "test", "informal", "answer_entity_", "recall@20"):
-        assert word in words
-    assert sum("63.4 ± 4.2†" in line for line in lines) == len(ROWS)
-    assert "dense + pocket" in lines[1]
-
-
-def test_the_last_table_breaks_nothing_where_there_is_room() -> None:
-    lines = drawn(120)
-    assert len(lines) == 1 + 2 * len(ROWS)
-    for approach, query, metric, reference in ROWS:
-        assert any(all(name in line for name in (approach, query, metric, reference)) for line in lines)
 
 
 def test_an_untrusted_name_is_no_markup_and_one_without_separators_still_fits() -> None:

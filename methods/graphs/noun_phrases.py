@@ -40,10 +40,10 @@ LONGEST_GRAM = 3
 REPEATED = 3
 """Times that an n-gram must occur to be a name."""
 
-_CAPITAL = r"(?:[A-ZÀ-ÖØ-ÞĀ-Ž][\w’'&.-]*\w\.?|[A-Z]\.|[A-Z])"
+_CAPITAL = r"(?:[A-ZÀ-ÖØ-ÞĀ-Ž](?:[\w&.-]|[’'](?!s\b))*\w\.?|[A-Z]\.|[A-Z])"
 _LINK = r"(?:of the|of|the|and|for|to|in|on|de|del|della|di|da|du|la|le|van|von|der|den|al|bin|y|&)"
 _SPAN = re.compile(rf"{_CAPITAL}(?:[ -](?:{_LINK} )?(?:{_CAPITAL}|\d+)(?!\w))*")
-_YEAR = re.compile(r"(?<![\w.,])1\d{3}(?![\w,]|\.\d)|(?<![\w.,])20\d{2}(?![\w,]|\.\d)")
+_YEAR = re.compile(r"(?<![\w.,])(?:1\d|20)\d{2}(?!\w|[.,]\d)")
 _WORD = re.compile(r"\w[\w'’-]*")
 _LITTLE_LIST = """
 a an the this that these those he she it its his her him they them their we our us you your i my me in on at by of for to from with as and

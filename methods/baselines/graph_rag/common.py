@@ -7,6 +7,7 @@ to the question's.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Services, Usage
-from methods.flow import in_worker
+from methods.flow import in_worker, ordered
 from methods.graphs.extraction import LLMExtractor, Prompt, WorldsExtractor, read_prompt
 from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locally
 from methods.graphs.noun_phrases import NounPhrases
@@ -56,7 +57,9 @@ class SystemConfig(MethodConfig):
     scope: Literal["document", "corpus"] = Field(
         "document", description="what is indexed as one: the passages that a question may use, or the corpus (HippoRAG's home)"
     )
-    context: Literal["passages", "native"] = Field("passages", description="what a reader is given: the ranked passages, or the system's own")
+    context: Literal["passages", "native"] = Field(
+        "passages", description="what a reader is given: the ranked passages, or the system's own"
+    )
 
     @model_validator(mode="after")
     def _has_a_model(self) -> Any:
@@ -167,6 +170,7 @@ class SystemIndex(ABC):
         self._reads = reads
         self._scope = Scope(corpus)
         self._groups: OrderedDict[bytes, Group] = OrderedDict()
+        self._prepared: dict[bytes, asyncio.Future[tuple[Any, Usage]]] = {}
 
     # -- what a system says --
 
@@ -178,7 +182,36 @@ class SystemIndex(ABC):
         """What the system's own context has before its sources."""
         return []
 
+    async def prepare(self, group: Group) -> tuple[Any, Usage]:
+        """What a model says of a group as a whole, whatever is asked, and what that cost."""
+        return None, Usage()
+
     # -- what is the same for all --
+
+    async def prepared(self, group: Group) -> tuple[Any, Usage]:
+        """What a model has said of a group, which is asked for once; and what that cost just now."""
+        key = group.rows.tobytes()
+        if key in self._prepared:
+            return (await asyncio.shield(self._prepared[key]))[0], Usage()
+        task = self._prepared[key] = asyncio.ensure_future(self.prepare(group))
+        try:
+            return await asyncio.shield(task)
+        finally:
+            if task.done() and (task.cancelled() or task.exception() is not None):
+                self._prepared.pop(key, None)
+
+    def prepare_documents(self) -> None:
+        """Prepare what is indexed without a question's own candidates: every document, or the corpus."""
+        documents: dict[str, list[int]] = {}
+        for row, passage in enumerate(self.corpus):
+            documents.setdefault(passage.document_id or "", []).append(row)
+        whole = self.config.scope == "corpus" or set(documents) <= {""}
+        groups = [np.array(rows, np.int64) for name, rows in ([("*", range(len(self.corpus)))] if whole else documents.items()) if name]
+
+        async def program(rows: Rows) -> Usage:
+            return (await self.prepared(await self.compute(lambda: self.made(rows))))[1]
+
+        self.usage += sum(ordered(program, groups if len(self.corpus) else [], self.in_flight), Usage())
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
         """The passages; in the native context behind what the graph says."""
@@ -284,6 +317,8 @@ class System(Generic[I]):
             reads = read_chunks(extractor, texts, folder, extractor.in_flight)
             usage = sum((read.usage for read in {id(read): read for read in reads}.values()), usage)
         index = self.opened(corpus, reads, usage, folder)
+        if self.config.llm is not None:
+            index.prepare_documents()
         if folder is not None:
             cost = {**index.usage.to_json(), "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file())}
             (folder / COST).write_text(json.dumps(cost))

@@ -191,7 +191,9 @@ class HippoIndex(SystemIndex):
         restart, linked = self.restart(group, names)
         if not restart.any():
             scores = self.dense(group, self.query_vector(query.text))
-            return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense", "names": list(names)}, usage)
+            return self.ranking(
+                query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense", "names": list(names)}, usage
+            )
         ranks = iterate(self.walk(group), restart[:, None], tolerance=EPS).scores[:, 0]
         scores = self.passage_scores(group, ranks)
         return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"names": list(names), "phrases": linked}, usage)

@@ -11,16 +11,17 @@ import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import Template
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Services, Usage
@@ -34,6 +35,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import LLM, check_llm, defaults, llm_hash, open_llm, reach_llm
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
+from methods.training.journal import Journal
 from methods.work import FLOAT, Lengths, Needs, Work, ask, encode, index, needs_of, tokens
 
 EXTRACTION, SHORT, LONG = 4096, 256, 1024
@@ -125,6 +127,35 @@ def opened(config: SystemConfig, services: Services, role: str, longest: int) ->
         return None
     llm = config.llm.model_copy(update={"max_tokens": min(longest, config.llm.max_tokens)})
     return open_llm(llm, role=role, cache=services.cache, device=services.device, seed=services.seed)
+
+
+class AskedOnce:
+    """What a model says while an index is built, kept with the index: asked for once, also by a build that was cut off.
+
+    Args:
+        model: Who is asked.
+        path: The file; None keeps nothing.
+    """
+
+    def __init__(self, model: ChatModel, path: Path | None) -> None:
+        self._model = model
+        self._journal = Journal(path) if path is not None else None
+
+    async def __call__(
+        self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
+    ) -> tuple[str, Usage, str]:
+        """The reply to a prompt of one placeholder, what it cost, and why there is none that can be used."""
+        (name,) = Template(prompt.user).get_identifiers()
+        key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
+        if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
+            return kept["reply"], Usage(**kept["usage"]), ""
+        reply = await self._model.ask(prompt.messages(**{name: text}), shape=shape, step=step)
+        if reply.failed is not None or not usable(reply.text):
+            return "", reply.usage, "failed call" if reply.failed is not None else "reply that cannot be used"
+        if self._journal is not None:
+            with self._journal:
+                self._journal.add(key, key, {"reply": reply.text, "usage": reply.usage.to_json()})
+        return reply.text, reply.usage, ""
 
 
 # -- A corpus of which each question uses some rows, and what is indexed of these --

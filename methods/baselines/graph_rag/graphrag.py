@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import MissingPackage
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
@@ -31,6 +31,7 @@ from methods.baselines.graph_rag.common import (
     EXTRACTION,
     LONG,
     SHORT,
+    AskedOnce,
     GraphConfig,
     Group,
     System,
@@ -53,7 +54,6 @@ from methods.pipeline import index_folder
 from methods.readers.prompts import bare_answer
 from methods.registry import Component, register
 from methods.retrieval.ranking import best_rows
-from methods.training.journal import Journal
 from methods.work import Lengths, Work, ask, index, tokens
 
 INSTRUCTIONS = 350
@@ -113,6 +113,12 @@ class Report(BaseModel):
         return " ".join((self.summary, *(f"{item.summary} {item.explanation}".strip() for item in self.findings)))
 
 
+def report_in(reply: str) -> Report | None:
+    """The report that a reply is; one without a title is none."""
+    report = parse_json(reply, Report).value
+    return report if report is not None and report.title.strip() else None
+
+
 @dataclass(frozen=True)
 class Reported:
     """The communities of a group and their reports.
@@ -136,11 +142,11 @@ class Reporter:
     Args:
         config: Options.
         model: Asked for them.
-        journal: Where they are kept.
+        path: Where they are kept.
     """
 
-    def __init__(self, config: GraphRagConfig, model: ChatModel, journal: Journal | None) -> None:
-        self._config, self._model, self._journal = config, model, journal
+    def __init__(self, config: GraphRagConfig, model: ChatModel, path: Path | None) -> None:
+        self._config, self._ask = config, AskedOnce(model, path)
         self._prompt = prompt_of("report", "given")
 
     async def reports(self, group: Group) -> Reported:
@@ -165,18 +171,8 @@ class Reporter:
         self, group: Group, community: Community, found: Sequence[Community], reports: dict[int, Report]
     ) -> tuple[Report | None, Usage, str]:
         given = self.given(group, community, found, reports)
-        messages = self._prompt.messages(given=given)
-        key = content_hash((self._prompt.hash, given, self._model.config.model_dump_json()))
-        kept = self._journal.get(key, key) if self._journal is not None else None
-        if kept is not None:
-            return Report.model_validate(kept["report"]), Usage(**kept["usage"]), ""
-        reply = await self._model.ask(messages, shape=Report, step="report")
-        read = parse_json(reply.text, Report)
-        if read.value is None or not read.value.title.strip():
-            return None, reply.usage, "failed call" if reply.failed else "report without a title"
-        if self._journal is not None:
-            self._journal.add(key, key, {"report": read.value.model_dump(), "usage": reply.usage.to_json()})
-        return read.value, reply.usage, ""
+        text, usage, why = await self._ask(self._prompt, "report", given, Report, lambda text: report_in(text) is not None)
+        return report_in(text) if text else None, usage, why
 
     def given(self, group: Group, community: Community, found: Sequence[Community], reports: dict[int, Report]) -> str:
         """What the model reads: entities and relations; of what is too much, reports about the parts in their place."""
@@ -312,8 +308,8 @@ class GraphRag(System[GraphRagIndex]):
         return LLMExtractor(model, self.config.prompt, gleanings=self.config.gleanings)
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> GraphRagIndex:
-        journal = Journal(folder / REPORTS) if folder is not None and self.model is not None else None
-        reporter = Reporter(self.config, self.model, journal) if self.model is not None else None
+        path = folder / REPORTS if folder is not None else None
+        reporter = Reporter(self.config, self.model, path) if self.model is not None else None
         in_flight = self.model.in_flight if self.model is not None else 32
         return GraphRagIndex(self.config, corpus, self.encoder, reads, usage, reporter=reporter, in_flight=in_flight)
 

@@ -18,12 +18,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
 from methods.baselines.graph_rag.common import (
     SHORT,
+    AskedOnce,
     Group,
     System,
     SystemConfig,
@@ -39,7 +40,6 @@ from methods.graphs.extraction import ChunkRead
 from methods.models.chat import ChatModel
 from methods.registry import register
 from methods.retrieval.ranking import best_rows
-from methods.training.journal import Journal
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, index
 
 GIST = 512
@@ -67,14 +67,14 @@ class MemoIndex(SystemIndex):
     Args:
         model: Gives the clues.
         writer: Writes gists.
-        journal: Where gists are kept.
+        path: Where gists are kept.
     """
 
     note = "memorag"
 
-    def __init__(self, *given: Any, model: ChatModel, writer: ChatModel, journal: Journal | None) -> None:
+    def __init__(self, *given: Any, model: ChatModel, writer: ChatModel, path: Path | None) -> None:
         super().__init__(*given, in_flight=model.in_flight)
-        self._model, self._writer, self._journal = model, writer, journal
+        self._model, self._ask = model, AskedOnce(writer, path)
         self._prompts = {name: prompt_of(name, "memory", "question") for name in PROMPTS}
         self._gist = prompt_of("gist", "text")
 
@@ -85,21 +85,11 @@ class MemoIndex(SystemIndex):
         if self.config.memory == "lite":
             size = max(1, round(self.config.piece_tokens * WORDS_PER_TOKEN))
             pieces = chunk(text, ChunkConfig(unit="word", size=size, overlap=0, tokenizer="minilm"))
-            written = await together(*(self._gist_of(piece.text) for piece in pieces))
-            text = "\n\n".join(gist for gist, _ in written if gist)
-            usage = sum((cost for _, cost in written), usage)
+            written = await together(*(self._ask(self._gist, "gist", piece.text) for piece in pieces))
+            text = "\n\n".join(gist for gist, _, _ in written if gist)
+            usage = sum((cost for _, cost, _ in written), usage)
         most = self.config.memory_tokens * 4
         return text if len(text) <= most else f"{text[: most // 2]}\n…\n{text[-(most // 2) :]}", usage
-
-    async def _gist_of(self, text: str) -> tuple[str, Usage]:
-        key = content_hash((self._gist.hash, text, self._writer.config.model_dump_json()))
-        kept = self._journal.get(key, key) if self._journal is not None else None
-        if kept is not None:
-            return kept["gist"], Usage(**kept["usage"])
-        reply = await self._writer.ask(self._gist.messages(text=text), step="gist")
-        if reply.failed is None and self._journal is not None:
-            self._journal.add(key, key, {"gist": reply.text, "usage": reply.usage.to_json()})
-        return reply.text, reply.usage
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their best score over the question, the clues and the draft."""
@@ -181,5 +171,5 @@ class MemoRag(System[MemoIndex]):
         writer = opened(self.config, self._services, "gists", GIST)
         assert model is not None
         assert writer is not None
-        journal = Journal(folder / "gists.jsonl") if folder is not None and self.config.memory == "lite" else None
-        return MemoIndex(self.config, corpus, self.encoder, reads, usage, model=model, writer=writer, journal=journal)
+        path = folder / "gists.jsonl" if folder is not None and self.config.memory == "lite" else None
+        return MemoIndex(self.config, corpus, self.encoder, reads, usage, model=model, writer=writer, path=path)

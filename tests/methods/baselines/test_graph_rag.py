@@ -237,7 +237,9 @@ def test_reports_without_a_title_are_none_and_reports_keep_to_their_tokens() -> 
     reported = run(reporter.reports(group))  # type: ignore[arg-type]
     assert len(reported.reports) + sum(reported.counts.values()) == len(reported.communities)
     assert reported.usage.model_calls == len(reported.communities)
-    shown = report_passages(Reported(reported.communities, {c.id: Report(title=f"t{c.id}", summary="s") for c in reported.communities}), [0])
+    shown = report_passages(
+        Reported(reported.communities, {c.id: Report(title=f"t{c.id}", summary="s") for c in reported.communities}), [0]
+    )
     assert len(shown) == 1
 
 
@@ -305,6 +307,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "graphrag": {},
     "graphrag_global": {},
     "memorag": {"memory": "lite", "draft": True},
+    "raptor": {},
+    "linear_rag": {},
 }
 
 
@@ -313,6 +317,12 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corruption: float, tiny_encoder: str, tmp_path: Path) -> None:
     """In both contexts; with a share of spoilt replies every question still ends, and what was lost is counted."""
     world = apply(Setting.parse("document"), datasets.load(WORLD, OPTIONS), 0)
+    document = world.questions[0].document_id
+    world = replace(
+        world,
+        questions=[question for question in world.questions if question.document_id == document],
+        corpus=Corpus.of([passage for passage in world.corpus if passage.document_id == document]),
+    )
     truth = WorldTruth([world], config=OPTIONS)
     llm = {"scripted": WORLD, "options": OPTIONS, "corruption": corruption}
     reader = Component.of("chat", {"llm": {**llm, "corruption": 0.0}})
@@ -324,20 +334,18 @@ def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corrup
             whole = name == "graphrag_global"
             method = assemble(system, services, **({} if whole else {"reader": reader}))
             indexed = method.index(world.corpus)
-            assert name == "hipporag" or indexed.usage.model_calls > 0
+            assert (indexed.usage.model_calls > 0) == (name != "linear_rag")
             predictions = {prediction.question_id: prediction for prediction in method.answer(q.query() for q in world.questions)}
             assert len(predictions) == len(world.questions)
             for question in world.questions:
                 prediction = predictions[question.query().id]
-                counted += "fallback" in str(prediction.notes) or FAILED in prediction.notes
+                counted += FAILED in prediction.notes or any(word in str(prediction.notes) for word in ("fallback", "could not", "without"))
                 if corruption or whole:
                     continue
                 ranking = replace(each(method._index, "retrieve", [question.query()], 100)[0].top(5))  # type: ignore[attr-defined]
                 shown = each(method._index, "contexts", [question.query()], [ranking])[0].passages  # type: ignore[attr-defined]
                 proven = truth.proven_by(question, [passage.full_text for passage in shown])
-                assert (prediction.answer in question.golds) == proven
+                assert prediction.answer == (truth.answer_to(question.text) if proven else "unknown")
                 right += proven
-    assert right > 20 or corruption
+    assert right > 5 or corruption
     assert counted or not corruption
-
-

@@ -32,6 +32,7 @@ CSV_COLUMNS = (
     "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "reference", "difference",
     "difference_low", "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark",
     "seconds_per_question", "seconds_p50", "seconds_p95", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
+    "index_seconds", "index_calls", "index_tokens", "index_usd",
 )  # fmt: skip
 """Columns of a board as CSV."""
 
@@ -250,6 +251,8 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             if cost is None
             else [cost.seconds, cost.seconds_p50, cost.seconds_p95, cost.tokens, cost.memory_tokens, cost.cost_usd]
         )
+        built = row.indexing
+        spent += [None] * 4 if built is None else [built.seconds, built.model_calls, built.tokens, built.cost_usd]
         for metric in board.metrics:
             cell = row.cells.get(metric)
             if cell is None:

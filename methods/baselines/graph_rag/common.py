@@ -8,6 +8,7 @@ to the question's.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from pydantic import BaseModel, Field, model_validator
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
-from methods.api import Context, Ranking, Services, Usage
+from methods.api import SCRIPTED, Context, Ranking, Services, Usage
 from methods.flow import in_worker, ordered
 from methods.graphs.extraction import LLMExtractor, Prompt, WorldsExtractor, read_prompt
 from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locally
@@ -32,7 +33,7 @@ from methods.graphs.noun_phrases import NounPhrases
 from methods.models.chat import ChatModel
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.llm import LLM, check_llm, defaults, llm_hash, open_llm, reach_llm
+from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 from methods.training.journal import Journal
@@ -224,7 +225,8 @@ class SystemIndex(ABC):
         key = group.rows.tobytes()
         if key in self._prepared:
             return (await asyncio.shield(self._prepared[key]))[0], Usage()
-        task = self._prepared[key] = asyncio.ensure_future(self.prepare(group))
+        # In a context of its own: calls are no question's, whoever came first.
+        task = self._prepared[key] = asyncio.get_running_loop().create_task(self.prepare(group), context=contextvars.Context())
         try:
             return await asyncio.shield(task)
         finally:
@@ -288,7 +290,13 @@ class SystemIndex(ABC):
         if self.config.scope == "corpus" and query.candidates is not None:
             rows = rows[np.isin(rows, self.rows(query))]
         ranking = self._scope.ranking(query, rows[:k], 1 / np.arange(1, len(rows[:k]) + 1))
-        return replace(ranking, usage=usage or Usage(), notes={self.note: note})
+        return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
+
+    @property
+    def label(self) -> dict[str, str]:
+        """What rows say where a script plays the model, which may have been asked while the index was built alone."""
+        llm = self.config.llm
+        return {SCRIPTED: llm_name(llm)} if isinstance(llm, ScriptedConfig) else {}
 
     def query_vector(self, text: str) -> NDArray[np.float32]:
         """Of a question or keywords, shape (dimension,)."""

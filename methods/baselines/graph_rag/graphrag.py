@@ -377,7 +377,7 @@ class GraphRagGlobal:
         folder = index_folder(Component.of("graphrag_global", self.config.model_dump()), corpus, self._services)
         reused = folder is not None and (folder / "complete.json").exists()
         self._index = self._builder.index(corpus, folder) if len(corpus) else None
-        usage = Usage() if reused or self._index is None else self._index.usage
+        usage = Usage() if self._index is None else self._index.usage
         return Indexed(folder.name if folder is not None else "", reused, usage)
 
     async def answer_one(self, query: Query) -> Prediction:
@@ -395,18 +395,19 @@ class GraphRagGlobal:
         points = sorted((point for found, _, _ in mapped for point in found if point.score > 0), key=lambda point: -point.score)
         usage += sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
+        label = self._index.label
         if lost := sum(bool(why) for *_, why in mapped):
             note["batches without points"] = lost
         kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], self.config.batch_tokens)
         evidence = self._evidence(query, group, reported, points[: len(kept)])
         if not kept:
-            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}})
+            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **label})
         form = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}[self.config.answer]
         text = "\n".join(f"- {passage.text}" for passage in kept)
         reply = await self._model.ask(self._reduce.messages(question=query.text, points=text, form=form), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
         answer = bare_answer(reply.text) if self.config.answer == "short" else reply.text
-        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **failed})
+        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **label, **failed})
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
         """The reports in an order drawn for the question, cut into batches."""

@@ -68,10 +68,8 @@ def building() -> bool:
     facts_s, facts = timed(lambda: Facts.of([ChunkRead(item.entities, item.relations) for item in records]))
     vectors = Drawn().passages(facts.phrases[:2000])
     positions = np.sort(np.random.default_rng(0).integers(0, 40_000, 8000))
-    rows: list[tuple[str, float, float | None]] = [
-        ("names and what is near them", names_s * scale, None),
-        ("facts as arrays", facts_s * scale, None),
-    ]
+    rows: list[tuple[str, float, float | None]] = []
+    rows += [("names and what is near them", names_s * scale, None), ("facts as arrays", facts_s * scale, None)]
 
     def loop_pairs() -> list[tuple[int, int]]:
         return [(i, j) for i in range(1000) for j in range(i + 1, len(positions)) if positions[j] - positions[i] <= 20]
@@ -123,13 +121,8 @@ def earning(folder: Path) -> bool:
     queries = [Query(question["id"], question["question"]) for question in questions]
 
     def recalls(name: str, rankings: Sequence[Ranking]) -> dict[int, float]:
-        found = {
-            k: [
-                len(set(r.ids[:k]) & set(map(str, q["supporting"]))) / len(q["supporting"])
-                for r, q in zip(rankings, questions, strict=True)
-            ]
-            for k in (2, 5, 10)
-        }
+        pairs = list(zip(rankings, (question["supporting"] for question in questions), strict=True))
+        found = {k: [len(set(r.ids[:k]) & set(map(str, gold))) / len(gold) for r, gold in pairs] for k in (2, 5, 10)}
         means = {k: float(np.mean(values)) for k, values in found.items()}
         print(f"{name:<32}" + "".join(f"  recall@{k} {mean:.3f}" for k, mean in means.items()), flush=True)
         return means

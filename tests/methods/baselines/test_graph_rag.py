@@ -349,3 +349,25 @@ def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corrup
                 right += proven
     assert right > 5 or corruption
     assert counted or not corruption
+
+
+@pytest.mark.slow
+def test_on_real_passages_with_published_triples_the_walk_earns(data_folder: Path) -> None:
+    """A part of what `python -m perf.graph_rag --passages FOLDER` measures whole."""
+    rows = [json.loads(line) for line in (data_folder / "hipporag" / "passages.jsonl").read_text().splitlines()]
+    questions = [json.loads(line) for line in (data_folder / "hipporag" / "questions.jsonl").read_text().splitlines()][:20]
+    kept = sorted({n for question in questions for n in question["supporting"]} | set(range(150)))
+    corpus = Corpus.of([Passage(str(n), rows[n]["title"], rows[n]["text"]) for n in kept])
+    reads = [ChunkRead.of([triple_records(json.dumps({"triples": rows[n]["triples"]}))], []) for n in kept]
+
+    def recall(index: Any, k: int) -> float:
+        rankings = each(index, "retrieve", [Query(question["id"], question["question"]) for question in questions], k)
+        golds = [set(map(str, question["supporting"])) for question in questions]
+        return float(np.mean([len(gold & set(ranking.ids)) / len(gold) for ranking, gold in zip(rankings, golds, strict=True)]))
+
+    services = Services(device="cpu")
+    system = Component.of("hipporag2", {"extractor": "noun_phrases", "scope": "corpus"}).build(services)
+    walked = recall(system.opened(corpus, reads, Usage(), None), 5)
+    dense = recall(Component.of("dense").build(services).index(corpus), 5)
+    print(f"recall@5: HippoRAG 2 {walked:.3f}, dense {dense:.3f}")
+    assert walked > dense

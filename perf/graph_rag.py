@@ -122,8 +122,8 @@ def earning(folder: Path) -> bool:
 
     def recalls(name: str, rankings: Sequence[Ranking]) -> dict[int, float]:
         pairs = list(zip(rankings, (question["supporting"] for question in questions), strict=True))
-        found = {k: [len(set(r.ids[:k]) & set(map(str, gold))) / len(gold) for r, gold in pairs] for k in (2, 5, 10)}
-        means = {k: float(np.mean(values)) for k, values in found.items()}
+        shares = {k: [len(set(r.ids[:k]) & set(map(str, gold))) / len(gold) for r, gold in pairs] for k in (2, 5, 10)}
+        means = {k: float(np.mean(values)) for k, values in shares.items()}
         print(f"{name:<32}" + "".join(f"  recall@{k} {mean:.3f}" for k, mean in means.items()), flush=True)
         return means
 

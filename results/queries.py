@@ -246,10 +246,10 @@ class IndexCost:
 
     def in_words(self) -> str:
         """On one line, with what was not needed left out."""
-        asked = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
+        calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
         if self.reused:
-            return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {asked}" if asked else "")
-        return ", ".join(filter(None, (f"{self.seconds:.2f} s", asked)))
+            return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {calls}" if calls else "")
+        return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 
 _RUNS = """

@@ -246,13 +246,13 @@ def tidy(board: Board) -> Iterable[list[Any]]:
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     for row in board.rows:
         run, cost = row.run, row.cost
-        spent = (
+        spent: list[Any] = (
             [None] * 6
             if cost is None
             else [cost.seconds, cost.seconds_p50, cost.seconds_p95, cost.tokens, cost.memory_tokens, cost.cost_usd]
         )
         built = row.indexing
-        spent += [None] * 4 if built is None else [built.seconds, built.model_calls, built.tokens, built.cost_usd]
+        once: list[Any] = [None] * 4 if built is None else [built.seconds, built.model_calls, built.tokens, built.cost_usd]
         for metric in board.metrics:
             cell = row.cells.get(metric)
             if cell is None:
@@ -265,7 +265,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
                 *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
                 value.n, value.unscorable, cell.unscored, board.reference if result else None, *compared, mark(cell),
-                *spent,
+                *spent, *once,
             ]  # fmt: skip
 
 

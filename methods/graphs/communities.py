@@ -58,14 +58,14 @@ def communities(graph: KnowledgeGraph, *, largest_component: bool = True, max_si
     except ImportError as error:
         raise MissingPackage("graspologic-native", "graphs", "communities of a graph") from error
     members: dict[int, list[int]] = defaultdict(list)
-    places: dict[int, tuple[int, int | None]] = {}
+    levels: dict[int, tuple[int, int | None]] = {}
     for item in graspologic_native.hierarchical_leiden(
         edges, resolution=1.0, randomness=0.001, iterations=1, use_modularity=True, max_cluster_size=max_size, seed=seed
     ):
         members[item.cluster].append(graph.positions[item.node])
-        places[item.cluster] = (item.level, item.parent_cluster)
-    found = [Community(id_, *places[id_], tuple(sorted(nodes))) for id_, nodes in members.items()]
-    return sorted(found, key=lambda community: (community.level, community.id))
+        levels[item.cluster] = (item.level, item.parent_cluster)
+    result = [Community(id_, *levels[id_], tuple(sorted(nodes))) for id_, nodes in members.items()]
+    return sorted(result, key=lambda community: (community.level, community.id))
 
 
 def _largest(graph: KnowledgeGraph) -> frozenset[str]:

@@ -233,9 +233,10 @@ class LLMExtractor:
             if replies[-1].failed is not None or not replies[-1].text.replace(END, "").strip():
                 break
             messages += [{"role": "assistant", "content": replies[-1].text}, *self._again.messages()]
-        said = [reply for reply in replies if reply.failed is None]
+        answered = [reply for reply in replies if reply.failed is None]
         # Nothing more to add is no reply without a record.
-        return ChunkRead.of([parse(reply.text) for n, reply in enumerate(said) if not n or reply.text.replace(END, "").strip()], replies)
+        texts = [reply.text for number, reply in enumerate(answered) if not number or reply.text.replace(END, "").strip()]
+        return ChunkRead.of([parse(text) for text in texts], replies)
 
 
 class _Triples(BaseModel):
@@ -270,8 +271,8 @@ class OpenIE:
         """The triples of a chunk as relations; without names the model is asked for triples all the same."""
         named = await self._model.ask(self._names.messages(text=text), step="names")
         names = strings_in(named.text) if named.failed is None else None
-        given = json.dumps(names or [], ensure_ascii=False)
-        reply = await self._model.ask(self._triples.messages(text=text, names=given), shape=_Triples, step="triples")
+        listed = json.dumps(names or [], ensure_ascii=False)
+        reply = await self._model.ask(self._triples.messages(text=text, names=listed), shape=_Triples, step="triples")
         malformed: Counter[str] = Counter({"names that are no list": 1} if names is None and named.failed is None else {})
         return ChunkRead.of([triple_records(reply.text, malformed) if reply.failed is None else Records()], [named, reply])
 

@@ -89,16 +89,16 @@ class NounPhrases:
     def records(self, chunks: Sequence[Chunk]) -> list[Records]:
         """What each chunk names and relates, in their order; n-grams are counted over all of them."""
         split = [sentences(chunk.text) for chunk in chunks]
-        found = list(map(self._by_pipeline if self._pipeline else _by_rule, split))
+        mentioned = list(map(self._by_pipeline if self._pipeline else _by_rule, split))
         grams = _repeated(split) if self._pipeline is None else frozenset[str]()
-        mentions = [_with_grams(some, text, grams) for some, text in zip(found, split, strict=True)]
+        mentions = [_with_grams(some, text, grams) for some, text in zip(mentioned, split, strict=True)]
         return [_records(some, text, self._window) for some, text in zip(mentions, split, strict=True)]
 
     def names(self, text: str) -> tuple[str, ...]:
         """The names in a question."""
         split = sentences(text)
-        found = self._by_pipeline(split) if self._pipeline else _by_rule(split)
-        return tuple(dict.fromkeys(mention.name for mention in found))
+        mentioned = self._by_pipeline(split) if self._pipeline else _by_rule(split)
+        return tuple(dict.fromkeys(mention.name for mention in mentioned))
 
     def _by_pipeline(self, split: Sequence[str]) -> list[Mention]:
         mentions, before = [], 0

@@ -59,8 +59,8 @@ class WorldsExtractor:
     def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
         builder = GraphBuilder()
         records, lost = self._records(chunks)
-        for chunk, found in records.items():
-            builder.add(chunk, found)
+        for chunk, of_chunk in records.items():
+            builder.add(chunk, of_chunk)
         if lost:
             builder.count(UNRESOLVED, lost)
         return builder.build(document_id)

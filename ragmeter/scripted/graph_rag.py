@@ -1,6 +1,6 @@
 """How the scripted LLM answers the prompts of graph RAG systems: what a world says, found in what the prompt shows.
 
-Facts are told in the sentences of worlds. Of a question it knows the facts that prove it, and says of a text only what the
+Facts are stated in the sentences of worlds. Of a question it knows the facts that prove it, and says of a text only what the
 text holds.
 """
 
@@ -100,13 +100,13 @@ def report(truth: Any, request: Request) -> str | None:
     if shown is None:
         return None
     lines = [line for line in shown["given"].splitlines() if line.strip()] or ["nothing"]
-    told = list(dict.fromkeys(line.partition(": ")[2] or line for line in lines))
+    texts = list(dict.fromkeys(line.partition(": ")[2] or line for line in lines))
     value = {
         "title": lines[0].partition(":")[0],
-        "summary": " ".join(told),
+        "summary": " ".join(texts),
         "rating": 5,
         "rating_explanation": "Every part of a world matters alike.",
-        "findings": [{"summary": text, "explanation": ""} for text in told[:MOST]],
+        "findings": [{"summary": text, "explanation": ""} for text in texts[:MOST]],
     }
     return json.dumps(value, ensure_ascii=False)
 
@@ -122,7 +122,7 @@ def find_points(truth: Any, request: Request) -> str | None:
     for triple in question.triples if question else ():
         holding = [int(number) for number, text in reports if any(_states(sentence, triple) for sentence in sentences(text))]
         if holding:
-            points.append({"description": _told(triple), "score": 90, "reports": holding})
+            points.append({"description": _stated(triple), "score": 90, "reports": holding})
     return json.dumps({"points": points}, ensure_ascii=False)
 
 
@@ -139,7 +139,7 @@ def recall_spans(truth: Any, request: Request) -> str | None:
         return None
     question = _known(truth, shown["question"])
     facts = [triple for triple in question.triples if _held(triple[0], shown["memory"])] if question else []
-    return "\n".join(map(_told, facts)) or shown["question"]
+    return "\n".join(map(_stated, facts)) or shown["question"]
 
 
 def ask_simpler(truth: Any, request: Request) -> str | None:
@@ -214,7 +214,7 @@ def _states(sentence: str, triple: Sequence[str]) -> bool:
     return _held(triple[0], sentence) and _held(triple[2], sentence)
 
 
-def _told(triple: Sequence[str]) -> str:
+def _stated(triple: Sequence[str]) -> str:
     """A fact in the first of the sentences that worlds state it with."""
     relation = next((item for item in relations() if item.id == triple[1]), None)
     return " ".join(triple) if relation is None else state(relation.says[0], named(triple[0]), triple[2])

@@ -26,7 +26,7 @@ from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import SCRIPTED, Context, Ranking, Services, Usage
-from methods.flow import in_worker, ordered
+from methods.flow import IN_FLIGHT, in_worker, ordered
 from methods.graphs.extraction import LLMExtractor, Prompt, WorldsExtractor, read_prompt
 from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locally
 from methods.graphs.noun_phrases import NounPhrases
@@ -186,19 +186,16 @@ class SystemIndex(ABC):
         encoder: Of all vectors.
         reads: By row what the model read out of each passage; None where it reads none.
         usage: What building took.
-        in_flight: Questions at once.
     """
 
     note: ClassVar[str]
 
-    def __init__(
-        self, config: Any, corpus: Corpus, encoder: Encoder, reads: Sequence[ChunkRead] | None, usage: Usage, in_flight: int = 32
-    ) -> None:
+    def __init__(self, config: Any, corpus: Corpus, encoder: Encoder, reads: Sequence[ChunkRead] | None, usage: Usage) -> None:
         self.config = config
         self.corpus = corpus
         self.encoder = encoder
         self.usage = usage
-        self.in_flight = in_flight
+        self.in_flight = IN_FLIGHT
         self._reads = reads
         self._scope = Scope(corpus)
         self._groups: OrderedDict[bytes, Group] = OrderedDict()

@@ -151,37 +151,37 @@ class Reporter:
 
     async def reports(self, group: Group) -> Reported:
         """Level by level, the deepest first; one whose reply has no title counts as none."""
-        found = communities(group.index.graph, max_size=self._config.max_community, seed=self._config.seed)
+        hierarchy = communities(group.index.graph, max_size=self._config.max_community, seed=self._config.seed)
         reports: dict[int, Report] = {}
         counts: Counter[str] = Counter()
         usage = Usage()
-        for level in sorted({community.level for community in found}, reverse=True):
-            here = [community for community in found if community.level == level]
+        for level in sorted({community.level for community in hierarchy}, reverse=True):
+            here = [community for community in hierarchy if community.level == level]
             for community, (report, cost, why) in zip(
-                here, await together(*(self._report(group, community, found, reports) for community in here)), strict=True
+                here, await together(*(self._report(group, community, hierarchy, reports) for community in here)), strict=True
             ):
                 usage += cost
                 if report is None:
                     counts[why] += 1
                 else:
                     reports[community.id] = report
-        return Reported(tuple(found), reports, dict(counts), usage)
+        return Reported(tuple(hierarchy), reports, dict(counts), usage)
 
     async def _report(
-        self, group: Group, community: Community, found: Sequence[Community], reports: dict[int, Report]
+        self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]
     ) -> tuple[Report | None, Usage, str]:
-        given = self.given(group, community, found, reports)
-        text, usage, why = await self._ask(self._prompt, "report", given, Report, lambda text: report_in(text) is not None)
+        shown = self.shown(group, community, hierarchy, reports)
+        text, usage, why = await self._ask(self._prompt, "report", shown, Report, lambda text: report_in(text) is not None)
         return report_in(text) if text else None, usage, why
 
-    def given(self, group: Group, community: Community, found: Sequence[Community], reports: dict[int, Report]) -> str:
+    def shown(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
         """What the model reads: entities and relations; of what is too much, reports about the parts in their place."""
         inside = set(community.entities)
         edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1)) if len(inside) else np.empty(0, np.int64)
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
         whole = [*entity_passages(group, community.entities), *relation_passages(group, edges.tolist())]
         budget = self._config.report_tokens
-        parts = [Passage("", report.title, report.text) for c in found if c.parent == community.id and (report := reports.get(c.id))]
+        parts = [Passage("", report.title, report.text) for c in hierarchy if c.parent == community.id and (report := reports.get(c.id))]
         too_much = sum(tokens(passage.full_text) for passage in whole) > budget
         return "\n".join(f"{p.title}: {p.text}" for p in within([*parts, *whole] if too_much else whole, budget))
 
@@ -195,8 +195,9 @@ class GraphRagIndex(SystemIndex):
 
     note = "graphrag"
 
-    def __init__(self, *given: Any, reporter: Reporter | None, in_flight: int) -> None:
-        super().__init__(*given, in_flight=in_flight)
+    def __init__(self, *arguments: Any, reporter: Reporter | None, in_flight: int) -> None:
+        super().__init__(*arguments)
+        self.in_flight = in_flight
         self._reporter = reporter
 
     async def prepare(self, group: Group) -> tuple[Reported, Usage]:
@@ -217,11 +218,11 @@ class GraphRagIndex(SystemIndex):
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
         """Reports of the entities' communities, entities, relations, sources; or the passages alone."""
         context = await super().contexts_one(query, ranking)
-        found = ranking.notes.get(self.note, {}).get("entities", [])
-        if self.config.context != "native" or not found:
+        nearby = ranking.notes.get(self.note, {}).get("entities", [])
+        if self.config.context != "native" or not nearby:
             return context
         reported, _ = await self.prepared(await self.compute(lambda: self.group(query)))
-        reports = within(report_passages(reported, found), self.config.tokens * self.config.reports_share)
+        reports = within(report_passages(reported, nearby), self.config.tokens * self.config.reports_share)
         return replace(context, passages=(*reports, *context.passages))
 
     def _ranked(self, query: Query, k: int, usage: Usage) -> Ranking:
@@ -230,34 +231,34 @@ class GraphRagIndex(SystemIndex):
         if not index.graph.nodes:
             scores = self.dense(group, vector)
             return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense"}, usage)
-        found = nearest(index.entities, vector, self.config.entities).tolist()
-        chosen = np.flatnonzero(np.isin(index.ends, found).any(axis=1))
+        nearby = nearest(index.entities, vector, self.config.entities).tolist()
+        chosen = np.flatnonzero(np.isin(index.ends, nearby).any(axis=1))
         stated = np.asarray(index.edge_chunks[chosen].sum(axis=0)) if len(chosen) else np.zeros(len(index.texts))
         chunks: dict[int, tuple[int, float]] = {}
-        for place, node in enumerate(found):
+        for place, node in enumerate(nearby):
             for chunk in index.graph.nodes[node].chunks:
                 chunks.setdefault(chunk, (place, -float(stated[chunk])))
         order = sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
-        return self.ranking(query, group, order, k, {"entities": found}, usage)
+        return self.ranking(query, group, order, k, {"entities": nearby}, usage)
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
         """The entities and their relations, within their share of the tokens."""
-        found = ranking.notes.get(self.note, {}).get("entities", [])
-        if not found:
+        nearby = ranking.notes.get(self.note, {}).get("entities", [])
+        if not nearby:
             return []
         index, config = group.index, self.config
         edges: list[int] = []
-        for node in found:
+        for node in nearby:
             own = np.flatnonzero((index.ends == node).any(axis=1))
             edges += own[np.argsort(-index.weights[own], kind="stable")][: config.relations].tolist()
-        graph = [*entity_passages(group, found), *relation_passages(group, list(dict.fromkeys(edges)))]
+        graph = [*entity_passages(group, nearby), *relation_passages(group, list(dict.fromkeys(edges)))]
         return within(graph, config.tokens * config.graph_share)
 
 
-def report_passages(reported: Reported, found: Sequence[int]) -> list[Passage]:
+def report_passages(reported: Reported, nearby: Sequence[int]) -> list[Passage]:
     """Reports about communities of some entities: those with most of them first, then by rating."""
     reports = reported.reports or {}
-    matched = {c.id: len(set(c.entities) & set(found)) for c in reported.communities if c.id in reports}
+    matched = {c.id: len(set(c.entities) & set(nearby)) for c in reported.communities if c.id in reports}
     chosen = sorted((c for c, number in matched.items() if number), key=lambda c: (-matched[c], -reports[c].rating, c))
     return [Passage(f"report {c}", reports[c].title, reports[c].text) for c in chosen]
 
@@ -388,11 +389,12 @@ class GraphRagGlobal:
         """
         if self._index is None or query.candidates == ():
             return Prediction(query.id, "", notes={"graphrag_global": {"fallback": "nothing to read"}})
-        group = await self._index.compute(lambda: self._index.group(query))  # type: ignore[union-attr]
+        index = self._index
+        group = await index.compute(lambda: index.group(query))
         reported, usage = await self._index.prepared(group)
         batches = self.batches(query, reported)
         mapped = await together(*(self._mapped(query, batch) for batch in batches))
-        points = sorted((point for found, _, _ in mapped for point in found if point.score > 0), key=lambda point: -point.score)
+        points = sorted((point for some, _, _ in mapped for point in some if point.score > 0), key=lambda point: -point.score)
         usage += sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
         label = self._index.label

@@ -102,8 +102,8 @@ class Facts:
                 text = relation.description or f"{relation.source} {relation.target}"
                 chunks.setdefault((relation.source, relation.target, text), []).append(number)
         phrases = sorted({name for source, target, _ in chunks for name in (source, target)})
-        places = {name: place for place, name in enumerate(phrases)}
-        ends = np.array([(places[source], places[target]) for source, target, _ in chunks], np.int64).reshape(-1, 2)
+        rows = {name: place for place, name in enumerate(phrases)}
+        ends = np.array([(rows[source], rows[target]) for source, target, _ in chunks], np.int64).reshape(-1, 2)
         fact_chunks = incidence([sorted(set(numbers)) for numbers in chunks.values()], len(reads))
         facts = np.arange(len(chunks))
         phrase_facts = incidence_of(np.tile(facts, 2), ends.T.ravel(), (len(chunks), len(phrases)))
@@ -148,8 +148,9 @@ class HippoIndex(SystemIndex):
     version = 1
     note = "hipporag"
 
-    def __init__(self, *given: Any, model: ChatModel | None) -> None:
-        super().__init__(*given, in_flight=model.in_flight if model else 32)
+    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
+        super().__init__(*arguments)
+        self.in_flight = model.in_flight if model else self.in_flight
         self._model = model
         self._names = load_prompt("names")
         self._rule = NounPhrases(self.config.window, self.config.pipeline)
@@ -194,7 +195,7 @@ class HippoIndex(SystemIndex):
             return self.ranking(
                 query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense", "names": list(names)}, usage
             )
-        ranks = iterate(self.walk(group), restart[:, None], tolerance=EPS).scores[:, 0]
+        ranks = np.asarray(iterate(self.walk(group), restart[:, None], tolerance=EPS).scores[:, 0], np.float64)
         scores = self.passage_scores(group, ranks)
         return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"names": list(names), "phrases": linked}, usage)
 
@@ -205,10 +206,10 @@ class HippoIndex(SystemIndex):
         if not names or not facts.phrases:
             return chi, []
         vectors = self.phrases(group.index, facts)
-        places = [int(np.argmax(vectors @ self.query_vector(name.lower()))) for name in names]
-        held = np.diff(facts.phrase_chunks.indptr)[places]
-        chi[places] = 1 / np.maximum(held, 1)
-        return chi, [facts.phrases[place] for place in places]
+        rows = [int(np.argmax(vectors @ self.query_vector(name.lower()))) for name in names]
+        held = np.diff(facts.phrase_chunks.indptr)[rows]
+        chi[rows] = 1 / np.maximum(held, 1)
+        return chi, [facts.phrases[place] for place in rows]
 
     def passage_scores(self, group: Group, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of a passage the sum over its facts of the ranks of their phrases, shape (chunks,)."""
@@ -226,10 +227,10 @@ class HippoIndex(SystemIndex):
 def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> list[tuple[int, int, float]]:
     """Pairs of phrases whose cosine reaches a threshold, of each phrase the `LINKS` most alike."""
     able = [place for place, name in enumerate(phrases) if sum(map(str.isalnum, name)) > 2]
-    found = list(similar_pairs(vectors[able], threshold, inclusive=True)) if able else []
+    nearby = list(similar_pairs(vectors[able], threshold, inclusive=True)) if able else []
     taken: Counter[int] = Counter()
     kept = []
-    for one, other, cosine in sorted(found, key=lambda pair: (-pair[2], pair[0], pair[1])):
+    for one, other, cosine in sorted(nearby, key=lambda pair: (-pair[2], pair[0], pair[1])):
         if taken[one] < LINKS and taken[other] < LINKS:
             taken.update((one, other))
             kept.append((able[one], able[other], cosine))
@@ -260,17 +261,17 @@ class Hippo2Index(HippoIndex):
     version = 2
     note = "hipporag2"
 
-    def __init__(self, *given: Any, model: ChatModel | None) -> None:
-        super().__init__(*given, model=model)
+    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
+        super().__init__(*arguments, model=model)
         self._filter = prompt_of("facts", "question", "facts")
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their own rank; where no fact is left, by dense score."""
-        found: _Found = await self.compute(lambda: self._found(query))
-        kept, usage = found.facts, Usage()
-        if self._model is not None and self.config.filter and found.facts:
-            kept, usage = await self._filtered(query, found)
-        return await self.compute(lambda: self._walked(query, found, kept, k, usage))
+        nearby: _Found = await self.compute(lambda: self._found(query))
+        kept, usage = nearby.facts, Usage()
+        if self._model is not None and self.config.filter and nearby.facts:
+            kept, usage = await self._filtered(query, nearby)
+        return await self.compute(lambda: self._walked(query, nearby, kept, k, usage))
 
     def _found(self, query: Query) -> _Found:
         group = self.group(query)
@@ -280,45 +281,46 @@ class Hippo2Index(HippoIndex):
         scores = minmax((vectors @ vector).astype(np.float64)) if len(facts.texts) else np.empty(0)
         return _Found(group, best_rows(scores, self.config.facts).tolist(), scores, self.dense(group, vector))
 
-    async def _filtered(self, query: Query, found: _Found) -> tuple[list[int], Usage]:
+    async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
         """The facts that the model keeps, matched back by their text; all of them where its reply cannot be used."""
-        texts = [self.facts(found.group).texts[fact] for fact in found.facts]
+        texts = [self.facts(nearby.group).texts[fact] for fact in nearby.facts]
         messages = self._filter.messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
         assert self._model is not None
         reply = await self._model.ask(messages, shape=_Kept, step="facts")
         read = parse_json(reply.text, _Kept)
         if read.value is None:
-            found.note["fallback"] = reply.failed or "facts that are no JSON: all are kept"
-            return found.facts, reply.usage
+            nearby.note["fallback"] = reply.failed or "facts that are no JSON: all are kept"
+            return nearby.facts, reply.usage
         kept = [match for text in read.value.facts if (match := closest(text, texts)) is not None]
         if lost := len(read.value.facts) - len(kept):
-            found.note["facts that match none"] = lost
-        return [found.facts[place] for place in sorted(set(kept))], reply.usage
+            nearby.note["facts that match none"] = lost
+        return [nearby.facts[place] for place in sorted(set(kept))], reply.usage
 
-    def _walked(self, query: Query, found: _Found, kept: Sequence[int], k: int, usage: Usage) -> Ranking:
-        facts = self.facts(found.group)
-        note = {**found.note, "facts": [facts.texts[fact] for fact in kept]}
-        scores = found.dense
-        chi, linked = self.restarts(facts, kept, found)
+    def _walked(self, query: Query, nearby: _Found, kept: Sequence[int], k: int, usage: Usage) -> Ranking:
+        facts = self.facts(nearby.group)
+        note = {**nearby.note, "facts": [facts.texts[fact] for fact in kept]}
+        scores = nearby.dense
+        chi, linked = self.restarts(facts, kept, nearby)
         if kept and chi.any():
             note["phrases"] = linked
-            scores = iterate(self.walk(found.group), chi[:, None], tolerance=EPS).scores[len(facts.phrases) :, 0]
+            ranks = iterate(self.walk(nearby.group), chi[:, None], tolerance=EPS).scores[:, 0]
+            scores = np.asarray(ranks[len(facts.phrases) :], np.float64)
         else:
             note.setdefault("fallback", "dense")
-        return self.ranking(query, found.group, best_rows(scores, len(scores)).tolist(), k, note, usage)
+        return self.ranking(query, nearby.group, best_rows(scores, len(scores)).tolist(), k, note, usage)
 
-    def restarts(self, facts: Facts, kept: Sequence[int], found: _Found) -> tuple[NDArray[np.float64], list[str]]:
+    def restarts(self, facts: Facts, kept: Sequence[int], nearby: _Found) -> tuple[NDArray[np.float64], list[str]]:
         """Restart mass, shape (phrases + passages,), and the phrases that have some."""
         held = np.maximum(np.diff(facts.phrase_chunks.indptr), 1)
         shares: dict[int, list[float]] = {}
         for fact in kept:
             for place in facts.ends[fact].tolist():
-                shares.setdefault(place, []).append(found.scores[fact] / held[place])
+                shares.setdefault(place, []).append(nearby.scores[fact] / held[place])
         weights = {place: float(np.mean(values)) for place, values in shares.items()}
         linked = sorted(weights, key=lambda place: (-weights[place], place))[: self.config.entities]
-        chi = np.zeros(len(facts.phrases) + len(found.dense))
+        chi = np.zeros(len(facts.phrases) + len(nearby.dense))
         chi[linked] = [weights[place] for place in linked]
-        chi[len(facts.phrases) :] = self.config.passage_weight * minmax(found.dense)
+        chi[len(facts.phrases) :] = self.config.passage_weight * minmax(nearby.dense)
         return chi, [facts.phrases[place] for place in linked]
 
 
@@ -331,8 +333,8 @@ def closest(text: str, texts: Sequence[str]) -> int | None:
 
 
 def _work(config: Any, lengths: Lengths) -> Work:
-    asked = ask(config.llm, lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
-    return reading_work(config, lengths, calls=2) + asked
+    per_question = ask(config.llm, lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
+    return reading_work(config, lengths, calls=2) + per_question
 
 
 def _made_of(config: HippoConfig) -> str:

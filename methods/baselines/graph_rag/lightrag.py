@@ -79,8 +79,9 @@ class LightIndex(SystemIndex):
 
     note = "lightrag"
 
-    def __init__(self, *given: Any, model: ChatModel | None) -> None:
-        super().__init__(*given, in_flight=model.in_flight if model else 32)
+    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
+        super().__init__(*arguments)
+        self.in_flight = model.in_flight if model else self.in_flight
         self._model = model
         self._prompt = prompt_of("keywords", "question")
 
@@ -109,7 +110,9 @@ class LightIndex(SystemIndex):
 
     def _ranked(self, query: Query, low: str, high: str, k: int, note: dict[str, Any], usage: Usage) -> Ranking:
         group, mode = self.group(query), self.config.mode
-        orders, entities, relations = [], [], []
+        orders: list[list[int]] = []
+        entities: list[int] = []
+        relations: list[int] = []
         if mode in LOCAL:
             entities, related, chunks = self.local(group, self.query_vector(low))
             orders.append(chunks)
@@ -131,26 +134,26 @@ class LightIndex(SystemIndex):
         index = group.index
         if not index.graph.nodes:
             return [], [], []
-        found = nearest(index.entities, vector, self.config.top_k, above=self.config.threshold)
-        rank = np.full(len(index.graph.nodes), len(found))
-        rank[found] = np.arange(len(found))
-        incident = np.flatnonzero((rank[index.ends] < len(found)).any(axis=1))
+        nearby = nearest(index.entities, vector, self.config.top_k, above=self.config.threshold)
+        rank = np.full(len(index.graph.nodes), len(nearby))
+        rank[nearby] = np.arange(len(nearby))
+        incident = np.flatnonzero((rank[index.ends] < len(nearby)).any(axis=1))
         chunks: dict[int, tuple[int, float]] = {}
         adjacent = index.once("adjacency", index.graph.adjacency)
-        for place, node in enumerate(found.tolist()):
+        for place, node in enumerate(nearby.tolist()):
             neighbors = adjacent.indices[adjacent.indptr[node] : adjacent.indptr[node + 1]]
             shared = index.node_chunks[neighbors].sum(axis=0) if len(neighbors) else np.zeros(len(index.texts))
             for chunk in index.graph.nodes[node].chunks:
                 chunks.setdefault(chunk, (place, -float(shared[chunk])))
-        return found.tolist(), self.by_degree(group, incident), sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
+        return nearby.tolist(), self.by_degree(group, incident), sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
 
     def overall(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
         """Relations like the keywords, by degree; the entities that they join; the passages that state them."""
         index = group.index
         if not index.graph.edges:
             return [], [], []
-        found = nearest(index.relations, vector, self.config.top_k, above=self.config.threshold)
-        ordered = self.by_degree(group, found)
+        nearby = nearest(index.relations, vector, self.config.top_k, above=self.config.threshold)
+        ordered = self.by_degree(group, nearby)
         ends = list(dict.fromkeys(index.ends[ordered].ravel().tolist()))
         return ordered, ends, list(dict.fromkeys(chunk for edge in ordered for chunk in index.graph.edges[edge].chunks))
 
@@ -168,8 +171,8 @@ class LightIndex(SystemIndex):
 
 
 def _work(config: LightConfig, lengths: Lengths) -> Work:
-    asked = Work() if config.mode == "naive" else ask(config.llm, 2 * lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
-    return reading_work(config, lengths, calls=1 + config.gleanings) + asked
+    per_question = Work() if config.mode == "naive" else ask(config.llm, 2 * lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
+    return reading_work(config, lengths, calls=1 + config.gleanings) + per_question
 
 
 def _made_of(config: LightConfig) -> str:

@@ -3,7 +3,7 @@
 The memory is a long language model that reads the text itself (`long_llm`), or the gists of its pieces (`lite`). Of it are
 asked text spans that the answer may stand in, and simpler questions; with `draft`, an answer, too. Each line of more than
 three words finds three passages, as does the question; a passage counts by its best score, and a reader gets them in the
-order of the text. The draft is told to the reader in the native context alone.
+order of the text. The reader gets the draft in the native context alone.
 
 Source: Qian et al. 2024 (arXiv:2409.05591) and its released code. Ours: the trained memory (beacons) is not here; the
 union is cut at what the pipeline hands on.
@@ -72,8 +72,9 @@ class MemoIndex(SystemIndex):
 
     note = "memorag"
 
-    def __init__(self, *given: Any, model: ChatModel, writer: ChatModel, path: Path | None) -> None:
-        super().__init__(*given, in_flight=model.in_flight)
+    def __init__(self, *arguments: Any, model: ChatModel, writer: ChatModel, path: Path | None) -> None:
+        super().__init__(*arguments)
+        self.in_flight = model.in_flight
         self._model, self._ask = model, AskedOnce(writer, path)
         self._prompts = {name: prompt_of(name, "memory", "question") for name in PROMPTS}
         self._gist = prompt_of("gist", "text")
@@ -112,8 +113,8 @@ class MemoIndex(SystemIndex):
         best = np.full(len(group.rows), -np.inf)
         for line in lines:
             scores = self.dense(group, self.query_vector(line))
-            found = best_rows(scores, self.config.per_line)
-            best[found] = np.maximum(best[found], scores[found])
+            best_of_line = best_rows(scores, self.config.per_line)
+            best[best_of_line] = np.maximum(best[best_of_line], scores[best_of_line])
         order = best_rows(best, len(best), above=-np.inf)
         return self.ranking(query, group, order.tolist(), k, {**note, "found": len(order)}, usage)
 

@@ -145,8 +145,9 @@ class RaptorIndex(SystemIndex):
 
     note = "raptor"
 
-    def __init__(self, *given: Any, model: ChatModel, path: Path | None) -> None:
-        super().__init__(*given, in_flight=model.in_flight)
+    def __init__(self, *arguments: Any, model: ChatModel, path: Path | None) -> None:
+        super().__init__(*arguments)
+        self.in_flight = model.in_flight
         self._ask = AskedOnce(model, path)
         self._prompt = prompt_of("summary", "text")
 
@@ -161,11 +162,11 @@ class RaptorIndex(SystemIndex):
             texts = [tree.texts[node] for node in layer]
             vectors = await self.compute(lambda: group.index.vectors(texts))  # noqa: B023
             sizes = [tokens(text) for text in texts]
-            found = await self.compute(lambda: clusters(vectors, sizes, self.config.cluster_tokens))  # noqa: B023
-            joined = ["\n\n".join(texts[n] for n in rows) for rows in found]
+            grouped = await self.compute(lambda: clusters(vectors, sizes, self.config.cluster_tokens))  # noqa: B023
+            joined = ["\n\n".join(texts[n] for n in rows) for rows in grouped]
             written = await together(*(self._ask(self._prompt, "summary", text) for text in joined))
             above = []
-            for rows, (text, cost, _) in zip(found, written, strict=True):
+            for rows, (text, cost, _) in zip(grouped, written, strict=True):
                 usage += cost
                 if not text:
                     tree.failed += 1

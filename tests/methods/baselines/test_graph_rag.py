@@ -112,15 +112,15 @@ def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_
 def test_version_2_walks_over_passages_and_is_dense_retrieval_where_no_fact_is_left() -> None:
     config = Hippo2Config(extractor="noun_phrases")
     made = index(Hippo2Index, config, model=None)
-    found = made._found(QUERY)
-    facts = made.facts(found.group)
-    chi, linked = made.restarts(facts, found.facts, found)
+    by_mode = made._found(QUERY)
+    facts = made.facts(by_mode.group)
+    chi, linked = made.restarts(facts, by_mode.facts, by_mode)
     assert len(linked) <= config.entities
     graph = adjacency(facts, [], True).toarray()
     assert (graph == graph.T).all()
     solved = 0.5 * np.linalg.solve(np.eye(len(chi)) - 0.5 * graph.T / graph.sum(1), chi / chi.sum())[len(facts.phrases) :]
     assert ranked(made).ids == tuple(f"p{n}" for n in np.argsort(-solved, kind="stable"))
-    dense = tuple(f"p{n}" for n in np.argsort(-found.dense, kind="stable"))
+    dense = tuple(f"p{n}" for n in np.argsort(-by_mode.dense, kind="stable"))
     nothing = ranked(index(Hippo2Index, config, model=Says('{"facts": []}')))
     assert (nothing.ids, nothing.notes["hipporag2"]["fallback"]) == (dense, "dense")
     kept = ranked(index(Hippo2Index, config, model=Says('{"facts": ["ada kept tower.", "the moon is made of cheese"]}')))
@@ -263,16 +263,16 @@ def test_local_search_goes_by_the_order_of_entities_and_says_it_in_the_native_co
 
 
 def test_low_level_keywords_find_entities_and_high_level_ones_relations() -> None:
-    said = json.dumps({"high_level_keywords": ["Rex kept Mill"], "low_level_keywords": ["Museum"]})
-    found = {}
+    reply = json.dumps({"high_level_keywords": ["Rex kept Mill"], "low_level_keywords": ["Museum"]})
+    by_mode = {}
     for mode in ("local", "global", "hybrid", "mix", "naive"):
         config = LightConfig(extractor="noun_phrases", mode=mode, top_k=1)
-        found[mode] = ranked(index(LightIndex, config, model=Says(said)))
-    assert set(found["local"].ids) == {"p2"}
-    assert found["global"].ids == ("p3",)
-    assert set(found["hybrid"].ids) == {"p2", "p3"}
-    assert set(found["mix"].ids) == {"p0", "p1", "p2", "p3"} == set(found["naive"].ids)
-    assert found["naive"].usage.model_calls == 0
+        by_mode[mode] = ranked(index(LightIndex, config, model=Says(reply)))
+    assert set(by_mode["local"].ids) == {"p2"}
+    assert by_mode["global"].ids == ("p3",)
+    assert set(by_mode["hybrid"].ids) == {"p2", "p3"}
+    assert set(by_mode["mix"].ids) == {"p0", "p1", "p2", "p3"} == set(by_mode["naive"].ids)
+    assert by_mode["naive"].usage.model_calls == 0
 
 
 def test_keywords_that_are_no_json_are_asked_for_twice_and_then_the_question_stands_for_them() -> None:

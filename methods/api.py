@@ -97,7 +97,7 @@ class Indexed:
 
     Attributes:
         artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
-        reused: Whether it was there already: then `usage` is that of opening it.
+        reused: Whether it was there already: then the seconds are those of opening it, and an earlier run paid for the calls.
         usage: Seconds under `index`, and the calls of models that it took.
     """
 

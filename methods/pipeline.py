@@ -270,7 +270,8 @@ class Pipeline:
         started = time.perf_counter()
         self._index = self.retriever.index(corpus, folder) if len(corpus) else None
         spent = time.perf_counter() - started
-        usage = Usage() if reused else getattr(self._index, "usage", None) or Usage()
+        # An index says what it cost, whoever paid for it.
+        usage = getattr(self._index, "usage", None) or Usage()
         # A retriever that keeps nothing leaves no folder.
         kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
         return Indexed(kept, reused, replace(usage, seconds={"index": spent}))

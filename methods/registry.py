@@ -62,7 +62,7 @@ class MethodConfig(BaseModel):
         """
 
 
-PROBES = {"retrieval": "bm25s", "models": "sentence_transformers", "llm": "openai", "grounding": "ragas"}
+PROBES = {"retrieval": "bm25s", "models": "sentence_transformers", "llm": "openai", "grounding": "ragas", "graphs": "graspologic_native"}
 """A package of each extra that methods may need; where it is missing, so is the extra."""
 
 

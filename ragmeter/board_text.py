@@ -177,11 +177,13 @@ def _seconds(cost: Cost | None) -> str:
 
 def _cost_columns(board: Board) -> list[tuple[str, list[Text]]]:
     """What an answer took, by the names of the columns; where that is known of no method, there is no column."""
-    costs = [row.cost for row in board.rows]
+    costs, built_ones = [row.cost for row in board.rows], [row.indexing for row in board.rows]
     every = {
         "s/question": [_seconds(cost) for cost in costs],
         "tokens": ["–" if cost is None or not cost.tokens > 0 else f"{cost.tokens:.0f}" for cost in costs],
         "memory": ["–" if cost is None or not cost.memory_tokens > 0 else f"{cost.memory_tokens:.0f}" for cost in costs],
+        # Of models that were asked while an index was built: once, whatever the number of questions.
+        "index tokens": ["–" if built is None or not built.tokens else f"{built.tokens:,}" for built in built_ones],
     }
     return [(name, [Text(cell) for cell in cells]) for name, cells in every.items() if set(cells) != {"–"}]
 

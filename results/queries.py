@@ -228,7 +228,7 @@ class IndexCost:
     Attributes:
         seconds: Of building indexes, or of opening those that were there.
         prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Of models that were asked.
-        reused: Whether everything that is kept was there already, so that another run paid for it.
+        reused: Whether everything that is kept was there already, so that an earlier run paid for these calls.
     """
 
     seconds: float
@@ -239,11 +239,17 @@ class IndexCost:
     cost_usd: float
     reused: bool
 
+    @property
+    def tokens(self) -> int:
+        """Of all kinds."""
+        return self.prompt_tokens + self.completion_tokens + self.memory_tokens
+
     def in_words(self) -> str:
         """On one line, with what was not needed left out."""
-        tokens = self.prompt_tokens + self.completion_tokens + self.memory_tokens
-        query = f", {self.model_calls:,} model calls, {tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
-        return f"{self.seconds:.2f} s{query}" + (" to open what an earlier run had made" if self.reused else "")
+        calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
+        if self.reused:
+            return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {calls}" if calls else "")
+        return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 
 _RUNS = """

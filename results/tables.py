@@ -32,6 +32,7 @@ CSV_COLUMNS = (
     "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "reference", "difference",
     "difference_low", "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark",
     "seconds_per_question", "seconds_p50", "seconds_p95", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
+    "index_seconds", "index_calls", "index_tokens", "index_usd",
 )  # fmt: skip
 """Columns of a board as CSV."""
 
@@ -245,11 +246,13 @@ def tidy(board: Board) -> Iterable[list[Any]]:
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     for row in board.rows:
         run, cost = row.run, row.cost
-        spent = (
+        spent: list[Any] = (
             [None] * 6
             if cost is None
             else [cost.seconds, cost.seconds_p50, cost.seconds_p95, cost.tokens, cost.memory_tokens, cost.cost_usd]
         )
+        built = row.indexing
+        once: list[Any] = [None] * 4 if built is None else [built.seconds, built.model_calls, built.tokens, built.cost_usd]
         for metric in board.metrics:
             cell = row.cells.get(metric)
             if cell is None:
@@ -262,7 +265,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
                 *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
                 value.n, value.unscorable, cell.unscored, board.reference if result else None, *compared, mark(cell),
-                *spent,
+                *spent, *once,
             ]  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class Order:
 
 def sort_columns(board: Board) -> list[str]:
     """What a board can be sorted by."""
-    return ["rank", "method", *board.metrics, "difference", *_PLAIN_COLUMNS]
+    return ["rank", "method", *board.metrics, "difference", *_PLAIN_COLUMNS, *(["indexing"] if indexes(board) else [])]
 
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
@@ -54,6 +54,9 @@ def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
     return {run: 1 + sum(other > value for other in scored.values()) for run, value in scored.items()}
+
+
+INDEXING = "Tokens of models that were asked while the index was built: once, whatever the number of questions"
 
 
 def tokens(row: Row) -> float | None:
@@ -73,6 +76,7 @@ def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Ma
         "seconds": lambda row: row.cost and row.cost.seconds,
         "tokens": tokens,
         "cost": lambda row: row.cost and row.cost.cost_usd,
+        "indexing": lambda row: row.indexing and row.indexing.tokens,
     }
     if order.column == "rank" and not order.descending:
         # Those without a rank (still running, controls) follow by value.
@@ -195,7 +199,13 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
         ),
         _head("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens", order, False, "number"),
         _head("cost", "Cost", "US$ total", "Price of all calls; local models cost nothing", order, False, "number"),
+        *([_head("indexing", "Indexing", "tokens", INDEXING, order, False, "number")] if indexes(board) else []),
     ]
+
+
+def indexes(board: Board) -> bool:
+    """Whether models were asked while an index was built."""
+    return any(row.indexing is not None and row.indexing.tokens for row in board.rows)
 
 
 def _head(column: str, name: str, unit: str, help_text: str, order: Order, descending_first: bool, cls: str) -> Node:
@@ -255,6 +265,9 @@ def _line(
         spent_cell(formats.count(tokens(row)), source, parts),
         spent_cell(formats.dollars(cost.cost_usd if cost else None), source),
     ]
+    if indexes(board):
+        built = row.indexing
+        cells.append(spent_cell(formats.count(built.tokens if built else None), source, built.in_words() if built else ""))
     return el("tr", *cells, cls="control" if row.control else "")
 
 

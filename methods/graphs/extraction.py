@@ -1,26 +1,45 @@
-"""From chunks to a graph: asked of a language model, or read from worlds without one, behind one interface."""
+"""From chunks to a graph: asked of a language model, or read by rules without one, behind one interface.
+
+A model is asked for records of entities and relations (GraphRAG's way, LightRAG's with keywords), or for names and then
+for triples that hold them (open information extraction, HippoRAG's way).
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
-from methods.api import Services
+from methods.api import Services, Usage
 from methods.flow import together
 from methods.graphs.chunking import Chunk, ChunkConfig
-from methods.graphs.knowledge_graph import GraphBuilder, KnowledgeGraph, SimilarityConfig, parse
+from methods.graphs.knowledge_graph import (
+    DEFAULT_STRENGTH,
+    END,
+    EntityRecord,
+    GraphBuilder,
+    KnowledgeGraph,
+    Records,
+    RelationRecord,
+    SimilarityConfig,
+    clean,
+    clean_name,
+    parse,
+)
+from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models import template_text
-from methods.models.chat import ChatModel
+from methods.models.chat import ChatModel, Reply
+from methods.models.chat import parse as parse_json
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 
 # -- Prompts of this room: templates as text files, filled without ever reading what is put in --
@@ -28,7 +47,14 @@ from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 # of `string.Template` (`$text`); a dollar sign of one's own is written `$$`. Braces mean nothing.
 
 
-PLACEHOLDERS = {"extraction": frozenset({"text"}), "names": frozenset({"text"}), "queries": frozenset({"given", "most"})}
+PLACEHOLDERS = {
+    "extraction": frozenset({"text"}),
+    "extraction_keywords": frozenset({"text"}),
+    "gleaning": frozenset[str](),
+    "names": frozenset({"text"}),
+    "triples": frozenset({"text", "names"}),
+    "queries": frozenset({"given", "most"}),
+}
 """What each shipped template is filled with."""
 
 
@@ -87,7 +113,9 @@ class GraphConfig(MayAskConfig):
 
     choice: ClassVar[str] = "extractor"
 
-    extractor: Literal["llm", "worlds"] = Field("worlds", description="llm: ask a language model; worlds: read worlds' sentences")
+    extractor: Literal["llm", "worlds", "noun_phrases"] = Field(
+        "worlds", description="llm: ask a language model; worlds: read worlds' sentences; noun_phrases: names by rule, related where near"
+    )
     llm: Annotated[LLM, defaults(max_tokens=4096)] | None = Field(None, description="the model of extractor llm; paper: Gemini-2.5-Flash")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     chunk: ChunkConfig = Field(ChunkConfig.model_validate({}), description="the pieces that are read one by one")
@@ -103,38 +131,173 @@ class Extractor(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkRead:
+    """What was read out of one chunk, and what it took.
+
+    Attributes:
+        entities, relations: The records.
+        counts: Malformed and repaired records by reason, and calls that failed.
+        model_calls, prompt_tokens, completion_tokens, cost_usd: Of the model that was asked.
+    """
+
+    entities: tuple[EntityRecord, ...] = ()
+    relations: tuple[RelationRecord, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    model_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+
+    @classmethod
+    def of(cls, records: Sequence[Records], replies: Sequence[Reply]) -> ChunkRead:
+        """What replies said, and what they cost."""
+        counts = Counter({FAILED: sum(reply.failed is not None for reply in replies)})
+        for item in records:
+            counts.update({f"malformed: {reason}": number for reason, number in item.malformed.items()})
+            counts.update({f"repaired: {reason}": number for reason, number in item.repaired.items()})
+        usage = sum((reply.usage for reply in replies), Usage())
+        return cls(
+            tuple(dict.fromkeys(entity for item in records for entity in item.entities)),
+            tuple(dict.fromkeys(relation for item in records for relation in item.relations)),
+            {what: number for what, number in counts.items() if number},
+            usage.model_calls,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.cost_usd,
+        )
+
+    @property
+    def came(self) -> bool:
+        """Whether anything was said that could be kept."""
+        return self.lasting or bool(self.entities or self.relations)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether reading it again would end alike: no call failed."""
+        return FAILED not in self.counts
+
+    @property
+    def usage(self) -> Usage:
+        """What it cost."""
+        return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.model_calls, cost_usd=self.cost_usd)
+
+
+def merged(document_id: str, reads: Mapping[int, ChunkRead]) -> KnowledgeGraph:
+    """The graph of what was read, by the chunk's index."""
+    builder = GraphBuilder()
+    for index, read in reads.items():
+        builder.add(index, Records(read.entities, read.relations))
+        for what, number in read.counts.items():
+            builder.count(what, number)
+    return builder.build(document_id)
+
+
 class LLMExtractor:
     """Asks a model for the records of every chunk.
 
     Args:
         model: The model.
         prompt: A template file of one's own.
+        keywords: Whether relations have keywords.
+        gleanings: How often the model is asked for what it left out.
+    """
+
+    def __init__(self, model: ChatModel, prompt: str | None = None, *, keywords: bool = False, gleanings: int = 0) -> None:
+        self._model = model
+        self._prompt = load_prompt("extraction_keywords" if keywords else "extraction", prompt)
+        self._again = load_prompt("gleaning")
+        self._gleanings = gleanings
+
+    @property
+    def fingerprint(self) -> str:
+        gleaned = (self._gleanings, self._again.hash) if self._gleanings else ()
+        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, *gleaned)
+
+    @property
+    def in_flight(self) -> int:
+        """Chunks at once."""
+        return self._model.in_flight
+
+    async def extract_one(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
+        """The graph of a document."""
+        reads = await together(*(self.read_one(chunk.text) for chunk in chunks))
+        return merged(document_id, {chunk.index: read for chunk, read in zip(chunks, reads, strict=True)})
+
+    async def read_one(self, text: str) -> ChunkRead:
+        """The records of a chunk; what is gleaned comes after what was said first."""
+        messages = list(self._prompt.messages(text=text))
+        replies: list[Reply] = []
+        for _ in range(1 + self._gleanings):
+            replies.append(await self._model.ask(messages, step="glean" if replies else "extract"))
+            if replies[-1].failed is not None or not replies[-1].text.replace(END, "").strip():
+                break
+            messages += [{"role": "assistant", "content": replies[-1].text}, *self._again.messages()]
+        answered = [reply for reply in replies if reply.failed is None]
+        # Nothing more to add is no reply without a record.
+        texts = [reply.text for number, reply in enumerate(answered) if not number or reply.text.replace(END, "").strip()]
+        return ChunkRead.of([parse(text) for text in texts], replies)
+
+
+class _Triples(BaseModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    triples: list[list[str]]
+
+
+class OpenIE:
+    """Asks a model for the names in a chunk, and then for triples that hold them.
+
+    Args:
+        model: The model.
+        prompt: A template file of one's own for the triples.
     """
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
-        self._prompt = load_prompt("extraction", prompt)
+        self._names = load_prompt("names")
+        self._triples = load_prompt("triples", prompt)
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
+        return fingerprint("openie", self._model.config.model_dump(mode="json"), self._names.hash, self._triples.hash)
 
-    async def extract_one(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
-        """The graph of a document."""
-        replies = await together(*(self._model.ask(self._prompt.messages(text=chunk.text), step="extract") for chunk in chunks))
-        builder = GraphBuilder()
-        for chunk, reply in zip(chunks, replies, strict=True):
-            if reply.failed is None:
-                builder.add(chunk.index, parse(reply.text))
-            else:
-                builder.count(FAILED)
-        return builder.build(document_id)
+    @property
+    def in_flight(self) -> int:
+        """Chunks at once."""
+        return self._model.in_flight
+
+    async def read_one(self, text: str) -> ChunkRead:
+        """The triples of a chunk as relations; without names the model is asked for triples all the same."""
+        named = await self._model.ask(self._names.messages(text=text), step="names")
+        names = strings_in(named.text) if named.failed is None else None
+        listed = json.dumps(names or [], ensure_ascii=False)
+        reply = await self._model.ask(self._triples.messages(text=text, names=listed), shape=_Triples, step="triples")
+        malformed: Counter[str] = Counter({"names that are no list": 1} if names is None and named.failed is None else {})
+        return ChunkRead.of([triple_records(reply.text, malformed) if reply.failed is None else Records()], [named, reply])
 
 
-def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | LLMExtractor:
+def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records:
+    """The triples in a reply as relations whose description is the triple itself."""
+    lost: Counter[str] = malformed if malformed is not None else Counter()
+    read = parse_json(reply, _Triples)
+    if read.value is None:
+        lost["triples that are no JSON"] += 1
+        return Records(malformed=lost)
+    relations = []
+    for triple in read.value.triples:
+        ends = (clean_name(triple[0]), clean_name(triple[-1])) if len(triple) == 3 else ("", "")
+        if not all(ends) or ends[0] == ends[1]:
+            lost["triple without two ends"] += 1
+        else:
+            relations.append(RelationRecord(*ends, clean(" ".join(triple)), DEFAULT_STRENGTH))
+    return Records((), tuple(relations), lost, Counter({"triples": 1}) if read.repaired else Counter())
+
+
+def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | NounPhrases | LLMExtractor:
     """The extractor that options name."""
     if (llm := config.active_llm) is None:
-        return WorldsExtractor()
+        return NounPhrases() if config.extractor == "noun_phrases" else WorldsExtractor()
     model = open_llm(llm, role="knowledge graph", cache=services.cache, device=services.device, seed=services.seed)
     return LLMExtractor(model, config.prompt)
 

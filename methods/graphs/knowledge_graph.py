@@ -25,8 +25,10 @@ from methods.training.stages import write_json
 # ("relationship"<|>SOURCE<|>TARGET<|>DESCRIPTION<|>STRENGTH)##
 # <|COMPLETE|>
 #
+# Before its strength a relation may have a field of keywords, with commas between them.
+#
 # Source:
-# The grammar is GraphRAG's, which ARK took over.
+# The grammar is GraphRAG's, which ARK took over; the keywords are LightRAG's.
 
 
 FIELD = "<|>"
@@ -37,7 +39,7 @@ UNKNOWN = "UNKNOWN"
 DEFAULT_STRENGTH = 1.0
 STRONGEST = 10.0
 
-_FIELDS = {"entity": 4, "relationship": 5}
+_FIELDS = {"entity": (4, 4), "relationship": (5, 6)}
 _START = re.compile(r"\(\s*[\"'“”]?(entity|relationship)[\"'“”]?\s*<\|>", re.IGNORECASE)
 _QUOTES = "\"'“”‘’„«»`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -59,6 +61,7 @@ class RelationRecord(NamedTuple):
     target: str
     description: str
     strength: float
+    keywords: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def parse(reply: str) -> Records:
 def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]) -> str:
     """Records in the grammar."""
     rows: list[tuple[str, ...]] = [("entity", *record) for record in entities]
-    rows += [("relationship", *record[:3], f"{record.strength:g}") for record in relations]
+    rows += [("relationship", *record[:3], *filter(None, record[4:]), f"{record.strength:g}") for record in relations]
     lines = [f'("{tag}"{FIELD}{FIELD.join(fields)})' for tag, *fields in rows]
     return f"{RECORD}\n".join([*lines, END])
 
@@ -135,10 +138,10 @@ class _MalformedError(Exception):
 
 
 def _record(tag: str, fields: list[str], repaired: Counter[str]) -> EntityRecord | RelationRecord:
-    result = len(fields) + 1
-    if result < _FIELDS[tag]:
+    fewest, most = _FIELDS[tag]
+    if len(fields) + 1 < fewest:
         raise _MalformedError(f"{tag} with too few fields")
-    if result > _FIELDS[tag]:
+    if len(fields) + 1 > most:
         raise _MalformedError(f"{tag} with too many fields")
     name = clean_name(fields[0])
     if tag == "entity":
@@ -150,7 +153,8 @@ def _record(tag: str, fields: list[str], repaired: Counter[str]) -> EntityRecord
         raise _MalformedError("relationship without an end")
     if name == target:
         raise _MalformedError("relationship of an entity to itself")
-    return RelationRecord(name, target, clean(fields[2]), _strength(fields[3], repaired))
+    keywords = clean(fields[3]) if len(fields) == most - 1 else ""
+    return RelationRecord(name, target, clean(fields[2]), _strength(fields[-1], repaired), keywords)
 
 
 def _strength(text: str, repaired: Counter[str]) -> float:
@@ -202,6 +206,7 @@ class Edge:
         descriptions: What is stated, distinct and sorted.
         chunks: Indices of the chunks that state it, ascending.
         similarity: Cosine, None where it was not above the threshold.
+        keywords: What the relation is about, as the chunks say, distinct and sorted.
     """
 
     source: str
@@ -210,6 +215,7 @@ class Edge:
     descriptions: tuple[str, ...] = ()
     chunks: tuple[int, ...] = ()
     similarity: float | None = None
+    keywords: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -301,7 +307,10 @@ class KnowledgeGraph:
         graph = cls(
             read.document_id,
             tuple(Node(n.name, n.type, tuple(n.descriptions), tuple(n.chunks)) for n in read.nodes),
-            tuple(Edge(*_ends(e.source, e.target), e.strength, tuple(e.descriptions), tuple(e.chunks), e.similarity) for e in read.edges),
+            tuple(
+                Edge(*_ends(e.source, e.target), e.strength, tuple(e.descriptions), tuple(e.chunks), e.similarity, tuple(e.keywords))
+                for e in read.edges
+            ),
             read.counts,
             read.made_of,
         )
@@ -338,7 +347,7 @@ class GraphBuilder:
         self._types: dict[str, Counter[str]] = defaultdict(Counter)
         self._descriptions: dict[str, set[str]] = defaultdict(set)
         self._chunks: dict[str, set[int]] = defaultdict(set)
-        self._relations: dict[tuple[str, str], list[tuple[float, str, int]]] = defaultdict(list)
+        self._relations: dict[tuple[str, str], list[tuple[float, str, int, str]]] = defaultdict(list)
         self._counts: Counter[str] = Counter()
 
     def add(self, chunk: int, records: Records) -> None:
@@ -347,8 +356,8 @@ class GraphBuilder:
             self._types[name][kind] += 1
             self._descriptions[name].add(description)
             self._chunks[name].add(chunk)
-        for source, target, description, strength in records.relations:
-            self._relations[_ends(source, target)].append((strength, description, chunk))
+        for source, target, description, strength, keywords in records.relations:
+            self._relations[_ends(source, target)].append((strength, description, chunk, keywords))
         self._counts.update({f"malformed: {reason}": number for reason, number in records.malformed.items()})
         self._counts.update({f"repaired: {reason}": number for reason, number in records.repaired.items()})
 
@@ -361,9 +370,10 @@ class GraphBuilder:
         edges = [
             Edge(
                 *ends,
-                sum(sorted(strength for strength, _, _ in stated)),  # sorted: the last digit depends on the order
-                _distinct(text for _, text, _ in stated),
-                tuple(sorted({chunk for _, _, chunk in stated})),
+                sum(sorted(strength for strength, *_ in stated)),  # sorted: the last digit depends on the order
+                _distinct(text for _, text, _, _ in stated),
+                tuple(sorted({chunk for _, _, chunk, _ in stated})),
+                keywords=_distinct(word.strip() for *_, keywords in stated for word in keywords.split(",")),
             )
             for ends, stated in sorted(self._relations.items())
         ]
@@ -403,6 +413,7 @@ class _EdgeRow(_Strict):
     descriptions: list[str] = []
     chunks: list[int] = []
     similarity: float | None = Field(None, allow_inf_nan=False)
+    keywords: list[str] = []
     kinds: list[str] = []
 
 

@@ -36,11 +36,13 @@ class Walk:
         matrix: CSR, shape (nodes, nodes), over nodes in `order`.
         order: Place in the adjacency of each row, shape (nodes,).
         ends: Rows of nodes without an edge to follow.
+        follow: That share.
     """
 
     matrix: Any
     order: NDArray[np.intp]
     ends: NDArray[np.intp]
+    follow: float
 
 
 def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> Walk:
@@ -66,7 +68,7 @@ def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> W
     # Half as many bytes to read per edge as with 64-bit indices.
     index = np.int32 if back.nnz < 2**31 else np.int64
     walk = csr_array((data, back.indices.astype(index), back.indptr.astype(index)), shape=back.shape)
-    return Walk(walk, order, np.flatnonzero(leaving == 0))
+    return Walk(walk, order, np.flatnonzero(leaving == 0), follow)
 
 
 def _near_each_other(adjacency: Any) -> NDArray[np.intp]:
@@ -170,16 +172,17 @@ def power_iteration(
     Raises:
         ValueError: A column of `restarts` is empty or negative, or a shape does not fit.
     """
-    restarts = np.asarray(restarts)
-    restarts = restarts if restarts.dtype == np.float32 else restarts.astype(np.float64, copy=False)
-    if restarts.ndim != 2 or adjacency.shape != (len(restarts), len(restarts)):
-        raise ValueError(f"an adjacency of shape {adjacency.shape} does not fit restarts of shape {restarts.shape}")
-    mass = restarts.sum(axis=0)
-    if not (np.isfinite(mass).all() and (mass > 0).all() and (restarts >= 0).all()):
-        raise ValueError("every column of restarts needs a positive entry, and none may be negative")
+    restarts = _checked(restarts, adjacency.shape)
     if not 0 < teleport <= 1 or tolerance <= 0:
         raise ValueError("teleport lies in (0, 1], and the tolerance above 0")
     walk = walk_over(adjacency, 1 - teleport, weighted=weighted, dtype=restarts.dtype)
+    return iterate(walk, restarts, tolerance=tolerance, dangling=dangling)
+
+
+def iterate(walk: Walk, restarts: Floats, *, tolerance: float = 1e-4, dangling: Dangling = "restart") -> Ranks:
+    """As `power_iteration`, over a walk that was made before: whoever asks a graph again and again makes it once."""
+    restarts = _checked(restarts, walk.matrix.shape)
+    mass, teleport = restarts.sum(axis=0), 1 - walk.follow
     returned = walk.ends if dangling == "restart" else walk.ends[:0]
     scores = np.empty_like(restarts)
     iterations = np.zeros(restarts.shape[1], np.int64)
@@ -188,6 +191,18 @@ def power_iteration(
         chi = restarts[walk.order, block] / mass[block]
         scores[walk.order, block], iterations[block], changes[block] = _iterate(walk.matrix, returned, chi, teleport, tolerance)
     return Ranks(scores, iterations, changes)
+
+
+def _checked(restarts: Floats, shape: tuple[int, ...]) -> Floats:
+    """Restarts as float32 or float64, columns that can be scaled to the sum 1."""
+    restarts = np.asarray(restarts)
+    restarts = restarts if restarts.dtype == np.float32 else restarts.astype(np.float64, copy=False)
+    if restarts.ndim != 2 or shape != (len(restarts), len(restarts)):
+        raise ValueError(f"an adjacency of shape {shape} does not fit restarts of shape {restarts.shape}")
+    mass = restarts.sum(axis=0)
+    if not (np.isfinite(mass).all() and (mass > 0).all() and (restarts >= 0).all()):
+        raise ValueError("every column of restarts needs a positive entry, and none may be negative")
+    return restarts
 
 
 def _blocks(questions: int) -> Iterator[slice]:

@@ -57,18 +57,28 @@ class WorldsExtractor:
         return fingerprint("worlds", VERSION)
 
     def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
-        kinds = _kinds(sentence for chunk in chunks for sentence in sentences(chunk.text))
-        stated, lost = _read(chunks, kinds)
-        names = _Names(stated, kinds)
         builder = GraphBuilder()
-        by_chunk: dict[int, list[_Stated]] = defaultdict(list)
-        for fact in stated:
-            by_chunk[fact.chunk].append(fact)
-        for chunk, facts in by_chunk.items():
-            builder.add(chunk, _records(facts, names))
+        records, lost = self._records(chunks)
+        for chunk, of_chunk in records.items():
+            builder.add(chunk, of_chunk)
         if lost:
             builder.count(UNRESOLVED, lost)
         return builder.build(document_id)
+
+    def records(self, chunks: Sequence[Chunk]) -> list[Records]:
+        """What each chunk states, in their order."""
+        records, _ = self._records(chunks)
+        return [records.get(chunk.index, Records()) for chunk in chunks]
+
+    @staticmethod
+    def _records(chunks: Sequence[Chunk]) -> tuple[dict[int, Records], int]:
+        kinds = _kinds(sentence for chunk in chunks for sentence in sentences(chunk.text))
+        stated, lost = _read(chunks, kinds)
+        names = _Names(stated, kinds)
+        by_chunk: dict[int, list[_Stated]] = defaultdict(list)
+        for fact in stated:
+            by_chunk[fact.chunk].append(fact)
+        return {chunk: _records(facts, names) for chunk, facts in by_chunk.items()}, lost
 
 
 class _Names:

@@ -32,6 +32,7 @@ from methods.models.chat import PREFLIGHT, SCRIPTED
 from methods.models.endpoint import Completion, Fault, Messages
 from methods.models.llm import ScriptedConfig, register_script
 from methods.readers.prompts import load_prompt
+from ragmeter.scripted.graph_rag import GRAPH_RAG
 from ragmeter.scripted.grounding import GROUNDING
 from ragmeter.scripted.judges import JUDGING
 from ragmeter.scripted.knowledge import KNOWLEDGE
@@ -88,6 +89,7 @@ class WorldTruth:
             answer_from_passages,
             answer_from_memory,
             say_ok,
+            *GRAPH_RAG,
             *GROUNDING,
             *JUDGING,
             *KNOWLEDGE,

@@ -57,7 +57,8 @@ class Shelf:
     def facts(self, chunk: str) -> list[Fact]:
         """The facts of the sentences that stand whole in a chunk, in order."""
         tight = _tight(chunk)
-        for wanted in (tight, self._untitled(tight)):
+        # A passage of a long document may begin with the document's title.
+        for wanted in (tight, self._untitled(tight), _tight(chunk.partition("\n")[2])):
             for text, positions in self._texts:
                 start = text.find(wanted)
                 if wanted and start >= 0:

@@ -269,6 +269,7 @@ def offline_options(
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
+    graph = {"encoder": {"model": tiny_encoder}}
     tree = {"model": tiny_rq_rag, "max_new_tokens": 6, "evidence_words": 4, "depth": 1, "system": "Answer."}
     return {
         "hyde": {"llm": llm, "samples": 2, "dense": {"model": tiny_encoder}},
@@ -280,6 +281,10 @@ def offline_options(
         "rq_rag_native": {**tree, "retriever": "bm25"},
         "bge_m3": {"model": tiny_bge_m3, "max_length": 64},
         "ark": {"model": tiny_encoder},
+        **{name: {**graph, "extractor": "noun_phrases"} for name in ("hipporag", "hipporag2", "lightrag", "graphrag")},
+        "linear_rag": graph,
+        **{name: {**graph, "llm": llm} for name in ("memorag", "raptor")},
+        "graphrag_global": {**graph, "llm": llm, "extractor": "noun_phrases"},
         "g_retriever": {"model": tiny_encoder},
         "grag": {"model": tiny_encoder},
         "clara": {"model": tiny_clara, "max_new_tokens": 6},

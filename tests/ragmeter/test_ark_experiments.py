@@ -28,6 +28,9 @@ def test_every_file_is_valid_and_says_what_is_left_to_published_figures(name: st
     loaded = experiment.load(f"ark/{name}")
     assert loaded.reference in {method.name for method in loaded.methods}
     assert ("published" in loaded.description) == (name in {"table2", "table7"})
+    if name in {"table2", "table7"}:
+        tiny = experiment.load(f"ark/{name}", profile="tiny")
+        assert {method.name for method in tiny.methods} >= {"GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"}
 
 
 @pytest.mark.parametrize("profile", [None, "hotpotqa", "2wiki"])
@@ -100,10 +103,7 @@ def _mistral() -> dict[str, Any]:
 
 def test_what_the_paper_compares_and_we_build_is_in_its_table() -> None:
     names = {method.name for method in experiment.load("ark/table2").methods}
-    left = {"GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"}
-    paper = {row["method"].replace("(Ours)", "") for row in published("2")}
-    assert paper - left <= names
-    assert all(name in experiment.load("ark/table2").description for name in left)
+    assert {row["method"].replace("(Ours)", "") for row in published("2")} <= names
 
 
 def test_tables_2_and_7_share_their_runs() -> None:

@@ -1,0 +1,426 @@
+"""What graph RAG systems share: options, a corpus read once, the index of what a question may use, two contexts.
+
+A graph is made of the passages that a question may use (scope `document`): its candidates, else its document, else the
+corpus; so what other questions brought changes nothing. With scope `corpus` it is made of all passages, and rankings keep
+to the question's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, model_validator
+
+from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from methods.api import SCRIPTED, Context, Ranking, Services, Usage
+from methods.flow import IN_FLIGHT, in_worker, ordered
+from methods.graphs.extraction import LLMExtractor, Prompt, WorldsExtractor, read_prompt
+from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locally
+from methods.graphs.noun_phrases import NounPhrases
+from methods.models.chat import ChatModel
+from methods.models.embeddings import exact_scores
+from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
+from methods.registry import MethodConfig
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
+from methods.training.journal import Journal
+from methods.work import FLOAT, Lengths, Needs, Work, ask, encode, index, needs_of, tokens
+
+EXTRACTION, SHORT, LONG = 4096, 256, 1024
+"""Tokens of the longest reply: of records, of keywords and names, of reports and points."""
+PROMPT = 700
+"""Tokens of an extraction's instructions."""
+OPEN = 32
+"""Graphs kept in memory; one that is dropped is made again of what is on disk."""
+COST = "cost.json"
+
+LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
+
+
+class SystemConfig(MethodConfig):
+    """Options of a system that may ask a model while it builds, and of each question."""
+
+    needs_llm: ClassVar[bool] = False
+
+    llm: LARGE | None = Field(None, description="the model that reads the corpus and is asked about questions")
+    encoder: EncoderConfig = Field(EncoderConfig.model_validate({}), description="of entities, relations and passages (encoder presets)")
+    scope: Literal["document", "corpus"] = Field(
+        "document", description="what is indexed as one: the passages that a question may use, or the corpus (HippoRAG's home)"
+    )
+    context: Literal["passages", "native"] = Field(
+        "passages", description="what a reader is given: the ranked passages, or the system's own"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Any:
+        if self.needs_llm and self.llm is None:
+            raise ValueError("this system asks a model: llm: {model: …}")
+        return self
+
+    def preflight(self) -> None:
+        """Check the model and the encoder."""
+        self.encoder.check()
+        if self.llm is not None:
+            check_llm(self.llm)
+
+    def reach(self, cache: Path | None) -> None:
+        """One short call to an endpoint."""
+        if self.llm is not None:
+            reach_llm(self.llm, cache)
+
+    @property
+    def reads_with_llm(self) -> bool:
+        """Whether the corpus is read by the model."""
+        return False
+
+    def weights(self) -> str:
+        """A hash of the weights that these options name."""
+        return fingerprint(self.encoder.weights(), llm_hash(self.llm) if self.llm is not None else "")
+
+
+class GraphConfig(SystemConfig):
+    """Options of a system with a graph of entities."""
+
+    extractor: Literal["llm", "noun_phrases", "worlds"] = Field(
+        "llm", description="llm: ask the model; without one noun_phrases (names by rule, related where near) or worlds (their sentences)"
+    )
+    prompt: str | None = Field(None, description="a template file of one's own for the extraction; null: the one that ships")
+    window: int = Field(20, ge=1, description="noun_phrases: words between two names that are related")
+    pipeline: str | None = Field(None, description="noun_phrases: a spaCy pipeline that finds the names; null: rules")
+
+    @model_validator(mode="after")
+    def _reads(self) -> Any:
+        if self.extractor == "llm" and self.llm is None:
+            raise ValueError("extractor llm needs llm: {model: …}; extractor: noun_phrases needs no model")
+        return self
+
+    @property
+    def reads_with_llm(self) -> bool:
+        return self.extractor == "llm"
+
+
+def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
+    """What reads chunks without a model."""
+    return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
+
+
+def prompt_of(name: str, *wanted: str) -> Prompt:
+    """A template of this folder."""
+    return read_prompt("methods.baselines.graph_rag", name, frozenset(wanted))
+
+
+def opened(config: SystemConfig, services: Services, role: str, longest: int) -> ChatModel | None:
+    """The model, for replies of so many tokens at most; None where there is none."""
+    if config.llm is None:
+        return None
+    llm = config.llm.model_copy(update={"max_tokens": min(longest, config.llm.max_tokens)})
+    return open_llm(llm, role=role, cache=services.cache, device=services.device, seed=services.seed)
+
+
+class AskedOnce:
+    """What a model says while an index is built, kept with the index: asked for once, also by a build that was cut off.
+
+    Args:
+        model: Who is asked.
+        path: The file; None keeps nothing.
+    """
+
+    def __init__(self, model: ChatModel, path: Path | None) -> None:
+        self._model = model
+        self._journal = Journal(path) if path is not None else None
+
+    async def __call__(
+        self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
+    ) -> tuple[str, Usage, str]:
+        """The reply to a prompt of one placeholder, what it cost, and why there is none that can be used."""
+        (name,) = Template(prompt.user).get_identifiers()
+        key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
+        if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
+            return kept["reply"], Usage(**kept["usage"]), ""
+        reply = await self._model.ask(prompt.messages(**{name: text}), shape=shape, step=step)
+        if reply.failed is not None or not usable(reply.text):
+            return "", reply.usage, "failed call" if reply.failed is not None else "reply that cannot be used"
+        if self._journal is not None:
+            with self._journal:
+                self._journal.add(key, key, {"reply": reply.text, "usage": reply.usage.to_json()})
+        return reply.text, reply.usage, ""
+
+
+# -- A corpus of which each question uses some rows, and what is indexed of these --
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows that are indexed as one.
+
+    Attributes:
+        rows: Of the corpus, in order.
+        index: Their graph and vectors.
+        extra: What else a system has built for them.
+    """
+
+    rows: Rows
+    index: GraphIndex
+    extra: Any = None
+
+
+class SystemIndex(ABC):
+    """A corpus as a system sees it: `retrieve_one`, and `contexts_one` for both contexts.
+
+    Args:
+        config: Options.
+        corpus: The passages.
+        encoder: Of all vectors.
+        reads: By row what the model read out of each passage; None where it reads none.
+        usage: What building took.
+    """
+
+    note: ClassVar[str]
+
+    def __init__(self, config: Any, corpus: Corpus, encoder: Encoder, reads: Sequence[ChunkRead] | None, usage: Usage) -> None:
+        self.config = config
+        self.corpus = corpus
+        self.encoder = encoder
+        self.usage = usage
+        self.in_flight = IN_FLIGHT
+        self._reads = reads
+        self._scope = Scope(corpus)
+        self._groups: OrderedDict[bytes, Group] = OrderedDict()
+        self._prepared: dict[bytes, asyncio.Future[tuple[Any, Usage]]] = {}
+
+    # -- what a system says --
+
+    @abstractmethod
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
+        """The passages that a question may use, best first."""
+
+    def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
+        """What the system's own context has before its sources."""
+        return []
+
+    async def prepare(self, group: Group) -> tuple[Any, Usage]:
+        """What a model says of a group as a whole, whatever is asked, and what that cost."""
+        return None, Usage()
+
+    # -- what is the same for all --
+
+    async def prepared(self, group: Group) -> tuple[Any, Usage]:
+        """What a model has said of a group, which is asked for once; and what that cost just now."""
+        key = group.rows.tobytes()
+        if key in self._prepared:
+            return (await asyncio.shield(self._prepared[key]))[0], Usage()
+        # In a context of its own: calls are no question's, whoever came first.
+        task = self._prepared[key] = asyncio.get_running_loop().create_task(self.prepare(group), context=contextvars.Context())
+        try:
+            return await asyncio.shield(task)
+        finally:
+            if task.done() and (task.cancelled() or task.exception() is not None):
+                self._prepared.pop(key, None)
+
+    def prepare_documents(self) -> None:
+        """Prepare what is indexed without a question's own candidates: every document, or the corpus."""
+        documents: dict[str, list[int]] = {}
+        for row, passage in enumerate(self.corpus):
+            documents.setdefault(passage.document_id or "", []).append(row)
+        whole = self.config.scope == "corpus" or set(documents) <= {""}
+        groups = [np.array(rows, np.int64) for name, rows in ([("*", range(len(self.corpus)))] if whole else documents.items()) if name]
+
+        async def program(rows: Rows) -> Usage:
+            return (await self.prepared(await self.compute(lambda: self.made(rows))))[1]
+
+        self.usage += sum(ordered(program, groups if len(self.corpus) else [], self.in_flight), Usage())
+
+    async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
+        """The passages; in the native context behind what the graph says."""
+        passages = self.corpus.get(ranking.ids)
+        if self.config.context == "native" and ranking.ids:
+            passages = [*await self.compute(lambda: self.native(self.group(query), query, ranking)), *passages]
+        return Context(query.id, tuple(passages))
+
+    async def compute(self, work: Any) -> Any:
+        """What is computed in the worker thread of the encoder's device."""
+        return await in_worker(work, self.encoder.device)
+
+    def rows(self, query: Query) -> Rows:
+        """The rows that a question may use."""
+        rows = self._scope.rows(query)
+        return np.arange(len(self.corpus), dtype=np.int64) if rows is None else rows
+
+    def group(self, query: Query) -> Group:
+        """What is indexed for a question: for its rows, or for all of them."""
+        rows = np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows(query)
+        key = rows.tobytes()
+        if key not in self._groups:
+            self._groups[key] = self.made(rows)
+            while len(self._groups) > OPEN:
+                self._groups.popitem(last=False)
+        self._groups.move_to_end(key)
+        return self._groups[key]
+
+    def made(self, rows: Rows) -> Group:
+        """The index of some rows."""
+        texts = [passage.full_text for passage in self.corpus.get([self.corpus.ids[row] for row in rows])]
+        if self._reads is not None:
+            reads = [self._reads[row] for row in rows.tolist()]
+        elif isinstance(self.config, GraphConfig):
+            reads = read_locally(local_extractor(self.config), texts)
+        else:
+            reads = [ChunkRead()] * len(texts)
+        return Group(rows, GraphIndex(texts, reads, self.encoder))
+
+    def ranking(self, query: Query, group: Group, order: Sequence[int], k: int, note: Any, usage: Usage | None = None) -> Ranking:
+        """Chunks of a group in an order as a ranking of those that the question may use, scored by their rank."""
+        rows = group.rows[np.fromiter(dict.fromkeys(order), np.int64)] if len(order) else group.rows[:0]
+        if self.config.scope == "corpus" and query.candidates is not None:
+            rows = rows[np.isin(rows, self.rows(query))]
+        ranking = self._scope.ranking(query, rows[:k], 1 / np.arange(1, len(rows[:k]) + 1))
+        return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
+
+    @property
+    def label(self) -> dict[str, str]:
+        """What rows say where a script plays the model, which may have been asked while the index was built alone."""
+        llm = self.config.llm
+        return {SCRIPTED: llm_name(llm)} if isinstance(llm, ScriptedConfig) else {}
+
+    def query_vector(self, text: str) -> NDArray[np.float32]:
+        """Of a question or keywords, shape (dimension,)."""
+        return np.asarray(self.encoder.queries([text])[0])
+
+    def dense(self, group: Group, vector: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Inner products of the chunks with a vector, as dense retrieval has them: shape (chunks,)."""
+        return exact_scores(group.index.chunks, vector, np.arange(len(group.rows)))
+
+
+I = TypeVar("I", bound=SystemIndex)  # noqa: E741
+
+
+class System(Generic[I]):
+    """Retriever that reads a corpus once, by a model or by rules.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies, the folder of embeddings, device and seed.
+    """
+
+    note: ClassVar[str]
+
+    def __init__(self, config: Any, services: Services) -> None:
+        self.config = config
+        self._services = services
+        self.encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
+        self.model = opened(config, services, self.note, LONG)
+
+    def extractor(self) -> Any:
+        """What asks the model about each passage."""
+        model = opened(self.config, self._services, "graph", EXTRACTION)
+        assert model is not None
+        return LLMExtractor(model, self.config.prompt)
+
+    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> I:
+        """The index over what was read; what it asks the model besides is kept in the folder."""
+        raise NotImplementedError
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> I:
+        """Read the corpus, or reopen what was read; a build that was cut off goes on.
+
+        Raises:
+            Broke: Not one passage could be read.
+        """
+        if folder is None:
+            return self._built(corpus, None)
+        made: list[I] = []
+        built_once(folder, len(corpus), lambda target: made.append(self._built(corpus, target)))
+        return made[0] if made else self._built(corpus, folder)
+
+    def _built(self, corpus: Corpus, folder: Path | None) -> I:
+        reads, usage = None, Usage()
+        if self.config.reads_with_llm:
+            extractor = self.extractor()
+            texts = [passage.full_text for passage in corpus]
+            reads = read_chunks(extractor, texts, folder, extractor.in_flight)
+            usage = sum((read.usage for read in {id(read): read for read in reads}.values()), usage)
+        index = self.opened(corpus, reads, usage, folder)
+        if self.config.llm is not None:
+            index.prepare_documents()
+        if folder is not None:
+            cost = {**index.usage.to_json(), "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file())}
+            (folder / COST).write_text(json.dumps(cost))
+        return index
+
+
+def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
+    """Reading the corpus passage by passage, and encoding it, its entities and relations."""
+    work = encode(config, lengths.corpus, lengths.passage) + encode(config, lengths.questions, lengths.question)
+    if isinstance(config, GraphConfig):
+        # About one entity and one relation in twenty tokens.
+        work += encode(config, lengths.corpus * lengths.passage / 10, 20)
+    if config.reads_with_llm:
+        work += ask(config.llm, lengths.corpus * calls, PROMPT + lengths.passage, min(EXTRACTION, config.llm.max_tokens))
+        work += Work(bytes=lengths.corpus * lengths.passage * FLOAT)
+    return index(work)
+
+
+def system_needs(config: SystemConfig) -> Needs:
+    """The encoder and the model."""
+    return needs_of(config.encoder, config.llm)
+
+
+# -- What systems do with scores and texts --
+
+
+def minmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores scaled to [0, 1]; ones where all are alike."""
+    low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
+    return (scores - low) / (high - low) if high > low else np.ones_like(scores)
+
+
+def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, above: float | None = None) -> NDArray[np.int64]:
+    """Rows with the largest inner products, best first: shape (≤ k,)."""
+    return best_rows((vectors @ vector).astype(np.float64), k, above=above)
+
+
+def alternating(*orders: Sequence[int]) -> list[int]:
+    """One of each in turn, each once."""
+
+    def turns() -> Iterator[int]:
+        for place in range(max(map(len, orders), default=0)):
+            yield from (order[place] for order in orders if place < len(order))
+
+    return list(dict.fromkeys(turns()))
+
+
+def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
+    """As many of the first passages as a number of tokens (characters / 4) holds."""
+    kept: list[Passage] = []
+    for passage in passages:
+        budget -= tokens(passage.full_text)
+        if budget < 0:
+            break
+        kept.append(passage)
+    return kept
+
+
+def entity_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
+    """Entities as passages: the name as title, what is said of it as text."""
+    nodes = [group.index.graph.nodes[position] for position in positions]
+    return [Passage(f"entity {node.name}", node.name, " ".join(node.descriptions)) for node in nodes if any(node.descriptions)]
+
+
+def relation_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
+    """Relations as passages: both names as title."""
+    edges = [group.index.graph.edges[position] for position in positions]
+    titled = [(f"{edge.source} – {edge.target}", edge) for edge in edges]
+    return [Passage(f"relation {title}", title, " ".join(edge.descriptions)) for title, edge in titled]

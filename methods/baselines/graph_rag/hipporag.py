@@ -1,0 +1,394 @@
+"""HippoRAG, both versions: personalized PageRank over phrases that triples join and likeness links.
+
+Version 1 restarts at the phrases that the question's names are most like, each by its node specificity 1 / (passages with
+it); a passage scores what its facts' phrases do. Version 2 has passages as nodes, too: it restarts at the phrases of the
+facts that are most like the question and that a model has kept, and a little at every passage by its dense score.
+
+Sources: Gutiérrez et al. 2024 (arXiv:2405.14831) and 2025 (arXiv:2502.14802); the released code, branch `legacy` and
+`main`. Ours: phrases that are equal in capitals are one; links of likeness need three letters or digits, and reach at most
+100 others; without a model for the names of a question they are found by rule, and nothing is filtered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from methods.api import Ranking, Usage
+from methods.baselines.graph_rag.common import (
+    EXTRACTION,
+    SHORT,
+    GraphConfig,
+    Group,
+    System,
+    SystemIndex,
+    minmax,
+    opened,
+    prompt_of,
+    reading_work,
+    system_needs,
+)
+from methods.graphs.extraction import OpenIE, load_prompt, strings_in
+from methods.graphs.index import ChunkRead, GraphIndex, incidence
+from methods.graphs.knowledge_graph import clean_name, similar_pairs
+from methods.graphs.noun_phrases import NounPhrases
+from methods.graphs.pagerank import Walk, iterate, walk_over
+from methods.models.chat import ChatModel
+from methods.models.chat import parse as parse_json
+from methods.registry import register
+from methods.retrieval.ranking import best_rows
+from methods.work import Lengths, Work, ask
+
+TELEPORT = 0.5
+EPS = 1e-6
+LINKS = 100
+"""Phrases that likeness joins one with, at most."""
+INSTRUCTIONS = 250
+"""Tokens of a prompt about a question."""
+
+
+class HippoConfig(GraphConfig):
+    """Options of both versions."""
+
+    threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two phrases are joined")
+    teleport: float = Field(TELEPORT, gt=0, lt=1, description="share of the mass that restarts; released: damping 0.5")
+
+
+class Hippo2Config(HippoConfig):
+    """Options of version 2."""
+
+    facts: int = Field(5, ge=1, description="facts most like the question that are looked at")
+    entities: int = Field(5, ge=1, description="phrases of these facts at which the walk restarts, at most")
+    passage_weight: float = Field(0.05, ge=0, description="of a passage's dense score, scaled to [0, 1], in the restart")
+    filter: bool = Field(True, description="have the model drop facts that do not help; without a model none is dropped")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The triples of a group as arrays.
+
+    Attributes:
+        phrases: Names, distinct.
+        texts: Of the facts, distinct.
+        ends: Phrases of each fact, shape (facts, 2).
+        stated: How often each fact is stated, shape (facts,).
+        fact_chunks, phrase_chunks: Which chunks state or hold each, sparse 0 and 1.
+    """
+
+    phrases: list[str]
+    texts: list[str]
+    ends: NDArray[np.int64]
+    stated: NDArray[np.float64]
+    fact_chunks: Any
+    phrase_chunks: Any
+
+    @classmethod
+    def of(cls, reads: Sequence[ChunkRead]) -> Facts:
+        """The relations of chunks as facts."""
+        chunks: dict[tuple[str, str, str], list[int]] = {}
+        for number, read in enumerate(reads):
+            for relation in read.relations:
+                text = relation.description or f"{relation.source} {relation.target}"
+                chunks.setdefault((relation.source, relation.target, text), []).append(number)
+        phrases = sorted({name for source, target, _ in chunks for name in (source, target)})
+        rows = {name: place for place, name in enumerate(phrases)}
+        ends = np.array([(rows[source], rows[target]) for source, target, _ in chunks], np.int64).reshape(-1, 2)
+        fact_chunks = incidence([sorted(set(numbers)) for numbers in chunks.values()], len(reads))
+        facts = np.arange(len(chunks))
+        phrase_facts = incidence_of(np.tile(facts, 2), ends.T.ravel(), (len(chunks), len(phrases)))
+        phrase_chunks = (phrase_facts.T @ fact_chunks).tocsr()
+        phrase_chunks.data[:] = 1.0
+        stated = np.array([len(numbers) for numbers in chunks.values()], np.float64)
+        return cls(phrases, [text for _, _, text in chunks], ends, stated, fact_chunks, phrase_chunks)
+
+
+def incidence_of(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> Any:
+    """A sparse matrix that counts how often a pair is listed."""
+    from scipy.sparse import coo_array
+
+    matrix = coo_array((np.ones(len(rows)), (rows, columns)), shape=shape).tocsr()
+    matrix.sum_duplicates()
+    return matrix
+
+
+def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]], passages: bool) -> Any:
+    """The weighted graph of phrases, and of passages where they are nodes: CSR, symmetric.
+
+    An edge of facts weighs as often as they are stated, one of likeness its cosine, one between a passage and its phrase 1.
+    """
+    from scipy.sparse import block_array, coo_array
+
+    size = len(facts.phrases)
+    pairs = np.array([pair[:2] for pair in alike], np.int64).reshape(-1, 2)
+    ends = np.concatenate([facts.ends, pairs])
+    data = np.concatenate([facts.stated, [pair[2] for pair in alike]])
+    rows, columns = np.concatenate([ends, ends[:, ::-1]]).T
+    matrix = coo_array((np.tile(data, 2), (rows, columns)), shape=(size, size)).tocsr()
+    return block_array([[matrix, facts.phrase_chunks], [facts.phrase_chunks.T, None]]).tocsr() if passages else matrix
+
+
+class HippoIndex(SystemIndex):
+    """A corpus as phrases, facts and passages, with a walk that is made once per group.
+
+    Args:
+        model: Names what a question names, or filters facts; None: by rule, and none is dropped.
+    """
+
+    version = 1
+    note = "hipporag"
+
+    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
+        super().__init__(*arguments)
+        self.in_flight = model.in_flight if model else self.in_flight
+        self._model = model
+        self._names = load_prompt("names")
+        self._rule = NounPhrases(self.config.window, self.config.pipeline)
+
+    def facts(self, group: Group) -> Facts:
+        """Of a group."""
+        return group.index.once("facts", lambda: Facts.of(group.index.reads))
+
+    def phrases(self, index: GraphIndex, facts: Facts) -> NDArray[np.float32]:
+        """Vectors of the phrases."""
+        return index.once("phrases", lambda: index.vectors([name.lower() for name in facts.phrases]))
+
+    def walk(self, group: Group) -> Walk:
+        """The walk over a group's graph, made once."""
+
+        def make() -> Walk:
+            facts = self.facts(group)
+            alike = likenesses(facts.phrases, self.phrases(group.index, facts), self.config.threshold)
+            graph = adjacency(facts, alike, self.version == 2)
+            return walk_over(graph, 1 - self.config.teleport, weighted=True, dtype=np.float64)
+
+        return group.index.once("walk", make)
+
+    async def named(self, query: Query) -> tuple[list[str], Usage]:
+        """What a question names."""
+        if self._model is None:
+            return list(self._rule.names(query.text)), Usage()
+        reply = await self._model.ask(self._names.messages(text=query.text), step="names")
+        names = (clean_name(name) for name in strings_in(reply.text) or ())
+        return list(dict.fromkeys(name for name in names if name)), reply.usage
+
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
+        """Passages by what the walk from the question's names gives their phrases; where it names nothing, by dense score."""
+        names, usage = await self.named(query)
+        return await self.compute(lambda: self._ranked(query, names, k, usage))
+
+    def _ranked(self, query: Query, names: Sequence[str], k: int, usage: Usage) -> Ranking:
+        group = self.group(query)
+        restart, linked = self.restart(group, names)
+        if not restart.any():
+            scores = self.dense(group, self.query_vector(query.text))
+            return self.ranking(
+                query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense", "names": list(names)}, usage
+            )
+        ranks = np.asarray(iterate(self.walk(group), restart[:, None], tolerance=EPS).scores[:, 0], np.float64)
+        scores = self.passage_scores(group, ranks)
+        return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"names": list(names), "phrases": linked}, usage)
+
+    def restart(self, group: Group, names: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
+        """Restart mass, shape (phrases,): each name's nearest phrase, by its node specificity; and which phrases these are."""
+        facts = self.facts(group)
+        chi = np.zeros(len(facts.phrases))
+        if not names or not facts.phrases:
+            return chi, []
+        vectors = self.phrases(group.index, facts)
+        rows = [int(np.argmax(vectors @ self.query_vector(name.lower()))) for name in names]
+        held = np.diff(facts.phrase_chunks.indptr)[rows]
+        chi[rows] = 1 / np.maximum(held, 1)
+        return chi, [facts.phrases[place] for place in rows]
+
+    def passage_scores(self, group: Group, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of a passage the sum over its facts of the ranks of their phrases, shape (chunks,)."""
+        facts = self.facts(group)
+        return np.asarray(facts.fact_chunks.T @ ranks[facts.ends].sum(axis=1))
+
+    def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
+        """The facts of the phrases at which the walk began, as passages."""
+        facts = self.facts(group)
+        seeds = set(ranking.notes.get(self.note, {}).get("phrases", ()))
+        chosen = [n for n, ends in enumerate(facts.ends.tolist()) if seeds & {facts.phrases[end] for end in ends}]
+        return [Passage(f"fact {n}", "", facts.texts[n]) for n in chosen]
+
+
+def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> list[tuple[int, int, float]]:
+    """Pairs of phrases whose cosine reaches a threshold, of each phrase the `LINKS` most alike."""
+    able = [place for place, name in enumerate(phrases) if sum(map(str.isalnum, name)) > 2]
+    nearby = list(similar_pairs(vectors[able], threshold, inclusive=True)) if able else []
+    taken: Counter[int] = Counter()
+    kept = []
+    for one, other, cosine in sorted(nearby, key=lambda pair: (-pair[2], pair[0], pair[1])):
+        if taken[one] < LINKS and taken[other] < LINKS:
+            taken.update((one, other))
+            kept.append((able[one], able[other], cosine))
+    return kept
+
+
+# -- Version 2 --
+
+
+class _Kept(BaseModel):
+    facts: list[str]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What of a group is like a question: facts by likeness, and every passage's dense score."""
+
+    group: Group
+    facts: list[int]
+    scores: NDArray[np.float64]
+    dense: NDArray[np.float64]
+    note: dict[str, Any] = field(default_factory=dict)
+
+
+class Hippo2Index(HippoIndex):
+    """As `HippoIndex`, with passages among the nodes."""
+
+    version = 2
+    note = "hipporag2"
+
+    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
+        super().__init__(*arguments, model=model)
+        self._filter = prompt_of("facts", "question", "facts")
+
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
+        """Passages by their own rank; where no fact is left, by dense score."""
+        nearby: _Found = await self.compute(lambda: self._found(query))
+        kept, usage = nearby.facts, Usage()
+        if self._model is not None and self.config.filter and nearby.facts:
+            kept, usage = await self._filtered(query, nearby)
+        return await self.compute(lambda: self._walked(query, nearby, kept, k, usage))
+
+    def _found(self, query: Query) -> _Found:
+        group = self.group(query)
+        facts = self.facts(group)
+        vector = self.query_vector(query.text)
+        vectors = group.index.once("facts' vectors", lambda: group.index.vectors(facts.texts))
+        scores = minmax((vectors @ vector).astype(np.float64)) if len(facts.texts) else np.empty(0)
+        return _Found(group, best_rows(scores, self.config.facts).tolist(), scores, self.dense(group, vector))
+
+    async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
+        """The facts that the model keeps, matched back by their text; all of them where its reply cannot be used."""
+        texts = [self.facts(nearby.group).texts[fact] for fact in nearby.facts]
+        messages = self._filter.messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
+        assert self._model is not None
+        reply = await self._model.ask(messages, shape=_Kept, step="facts")
+        read = parse_json(reply.text, _Kept)
+        if read.value is None:
+            nearby.note["fallback"] = reply.failed or "facts that are no JSON: all are kept"
+            return nearby.facts, reply.usage
+        kept = [match for text in read.value.facts if (match := closest(text, texts)) is not None]
+        if lost := len(read.value.facts) - len(kept):
+            nearby.note["facts that match none"] = lost
+        return [nearby.facts[place] for place in sorted(set(kept))], reply.usage
+
+    def _walked(self, query: Query, nearby: _Found, kept: Sequence[int], k: int, usage: Usage) -> Ranking:
+        facts = self.facts(nearby.group)
+        note = {**nearby.note, "facts": [facts.texts[fact] for fact in kept]}
+        scores = nearby.dense
+        chi, linked = self.restarts(facts, kept, nearby)
+        if kept and chi.any():
+            note["phrases"] = linked
+            ranks = iterate(self.walk(nearby.group), chi[:, None], tolerance=EPS).scores[:, 0]
+            scores = np.asarray(ranks[len(facts.phrases) :], np.float64)
+        else:
+            note.setdefault("fallback", "dense")
+        return self.ranking(query, nearby.group, best_rows(scores, len(scores)).tolist(), k, note, usage)
+
+    def restarts(self, facts: Facts, kept: Sequence[int], nearby: _Found) -> tuple[NDArray[np.float64], list[str]]:
+        """Restart mass, shape (phrases + passages,), and the phrases that have some."""
+        held = np.maximum(np.diff(facts.phrase_chunks.indptr), 1)
+        shares: dict[int, list[float]] = {}
+        for fact in kept:
+            for place in facts.ends[fact].tolist():
+                shares.setdefault(place, []).append(nearby.scores[fact] / held[place])
+        weights = {place: float(np.mean(values)) for place, values in shares.items()}
+        linked = sorted(weights, key=lambda place: (-weights[place], place))[: self.config.entities]
+        chi = np.zeros(len(facts.phrases) + len(nearby.dense))
+        chi[linked] = [weights[place] for place in linked]
+        chi[len(facts.phrases) :] = self.config.passage_weight * minmax(nearby.dense)
+        return chi, [facts.phrases[place] for place in linked]
+
+
+def closest(text: str, texts: Sequence[str]) -> int | None:
+    """The text that a model meant, given back in nearly the same words; None where it meant none of them."""
+    from rapidfuzz import fuzz, process
+
+    match = process.extractOne(text.casefold(), [item.casefold() for item in texts], scorer=fuzz.ratio, score_cutoff=80)
+    return None if match is None else int(match[2])
+
+
+def _work(config: Any, lengths: Lengths) -> Work:
+    per_question = ask(config.llm, lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
+    return reading_work(config, lengths, calls=2) + per_question
+
+
+def _made_of(config: HippoConfig) -> str:
+    prompts = [load_prompt("names").hash, load_prompt("triples", config.prompt).hash, prompt_of("facts", "question", "facts").hash]
+    return fingerprint(config.weights(), prompts)
+
+
+class _Hippo(System[HippoIndex]):
+    """Builds either index."""
+
+    kind: type[HippoIndex] = HippoIndex
+    note = "hipporag"
+
+    def extractor(self) -> Any:
+        """Names, then triples."""
+        model = opened(self.config, self._services, "graph", EXTRACTION)
+        assert model is not None
+        return OpenIE(model, self.config.prompt)
+
+    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> HippoIndex:
+        model = opened(self.config, self._services, self.note, SHORT)
+        return self.kind(self.config, corpus, self.encoder, reads, usage, model=model)
+
+
+@register(
+    "hipporag",
+    kind="retriever",
+    summary="HippoRAG: PageRank over a graph of phrases from the names of the question; passages by their phrases",
+    config=HippoConfig,
+    paper="Gutiérrez et al. 2024, HippoRAG (arXiv:2405.14831)",
+    presets={"offline": {"extractor": "noun_phrases"}},
+    extra="models",
+    checkpoint_hash=_made_of,
+    work=_work,
+    needs=system_needs,
+)
+class HippoRag(_Hippo):
+    """Retriever by version 1."""
+
+
+@register(
+    "hipporag2",
+    kind="retriever",
+    summary="HippoRAG 2: PageRank over phrases and passages from the facts most like the question, which a model filters",
+    config=Hippo2Config,
+    paper="Gutiérrez et al. 2025, From RAG to Memory (arXiv:2502.14802)",
+    presets={"offline": {"extractor": "noun_phrases"}},
+    extra="models",
+    checkpoint_hash=_made_of,
+    work=_work,
+    needs=system_needs,
+)
+class HippoRag2(_Hippo):
+    """Retriever by version 2."""
+
+    kind = Hippo2Index
+    note = "hipporag2"

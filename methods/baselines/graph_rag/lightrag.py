@@ -1,0 +1,208 @@
+"""LightRAG: keywords of a question find entities (the particular ones) and relations (the general ones), these find passages.
+
+Modes: `local` (low-level keywords → entities → passages that name them, and their relations), `global` (high-level keywords
+→ relations → their entities and passages), `hybrid` (both, in turn), `mix` (and the passages most like the question),
+`naive` (these alone).
+
+Source: Guo et al. 2024 (arXiv:2410.05779) and its code of early 2025: top 60, cosine above 0.2, 4,000 tokens each of
+entities and relations. Ours: passages of several orders alternate; the native context's sources are the passages that
+the pipeline hands on (`k`). Without a model the question itself is both kinds of keywords, which is also the fallback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from methods.api import Ranking, Usage
+from methods.baselines.graph_rag.common import (
+    EXTRACTION,
+    SHORT,
+    GraphConfig,
+    Group,
+    System,
+    SystemIndex,
+    alternating,
+    entity_passages,
+    nearest,
+    opened,
+    prompt_of,
+    reading_work,
+    relation_passages,
+    system_needs,
+    within,
+)
+from methods.graphs.extraction import ChunkRead, LLMExtractor, load_prompt
+from methods.models.chat import ChatModel
+from methods.models.chat import parse as parse_json
+from methods.registry import register
+from methods.retrieval.ranking import best_rows
+from methods.work import Lengths, Work, ask
+
+LOCAL, GLOBAL = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")
+INSTRUCTIONS = 250
+"""Tokens of the prompt for keywords, beside the question."""
+
+
+class LightConfig(GraphConfig):
+    """Options of LightRAG."""
+
+    mode: Literal["local", "global", "hybrid", "mix", "naive"] = Field("hybrid", description="what is searched; released script: hybrid")
+    gleanings: int = Field(1, ge=0, description="times that the model is asked for what it left out")
+    top_k: int = Field(60, ge=1, description="entities and relations found")
+    threshold: float = Field(0.2, ge=-1, le=1, description="cosine above which they are found")
+    entity_tokens: int = Field(4000, ge=0, description="native context: of entities")
+    relation_tokens: int = Field(4000, ge=0, description="native context: of relations")
+
+
+class Keywords(BaseModel):
+    """What a question is about in general, and in particular."""
+
+    high_level_keywords: list[str]
+    low_level_keywords: list[str]
+
+
+class LightIndex(SystemIndex):
+    """A corpus with its graph, searched by keywords.
+
+    Args:
+        model: Gives the keywords; None: the question itself.
+    """
+
+    note = "lightrag"
+
+    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
+        super().__init__(*arguments)
+        self.in_flight = model.in_flight if model else self.in_flight
+        self._model = model
+        self._prompt = prompt_of("keywords", "question")
+
+    async def keywords(self, query: Query) -> tuple[str, str, dict[str, Any], Usage]:
+        """Low-level and high-level keywords, what is to be noted of them, and what they cost."""
+        if self._model is None or self.config.mode == "naive":
+            return query.text, query.text, {}, Usage()
+        usage, why = Usage(), ""
+        for repetition in range(2):
+            messages = self._prompt.messages(question=query.text)
+            reply = await self._model.ask(messages, shape=Keywords, repetition=repetition, step="keywords")
+            usage += reply.usage
+            read = parse_json(reply.text, Keywords)
+            low, high = (
+                (", ".join(words) for words in (read.value.low_level_keywords, read.value.high_level_keywords)) if read.value else ("", "")
+            )
+            if low or high:
+                return low or query.text, high or query.text, {"low": low, "high": high}, usage
+            why = reply.failed or read.failed or "no keywords"
+        return query.text, query.text, {"fallback": f"the question as keywords: {why}"}, usage
+
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
+        """Passages by the mode; where nothing is found, those most like the question."""
+        low, high, note, usage = await self.keywords(query)
+        return await self.compute(lambda: self._ranked(query, low, high, k, note, usage))
+
+    def _ranked(self, query: Query, low: str, high: str, k: int, note: dict[str, Any], usage: Usage) -> Ranking:
+        group, mode = self.group(query), self.config.mode
+        orders: list[list[int]] = []
+        entities: list[int] = []
+        relations: list[int] = []
+        if mode in LOCAL:
+            entities, related, chunks = self.local(group, self.query_vector(low))
+            orders.append(chunks)
+            relations = related
+        if mode in GLOBAL:
+            related, ends, chunks = self.overall(group, self.query_vector(high))
+            orders.append(chunks)
+            entities, relations = alternating(entities, ends), alternating(relations, related)
+        if mode in ("mix", "naive") or not any(orders):
+            scores = self.dense(group, self.query_vector(query.text))
+            orders.append(best_rows(scores, len(scores)).tolist())
+            if mode not in ("mix", "naive"):
+                note.setdefault("fallback", "dense")
+        shown = {"entities": entities[: self.config.top_k], "relations": relations[: self.config.top_k]}
+        return self.ranking(query, group, alternating(*orders), k, {**note, **shown}, usage)
+
+    def local(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
+        """Entities like the keywords; their relations; their passages, those that more neighbors share first."""
+        index = group.index
+        if not index.graph.nodes:
+            return [], [], []
+        nearby = nearest(index.entities, vector, self.config.top_k, above=self.config.threshold)
+        rank = np.full(len(index.graph.nodes), len(nearby))
+        rank[nearby] = np.arange(len(nearby))
+        incident = np.flatnonzero((rank[index.ends] < len(nearby)).any(axis=1))
+        chunks: dict[int, tuple[int, float]] = {}
+        adjacent = index.once("adjacency", index.graph.adjacency)
+        for place, node in enumerate(nearby.tolist()):
+            neighbors = adjacent.indices[adjacent.indptr[node] : adjacent.indptr[node + 1]]
+            shared = index.node_chunks[neighbors].sum(axis=0) if len(neighbors) else np.zeros(len(index.texts))
+            for chunk in index.graph.nodes[node].chunks:
+                chunks.setdefault(chunk, (place, -float(shared[chunk])))
+        return nearby.tolist(), self.by_degree(group, incident), sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
+
+    def overall(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
+        """Relations like the keywords, by degree; the entities that they join; the passages that state them."""
+        index = group.index
+        if not index.graph.edges:
+            return [], [], []
+        nearby = nearest(index.relations, vector, self.config.top_k, above=self.config.threshold)
+        ordered = self.by_degree(group, nearby)
+        ends = list(dict.fromkeys(index.ends[ordered].ravel().tolist()))
+        return ordered, ends, list(dict.fromkeys(chunk for edge in ordered for chunk in index.graph.edges[edge].chunks))
+
+    def by_degree(self, group: Group, edges: NDArray[np.int64]) -> list[int]:
+        """Relations by the degrees of their ends together, then by weight."""
+        index = group.index
+        degrees = index.degrees[index.ends[edges]].sum(axis=1)
+        return edges[np.lexsort((edges, -index.weights[edges], -degrees))].tolist()
+
+    def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
+        """Entities, then relations, each as far as its tokens go."""
+        note = ranking.notes.get(self.note, {})
+        entities = within(entity_passages(group, note.get("entities", ())), self.config.entity_tokens)
+        return [*entities, *within(relation_passages(group, note.get("relations", ())), self.config.relation_tokens)]
+
+
+def _work(config: LightConfig, lengths: Lengths) -> Work:
+    per_question = Work() if config.mode == "naive" else ask(config.llm, 2 * lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
+    return reading_work(config, lengths, calls=1 + config.gleanings) + per_question
+
+
+def _made_of(config: LightConfig) -> str:
+    prompts = [load_prompt("extraction_keywords", config.prompt), load_prompt("gleaning"), prompt_of("keywords", "question")]
+    return fingerprint(config.weights(), [prompt.hash for prompt in prompts])
+
+
+@register(
+    "lightrag",
+    kind="retriever",
+    summary="LightRAG: keywords of the question find entities and relations of a graph, and these its passages",
+    config=LightConfig,
+    paper="Guo et al. 2024, LightRAG (arXiv:2410.05779)",
+    presets={"offline": {"extractor": "noun_phrases"}},
+    extra="models",
+    checkpoint_hash=_made_of,
+    work=_work,
+    needs=system_needs,
+)
+class LightRag(System[LightIndex]):
+    """Retriever by keywords over a graph."""
+
+    note = "lightrag"
+
+    def extractor(self) -> LLMExtractor:
+        """Records with keywords, gleaned."""
+        model = opened(self.config, self._services, "graph", EXTRACTION)
+        assert model is not None
+        return LLMExtractor(model, self.config.prompt, keywords=True, gleanings=self.config.gleanings)
+
+    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> LightIndex:
+        model = opened(self.config, self._services, self.note, SHORT)
+        return LightIndex(self.config, corpus, self.encoder, reads, usage, model=model)

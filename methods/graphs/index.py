@@ -1,0 +1,141 @@
+"""One index over the chunks of a document or corpus: the graph, vectors of all three, and matrices made once.
+
+What models read out of the chunks is kept line by line while the index is built, so that a build that was cut off goes on,
+and says what it cost whenever the index is opened. All else is computed from that when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.fingerprint import content_hash
+from methods.graphs.chunking import Chunk
+from methods.graphs.extraction import ChunkRead, merged
+from methods.graphs.knowledge_graph import KnowledgeGraph, TextEncoder
+from methods.models.encoder import Vectors
+from methods.training import Silent
+from methods.training.journal import Journal, each_once
+
+JOURNAL = "extraction.jsonl"
+
+
+def read_chunks(extractor: Any, texts: Sequence[str], folder: Path | None, in_flight: int, where: str = "llm") -> list[ChunkRead]:
+    """What a model reads out of each chunk, or read out of it before; one whose call failed is read again next time.
+
+    Args:
+        extractor: Has `read_one(text)` and `fingerprint`.
+        texts: Of the chunks.
+        folder: Where it is kept; None: nowhere.
+        in_flight: Chunks at once.
+        where: The option that names who is asked.
+
+    Raises:
+        Broke: No call was answered, of all or of many in a row.
+    """
+    items = [(content_hash((text,)), extractor.fingerprint, text) for text in dict.fromkeys(texts)]
+    journal = Journal(folder / JOURNAL) if folder is not None else None
+    reads = each_once(extractor.read_one, items, ChunkRead, journal, Silent(), in_flight, where)
+    by_text = {text: read for (_, _, text), read in zip(items, reads, strict=True)}
+    return [by_text[text] for text in texts]
+
+
+class GraphIndex:
+    """The graph over some chunks, with what is computed from it.
+
+    Args:
+        texts: Of the chunks, in order.
+        reads: What was read out of each.
+        encode: From texts to unit vectors, shape (texts, dimension).
+        document_id: Of the graph.
+
+    Attributes:
+        texts: Of the chunks.
+        graph: Entities and relations of all chunks.
+        reads: What was read out of each.
+    """
+
+    def __init__(self, texts: Sequence[str], reads: Sequence[ChunkRead], encoder: TextEncoder, document_id: str = "") -> None:
+        self.texts = list(texts)
+        self.reads = list(reads)
+        self.graph: KnowledgeGraph = merged(document_id, dict(enumerate(reads)))
+        self._encoder = encoder
+        self._made: dict[Any, Any] = {}
+
+    def once(self, name: Any, make: Callable[[], Any]) -> Any:
+        """What a system computes of this index besides, made once under its name."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    def vectors(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of texts, shape (texts, dimension)."""
+        return self._encoder.passages(list(texts))
+
+    @cached_property
+    def entities(self) -> Vectors:
+        """Vectors of name and descriptions of each node."""
+        return self.vectors([node.text for node in self.graph.nodes])
+
+    @cached_property
+    def relations(self) -> Vectors:
+        """Vectors of keywords, ends and descriptions of each edge."""
+        return self.vectors([" ".join((*e.keywords, e.source, e.target, *e.descriptions)) for e in self.graph.edges])
+
+    @cached_property
+    def chunks(self) -> Vectors:
+        """Vectors of the chunks."""
+        return self.vectors(self.texts)
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Nodes that each edge joins, shape (edges, 2)."""
+        positions = self.graph.positions
+        return np.array([(positions[e.source], positions[e.target]) for e in self.graph.edges], np.int64).reshape(-1, 2)
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """Of the edges, shape (edges,)."""
+        return np.array([edge.weight for edge in self.graph.edges], np.float64)
+
+    @cached_property
+    def degrees(self) -> NDArray[np.int64]:
+        """Edges at each node, shape (nodes,)."""
+        return np.bincount(self.ends.ravel(), minlength=len(self.graph.nodes))
+
+    @cached_property
+    def node_chunks(self) -> Any:
+        """Which chunks name each node: sparse 0 and 1, shape (nodes, chunks)."""
+        return incidence([node.chunks for node in self.graph.nodes], len(self.texts))
+
+    @cached_property
+    def edge_chunks(self) -> Any:
+        """Which chunks state each edge: sparse 0 and 1, shape (edges, chunks)."""
+        return incidence([edge.chunks for edge in self.graph.edges], len(self.texts))
+
+
+def incidence(rows: Sequence[Sequence[int]], columns: int) -> Any:
+    """A sparse matrix of 0 and 1 that has 1 where a row lists a column: CSR, shape (rows, columns), sorted."""
+    from scipy.sparse import csr_array
+
+    counts = np.fromiter(map(len, rows), np.int64, len(rows))
+    indices = np.fromiter((column for row in rows for column in row), np.int64, int(counts.sum()))
+    matrix = csr_array((np.ones(len(indices)), indices, np.concatenate([[0], np.cumsum(counts)])), shape=(len(rows), columns))
+    matrix.sort_indices()
+    return matrix
+
+
+def chunks_of(texts: Sequence[str]) -> list[Chunk]:
+    """Texts as chunks in this order, for extractors that read documents."""
+    starts = np.cumsum([0, *(len(text) for text in texts)]).tolist()
+    return [Chunk(index, text, start, start + len(text)) for index, (text, start) in enumerate(zip(texts, starts, strict=False))]
+
+
+def read_locally(extractor: Any, texts: Sequence[str]) -> list[ChunkRead]:
+    """What rules read out of chunks, which are taken for one text: an extractor with `records(chunks)`."""
+    return [ChunkRead(item.entities, item.relations) for item in extractor.records(chunks_of(texts))]

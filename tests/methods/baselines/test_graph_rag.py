@@ -1,0 +1,373 @@
+"""Graph RAG systems: each against its formula, spoilt replies, and a model that knows the answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import registry as datasets
+from benchmarks.core.errors import Broke
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from benchmarks.settings import Setting, apply
+from methods.api import FAILED, Services, Usage
+from methods.baselines.graph_rag.common import alternating, within
+from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, Reporter, report_passages
+from methods.baselines.graph_rag.hipporag import Facts, Hippo2Config, Hippo2Index, HippoConfig, HippoIndex, adjacency, likenesses
+from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex
+from methods.baselines.graph_rag.memorag import lines_of
+from methods.flow import each, run
+from methods.graphs.communities import communities
+from methods.graphs.extraction import ChunkRead, LLMExtractor, OpenIE, triple_records
+from methods.graphs.index import read_chunks
+from methods.graphs.knowledge_graph import Edge, KnowledgeGraph, Node, RelationRecord
+from methods.graphs.noun_phrases import NounPhrases, near
+from methods.models.chat import ChatConfig, Reply
+from methods.pipeline import assemble
+from methods.registry import Component
+from ragmeter.scripted import WorldTruth
+
+TRIPLES = {
+    "triples": [
+        [["Ada", "kept", "Tower"], ["Ada", "wrote", "Diary"]],
+        [["Tower", "stands in", "Bay"], ["Bay", "lies in", "North"]],
+        [["Diary", "is in", "Museum"], ["Museum", "lies in", "Bay"]],
+        [["Rex", "kept", "Mill"]],
+    ]
+}
+TEXTS = ["Ada kept the Tower and wrote a Diary.", "The Tower stands in Bay.", "The Diary is in the Museum of Bay.", "Rex kept the Mill."]
+
+
+class Words:
+    """An encoder by words: texts that share some are alike."""
+
+    device = "cpu"
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        vectors = np.zeros((len(texts), 64), np.float32)
+        for row, text in enumerate(texts):
+            for word in re.findall(r"\w+", text.lower()):
+                vectors[row, zlib.crc32(word.encode()) % 64] += 1
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+
+    queries = passages
+
+
+class Says:
+    """A model that gives replies one after another, the last again and again; remembers what it was asked."""
+
+    config = ChatConfig(model="says", key_variable=None)
+    in_flight = 4
+
+    def __init__(self, *texts: str | None) -> None:
+        self.texts, self.asked = list(texts), list[Any]()
+
+    async def ask(self, messages: Any, **options: Any) -> Reply:
+        self.asked.append(messages)
+        text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
+        return Reply("", "no reply") if text is None else Reply(text, prompt_tokens=5, completion_tokens=2)
+
+
+CORPUS = Corpus.of([Passage(f"p{n}", "", text) for n, text in enumerate(TEXTS)])
+READS = [ChunkRead.of([triple_records(json.dumps({"triples": some}))], []) for some in TRIPLES["triples"]]
+QUERY = Query("q", "Who kept the Tower?")
+
+
+def index(kind: type, config: Any, **options: Any) -> Any:
+    return kind(config, CORPUS, Words(), READS, Usage(), **options)
+
+
+def ranked(made: Any, query: Query = QUERY, k: int = 10) -> Any:
+    return run(made.retrieve_one(query, k))
+
+
+# -- HippoRAG --
+
+
+def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_hold_a_phrase() -> None:
+    made = index(HippoIndex, HippoConfig(extractor="noun_phrases"), model=None)
+    group = made.group(QUERY)
+    facts = made.facts(group)
+    chi, linked = made.restart(group, ["TOWER", "MILL"])
+    assert linked == ["TOWER", "MILL"]
+    assert chi[facts.phrases.index("TOWER")] == 0.5 * chi[facts.phrases.index("MILL")]
+    graph = adjacency(facts, likenesses(facts.phrases, made.phrases(group.index, facts), 0.8), False).toarray()
+    start = chi / chi.sum()
+    solved = 0.5 * np.linalg.solve(np.eye(len(chi)) - 0.5 * graph.T / graph.sum(1), start)
+    scores = made.passage_scores(group, solved)
+    naive = [sum(solved[facts.phrases.index(name.upper())] for s, _, o in some for name in (s, o)) for some in TRIPLES["triples"]]
+    assert np.allclose(scores, naive)
+    assert ranked(made, Query("q", "Where are Tower and Mill?")).ids == tuple(f"p{n}" for n in np.argsort(-scores, kind="stable"))
+
+
+def test_version_2_walks_over_passages_and_is_dense_retrieval_where_no_fact_is_left() -> None:
+    config = Hippo2Config(extractor="noun_phrases")
+    made = index(Hippo2Index, config, model=None)
+    by_mode = made._found(QUERY)
+    facts = made.facts(by_mode.group)
+    chi, linked = made.restarts(facts, by_mode.facts, by_mode)
+    assert len(linked) <= config.entities
+    graph = adjacency(facts, [], True).toarray()
+    assert (graph == graph.T).all()
+    solved = 0.5 * np.linalg.solve(np.eye(len(chi)) - 0.5 * graph.T / graph.sum(1), chi / chi.sum())[len(facts.phrases) :]
+    assert ranked(made).ids == tuple(f"p{n}" for n in np.argsort(-solved, kind="stable"))
+    dense = tuple(f"p{n}" for n in np.argsort(-by_mode.dense, kind="stable"))
+    nothing = ranked(index(Hippo2Index, config, model=Says('{"facts": []}')))
+    assert (nothing.ids, nothing.notes["hipporag2"]["fallback"]) == (dense, "dense")
+    kept = ranked(index(Hippo2Index, config, model=Says('{"facts": ["ada kept tower.", "the moon is made of cheese"]}')))
+    assert kept.notes["hipporag2"]["facts"] == ["Ada kept Tower"]
+    assert kept.notes["hipporag2"]["facts that match none"] == 1
+    for reply in (None, "I cannot."):
+        spoilt = ranked(index(Hippo2Index, config, model=Says(reply)))
+        assert spoilt.ids == ranked(made).ids
+        assert "fallback" in spoilt.notes["hipporag2"]
+
+
+def test_a_question_that_names_nothing_is_answered_by_dense_scores() -> None:
+    made = index(HippoIndex, HippoConfig(extractor="noun_phrases"), model=None)
+    ranking = ranked(made, Query("q", "who wrote it?"))
+    assert ranking.notes["hipporag"]["fallback"] == "dense"
+    assert len(ranking.ids) == len(TEXTS)
+
+
+def test_rankings_keep_to_the_candidates_in_either_scope() -> None:
+    for scope in ("document", "corpus"):
+        for kind, config in ((HippoIndex, HippoConfig), (Hippo2Index, Hippo2Config), (LightIndex, LightConfig)):
+            made = index(kind, config(extractor="noun_phrases", scope=scope), model=None)
+            assert set(ranked(made, replace(QUERY, candidates=("p1", "p3"))).ids) <= {"p1", "p3"}
+            assert len(ranked(made, k=1).ids) == 1
+
+
+def test_facts_are_counted_and_no_relation_is_a_graph_without_any() -> None:
+    facts = Facts.of([*READS, READS[0], ChunkRead()])
+    assert facts.stated[facts.texts.index("Ada kept Tower")] == 2
+    assert facts.fact_chunks.shape == (len(facts.texts), 6)
+    empty = Facts.of([ChunkRead()])
+    assert adjacency(empty, [], True).shape == (1, 1)
+
+
+# -- extraction --
+
+
+def test_what_is_no_triple_is_counted() -> None:
+    records = triple_records('{"triples": [["a", "is", "b"], ["a", "b"], ["", "is", "c"], ["d", "is", "D"], ["e", "is", 7]]}')
+    assert [relation.description for relation in records.relations] == ["a is b", "e is 7"]
+    assert records.malformed["triple without two ends"] == 3
+    assert triple_records("__import__('os')").malformed["triples that are no JSON"] == 1
+
+
+def test_gleaning_goes_on_with_the_conversation_and_ends_where_nothing_was_left_out() -> None:
+    first, more = '("entity"<|>A<|>T<|>d)##<|COMPLETE|>', '("relationship"<|>A<|>B<|>d<|>k, l<|>3)##<|COMPLETE|>'
+    model = Says(first, more, "<|COMPLETE|>", "never asked")
+    read = run(LLMExtractor(model, keywords=True, gleanings=3).read_one("text"))
+    assert (len(read.entities), read.relations) == (1, (RelationRecord("A", "B", "d", 3.0, "k, l"),))
+    assert (read.model_calls, read.counts) == (3, {})
+    assert [message["role"] for message in model.asked[2]] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert run(LLMExtractor(Says("no records"), gleanings=0).read_one("text")).counts == {"malformed: no record in the reply": 1}
+
+
+def test_a_build_that_was_cut_off_asks_for_the_rest_alone_and_one_that_gets_nothing_stops(tmp_path: Path) -> None:
+    good = json.dumps({"triples": [["a", "is", "b"]]})
+    texts = [f"text {n}" for n in range(5)]
+    model = Says('{"names": []}', good, '{"names": []}', None)
+    first = read_chunks(OpenIE(model), texts, tmp_path, 1)
+    assert [read.lasting for read in first] == [True, False, False, False, False]
+    model = Says(good)
+    again = read_chunks(OpenIE(model), texts, tmp_path, 1)
+    assert len(model.asked) == 2 * 4
+    assert all(read.relations for read in again)
+    with pytest.raises(Broke):
+        read_chunks(OpenIE(Says(None)), ["else"], tmp_path, 1)
+
+
+def test_pairs_within_a_window_are_those_of_two_loops() -> None:
+    positions = np.sort(np.random.default_rng(0).integers(0, 60, 25))
+    naive = [[i, j] for i in range(25) for j in range(i + 1, 25) if positions[j] - positions[i] <= 7]
+    assert near(positions, 7).tolist() == naive
+    assert near(positions[:0], 7).shape == (0, 2)
+
+
+def test_names_by_rule() -> None:
+    names = NounPhrases().names("Was the University of Copenhagen's Jan Solovej in charge in 1963, or He?")
+    assert names == ("UNIVERSITY OF COPENHAGEN", "JAN SOLOVEJ", "1963")
+    assert NounPhrases().names("what is it?") == ()
+
+
+# -- communities and reports --
+
+
+def graph(pairs: Sequence[tuple[str, str, float]]) -> KnowledgeGraph:
+    names = sorted({name for one, other, _ in pairs for name in (one, other)})
+    nodes = tuple(Node(name, "T", (f"about {name}",), (0,)) for name in names)
+    return KnowledgeGraph("d", nodes, tuple(Edge(*sorted((a, b)), weight, (f"{a} {b}",), (0,)) for a, b, weight in pairs))
+
+
+def clique(names: str) -> list[tuple[str, str, float]]:
+    return [(a, b, 1.0) for n, a in enumerate(names) for b in names[n + 1 :]]
+
+
+def test_two_cliques_are_two_communities_in_whatever_order_edges_come_and_no_edge_is_none() -> None:
+    pytest.importorskip("graspologic_native", reason="extra graphs")
+    pairs = [*clique("ABCDE"), *clique("VWXYZ"), ("E", "V", 0.1)]
+    expected = [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
+    assert [community.entities for community in communities(graph(pairs))] == expected
+    assert [community.entities for community in communities(graph(pairs[::-1]))] == expected
+    assert communities(graph([*pairs[:10], ("P", "Q", 1.0)]))[0].entities == (0, 1, 2, 3, 4)
+    assert communities(replace(graph(pairs), edges=())) == []
+    assert communities(KnowledgeGraph("d")) == []
+    large = communities(graph(clique("ABCDEFGHIJKLMNOP")), max_size=4)
+    assert all(community.parent is None or community.level > 0 for community in large)
+
+
+def test_reports_without_a_title_are_none_and_reports_keep_to_their_tokens() -> None:
+    pytest.importorskip("graspologic_native", reason="extra graphs")
+    config = LocalConfig(extractor="noun_phrases", report_tokens=100)
+    group = SimpleNamespace(index=index(HippoIndex, HippoConfig(extractor="noun_phrases"), model=None).group(QUERY).index)
+    good = '{"title": "Tower and Bay", "summary": "s", "findings": [{"summary": "f", "explanation": "e"}]}'
+    reporter = Reporter(config, Says(good, '{"title": "", "summary": "s"}', None), None)  # type: ignore[arg-type]
+    reported = run(reporter.reports(group))  # type: ignore[arg-type]
+    assert len(reported.reports) + sum(reported.counts.values()) == len(reported.communities)
+    assert reported.usage.model_calls == len(reported.communities)
+    shown = report_passages(
+        Reported(reported.communities, {c.id: Report(title=f"t{c.id}", summary="s") for c in reported.communities}), [0]
+    )
+    assert len(shown) == 1
+
+
+def test_budgets_are_never_exceeded_and_orders_alternate() -> None:
+    passages = [Passage(str(n), "", "x" * 40) for n in range(5)]
+    assert [len(within(passages, budget)) for budget in (0, 9, 10, 29, 30, 1000)] == [0, 0, 1, 2, 3, 5]
+    assert alternating([1, 2, 3], [3, 4], []) == [1, 3, 2, 4]
+
+
+def test_local_search_goes_by_the_order_of_entities_and_says_it_in_the_native_context() -> None:
+    made = index(GraphRagIndex, LocalConfig(extractor="noun_phrases", context="native", entities=2), reporter=None, in_flight=4)
+    ranking = ranked(made)
+    first = made.group(QUERY).index.graph.nodes[ranking.notes["graphrag"]["entities"][0]]
+    assert ranking.ids[0] in {f"p{chunk}" for chunk in first.chunks}
+    context = run(made.contexts_one(QUERY, ranking.top(1)))
+    assert context.passages[-1].id == ranking.ids[0]
+    assert any(passage.id.startswith("relation") for passage in context.passages)
+
+
+# -- LightRAG, MemoRAG --
+
+
+def test_low_level_keywords_find_entities_and_high_level_ones_relations() -> None:
+    reply = json.dumps({"high_level_keywords": ["Rex kept Mill"], "low_level_keywords": ["Museum"]})
+    by_mode = {}
+    for mode in ("local", "global", "hybrid", "mix", "naive"):
+        config = LightConfig(extractor="noun_phrases", mode=mode, top_k=1)
+        by_mode[mode] = ranked(index(LightIndex, config, model=Says(reply)))
+    assert set(by_mode["local"].ids) == {"p2"}
+    assert by_mode["global"].ids == ("p3",)
+    assert set(by_mode["hybrid"].ids) == {"p2", "p3"}
+    assert set(by_mode["mix"].ids) == {"p0", "p1", "p2", "p3"} == set(by_mode["naive"].ids)
+    assert by_mode["naive"].usage.model_calls == 0
+
+
+def test_keywords_that_are_no_json_are_asked_for_twice_and_then_the_question_stands_for_them() -> None:
+    model = Says("none", "none again")
+    ranking = ranked(index(LightIndex, LightConfig(extractor="noun_phrases"), model=model))
+    assert len(model.asked) == 2
+    assert ranking.notes["lightrag"]["fallback"].startswith("the question as keywords")
+    assert ranking.ids == ranked(index(LightIndex, LightConfig(extractor="noun_phrases"), model=None)).ids
+
+
+def test_relations_are_ordered_by_the_degrees_of_their_ends() -> None:
+    made = index(LightIndex, LightConfig(extractor="noun_phrases"), model=None)
+    group = made.group(QUERY)
+    edges = group.index.graph.edges
+    order = made.by_degree(group, np.arange(len(edges)))
+    degree = {node.name: sum(node.name in (e.source, e.target) for e in edges) for node in group.index.graph.nodes}
+    sums = [degree[edges[edge].source] + degree[edges[edge].target] for edge in order]
+    assert sums == sorted(sums, reverse=True)
+
+
+def test_clues_of_three_words_are_none() -> None:
+    assert lines_of(["1. one two three\n- one two three four\n* one two three four"]) == ["one two three four"]
+
+
+# -- all of them, played by a model that knows the answers --
+
+WORLD, OPTIONS = "worlds/long:validation", {"questions": 8, "worlds": 1}
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "hipporag": {},
+    "hipporag2": {},
+    "lightrag": {"mode": "mix"},
+    "graphrag": {},
+    "graphrag_global": {},
+    "memorag": {"memory": "lite", "draft": True},
+    "raptor": {},
+    "linear_rag": {},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corruption", [0.0, 0.2])
+def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corruption: float, tiny_encoder: str, tmp_path: Path) -> None:
+    """In both contexts; with a share of spoilt replies every question still ends, and what was lost is counted."""
+    world = apply(Setting.parse("document"), datasets.load(WORLD, OPTIONS), 0)
+    document = world.questions[0].document_id
+    world = replace(
+        world,
+        questions=[question for question in world.questions if question.document_id == document],
+        corpus=Corpus.of([passage for passage in world.corpus if passage.document_id == document]),
+    )
+    truth = WorldTruth([world], config=OPTIONS)
+    llm = {"scripted": WORLD, "options": OPTIONS, "corruption": corruption}
+    reader = Component.of("chat", {"llm": {**llm, "corruption": 0.0}})
+    right, counted = 0, 0
+    for name, options in SYSTEMS.items():
+        for context in ("passages", "native") if name != "graphrag_global" else ("native",):
+            system = Component.of(name, {"llm": llm, "encoder": {"model": tiny_encoder}, "context": context, **options})
+            services = Services(cache=tmp_path / "cache.sqlite", artifacts=tmp_path / "kept", device="cpu")
+            whole = name == "graphrag_global"
+            method = assemble(system, services, **({} if whole else {"reader": reader}))
+            indexed = method.index(world.corpus)
+            assert (indexed.usage.model_calls > 0) == (name != "linear_rag")
+            predictions = {prediction.question_id: prediction for prediction in method.answer(q.query() for q in world.questions)}
+            assert len(predictions) == len(world.questions)
+            for question in world.questions:
+                prediction = predictions[question.query().id]
+                counted += FAILED in prediction.notes or any(word in str(prediction.notes) for word in ("fallback", "could not", "without"))
+                if corruption or whole:
+                    continue
+                ranking = replace(each(method._index, "retrieve", [question.query()], 100)[0].top(5))  # type: ignore[attr-defined]
+                shown = each(method._index, "contexts", [question.query()], [ranking])[0].passages  # type: ignore[attr-defined]
+                proven = truth.proven_by(question, [passage.full_text for passage in shown])
+                assert prediction.answer == (truth.answer_to(question.text) if proven else "unknown")
+                right += proven
+    assert right > 5 or corruption
+    assert counted or not corruption
+
+
+@pytest.mark.slow
+def test_on_real_passages_with_published_triples_the_walk_earns(data_folder: Path) -> None:
+    """A part of what `python -m perf.graph_rag --passages FOLDER` measures whole."""
+    rows = [json.loads(line) for line in (data_folder / "hipporag" / "passages.jsonl").read_text().splitlines()]
+    questions = [json.loads(line) for line in (data_folder / "hipporag" / "questions.jsonl").read_text().splitlines()][:12]
+    kept = sorted({n for question in questions for n in question["supporting"]} | set(range(70)))
+    corpus = Corpus.of([Passage(str(n), rows[n]["title"], rows[n]["text"]) for n in kept])
+    reads = [ChunkRead.of([triple_records(json.dumps({"triples": rows[n]["triples"]}))], []) for n in kept]
+
+    def recall(index: Any, k: int) -> float:
+        rankings = each(index, "retrieve", [Query(question["id"], question["question"]) for question in questions], k)
+        golds = [set(map(str, question["supporting"])) for question in questions]
+        return float(np.mean([len(gold & set(ranking.ids)) / len(gold) for ranking, gold in zip(rankings, golds, strict=True)]))
+
+    services = Services(device="cpu")
+    system = Component.of("hipporag2", {"extractor": "noun_phrases", "scope": "corpus"}).build(services)
+    walked = recall(system.opened(corpus, reads, Usage(), None), 5)
+    dense = recall(Component.of("dense").build(services).index(corpus), 5)
+    print(f"recall@5: HippoRAG 2 {walked:.3f}, dense {dense:.3f}")
+    assert walked > dense

@@ -10,7 +10,7 @@ from methods.api import Services
 from methods.gpr.train import QUESTION, TRIPLE
 from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import files_of, weights_hash
 from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
 from methods.work import needs_of
@@ -25,7 +25,8 @@ class GprConfig(TripleSearchConfig):
     @property
     def encoder(self) -> EncoderConfig:
         """The two towers as one encoder: questions are its queries, triples its passages."""
-        folder = Path(locate(self.model))
+        # A checkpoint that is still to be trained is planned by its folder.
+        folder = files_of(self.model, None) or Path(self.model)
         options = {
             "model": str(folder / TRIPLE),
             "query_model": str(folder / QUESTION),

@@ -20,7 +20,7 @@ from ragmeter.cli.options import Commands
 
 GROUPS: dict[str, dict[str, str]] = {
     "Measure": {
-        "demo": "Train the four approaches small and measure them beside baselines.",
+        "demo": "Measure the four approaches beside their baselines, as they ship or trained small.",
         "run": "Run, continue (--resume) or plan (--dry-run) an experiment.",
     },
     "Look": {

@@ -84,7 +84,7 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         with pytest.raises(UserError, match="the file of earlier work cannot be written") as caught:
             Journal(path)
         assert (caught.value.exit_code, caught.value.where) == (2, str(path))
-        monkeypatch.setattr(questions, "_entities_of_questions", lambda *_: pytest.fail("it was begun"))
+        monkeypatch.setattr(questions, "_asked", lambda *_: pytest.fail("it was begun"))
         query: Any = None
         with pytest.raises(UserError, match="the file of questions cannot be written") as caught:
             questions.questions_of(query, query, query, path)

@@ -48,7 +48,7 @@ class RankR1Config(ChoiceConfig):
 
 
 @register(
-    NAME,
+    "rank_r1",
     kind="reranker",
     summary="the k best of documents, by a model that reasons about which of twenty is most relevant",
     config=RankR1Config,

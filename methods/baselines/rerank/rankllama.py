@@ -17,7 +17,17 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores, pairs_work
-from methods.models.weights import MissingWeights, adapted, device_of, load_pretrained, loading, locate, require_weights, weights_hash
+from methods.models.weights import (
+    MissingWeights,
+    adapted,
+    device_of,
+    files_of,
+    load_pretrained,
+    loading,
+    locate,
+    require_weights,
+    weights_hash,
+)
 from methods.registry import register
 from methods.training.stages import card_of
 from methods.work import Checkpoint, Needs
@@ -43,7 +53,7 @@ class RankLlamaConfig(PairConfig):
         """The base."""
         if self.base is not None:
             return self.base
-        card = card_of(self.adapter)
+        card = card_of(self.adapter) if files_of(self.adapter, None) else None
         return str(card["config"]["base"]) if card and "base" in card.get("config", {}) else BASE
 
     @property
@@ -66,7 +76,7 @@ class RankLlamaConfig(PairConfig):
 
 
 @register(
-    NAME,
+    "rankllama",
     kind="reranker",
     summary="Llama-2 with an adapter and a score head scores each passage; or such a one trained on another base",
     config=RankLlamaConfig,

@@ -135,7 +135,7 @@ def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 
 @register_training(
-    NAME,
+    "rankllama",
     summary="RankLLaMA: an adapter and a score head by softmax over a positive and what BM25 finds beside it",
     stages=(STAGE,),
     config=RankLlamaTrainingConfig,

@@ -42,7 +42,7 @@ class SetwiseConfig(ChoiceConfig):
 
 
 @register(
-    NAME,
+    "setwise",
     kind="reranker",
     summary="the k best by asking a language model which of a few passages is most relevant",
     config=SetwiseConfig,

@@ -199,9 +199,9 @@ def test_every_shipped_part_states_its_work_and_needs() -> None:
 
 
 def test_endpoints_are_named_with_who_asks_them(tmp_path: Path) -> None:
-    asked = planned("sark/table1", tmp_path).endpoints
-    assert {"sark", "DPR order"} <= set(asked["http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct"])
-    assert [askers for at, askers in asked.items() if at[1] != "Qwen/Qwen2.5-14B-Instruct"] == [("RankGPT",)]
+    endpoints = planned("sark/table1", tmp_path).endpoints
+    assert {"sark", "DPR order"} <= set(endpoints["http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct"])
+    assert [askers for at, askers in endpoints.items() if at[1] != "Qwen/Qwen2.5-14B-Instruct"] == [("RankGPT",)]
     # A training whose graphs are made without a model asks nobody.
     assert planned("ark/worlds", tmp_path).endpoints == {}
 

@@ -296,7 +296,7 @@ _REASONS = (
     "a few {word} hold most questions: they count as {effective:.0f}",
     "nothing differs, yet up to {share:.1%} of new {word} may",
     "too skewed for so few {word}",
-    f"{{changed}} {{word}} differ, fewer than {FEWEST_CHANGED}",
+    f"too few {{word}} differ ({{changed}}, fewer than {FEWEST_CHANGED})",
     "losses or gains too rare for so few {word}",
 )
 

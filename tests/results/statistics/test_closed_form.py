@@ -150,7 +150,7 @@ def test_what_cannot_be_known_is_withheld_with_the_reason() -> None:
         "hold most questions": (some, 0 * some, [f"u{max(number - 150, 0)}" for number in range(200)]),
         "nothing differs, yet up to 1.5% of new units may": (some, some, None),
         "too skewed": (np.r_[np.zeros(95), np.ones(5)] * some[:100], 0 * some[:100], None),
-        "5 units differ, fewer than 6": (np.r_[1, 1, 1, 0, 0, np.zeros(40)], np.r_[0, 0, 0, 1, 1, np.zeros(40)], None),
+        "too few units differ (5, fewer than 6)": (np.r_[1, 1, 1, 0, 0, np.zeros(40)], np.r_[0, 0, 0, 1, 1, np.zeros(40)], None),
         "too rare": (np.r_[0.5 * np.ones(12), np.full(188, 0.4)], np.full(200, 0.4), None),
     }
     for reason, (a, b, clusters) in cases.items():

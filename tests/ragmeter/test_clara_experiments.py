@@ -77,7 +77,8 @@ def test_tables_of_compression_have_the_papers_data_ratios_and_settings(name: st
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_DATASET)
 def test_joint_tables_train_on_the_data_set_that_they_ask(name: str) -> None:
-    results = profiles(name)
+    # `tiny` is of layouts, and trains nothing.
+    results = [profile for profile in profiles(name) if profile != "tiny"]
     assert len(results) == 1 + BY_DATASET[name]
     for profile in results:
         loaded = experiment.load(f"clara/{name}", profile=profile)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
@@ -18,7 +19,10 @@ from ragmeter.conformance import check_dataset, check_method
 def complete(entry: MethodEntry) -> bool:
     """Whether a method can be built as it stands; others need an endpoint or a folder of weights, and
     `tests/methods/test_every_method.py` holds them to the same promises with small ones."""
-    return not any(field.is_required() for field in entry.config.model_fields.values())
+    try:
+        return bool(entry.validate({}))
+    except (UserError, ValidationError):
+        return False
 
 
 SUBSETS = DATASETS.get("worlds").subsets

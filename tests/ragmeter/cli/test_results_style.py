@@ -211,7 +211,8 @@ def test_a_drop_is_held_against_the_references_question_by_question(
         gaps = [gap for row in table.rows[1:] for gap in row.gaps if gap.styled.name == name]
         for gap, expected, p, column in zip(gaps, together.differences, together.p, columns, strict=True):
             assert gap.beyond is not None
-            assert (gap.beyond.value, gap.beyond.low, gap.beyond.high) == pytest.approx((expected.value, expected.low, expected.high), nan_ok=True)
+            ends = expected.value, expected.low, expected.high
+            assert (gap.beyond.value, gap.beyond.low, gap.beyond.high) == pytest.approx(ends, nan_ok=True)
             assert gap.beyond.value == pytest.approx(np.nanmean(column - costs["base"][name]))
             assert gap.beyond_p == pytest.approx(p)
     done = ragmeter("results", "style", "gap", "e", "--metric", "em", "--reference", "base", "--json")

@@ -117,11 +117,15 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
 
 def gains_table(results: Sequence[Gain]) -> Table:
     """Every approach, dataset and metric; what does not fit is broken between the parts of a name."""
-    columns = [Column(head, justify="right", no_wrap=True) for head in ("value", "over its base", "over the strongest baseline")]
-    table = Table("approach", "asked", "metric", *columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    from ragmeter.board_text import in_words
+
+    columns = [Column("", no_wrap=True), Column("asked", min_width=13), Column("metric", min_width=9, max_width=13)]
+    columns += [Column("value", justify="right", no_wrap=True)]
+    columns += [Column(head, justify="right", min_width=13) for head in ("over its base", "over the strongest baseline")]
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for gain in results:
         differences = [_difference(item) for item in (gain.base, gain.strongest)]
-        table.add_row(gain.approach, Folding(gain.asked), Folding(gain.metric), gain.value, *differences)
+        table.add_row(gain.approach, Folding(in_words(gain.board.dataset)), Folding(gain.metric), gain.value, *differences)
     return table
 
 

@@ -41,7 +41,7 @@ def demo(
     device: DeviceOption = None,
     train: Annotated[bool, option("Train all four small first (minutes), in place of what ships.", "--train")] = False,
 ) -> int:
-    """Measure the four approaches beside their baselines, in two to three minutes (RAGMETER_DATA: on real samples, too)."""
+    """Measure the four approaches beside their baselines, in minutes (RAGMETER_DATA: on real samples, too)."""
     from ragmeter import experiment as experiments
     from ragmeter.gains import gains
     from ragmeter.runner.experiment import How, run_experiment

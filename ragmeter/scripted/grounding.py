@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from benchmarks.schema import Question
 from benchmarks.text import is_abstention, normalize, sentences
-from benchmarks.worlds.world import World
 from ragmeter.scripted.prompt_patterns import Request
 
 TAKE_APART_ANSWER = "Given a question and an answer, analyze the complexity of each sentence in the answer."
@@ -35,7 +34,7 @@ class Truth(Protocol):
     @property
     def questions(self) -> dict[str, Question]: ...
     @property
-    def worlds(self) -> dict[int, World]: ...
+    def told(self) -> list[tuple[list[str], list[list[str]]]]: ...
 
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
 
@@ -115,13 +114,8 @@ def _tells(truth: Truth, sentence: str, context: str) -> bool:
     """Whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
-    sides_by_fact = []
-    for world in truth.worlds.values():
-        names = {e.name: [n.casefold() for n in (e.name, *e.aliases)] for e in world.entities}
-        for head, _, tail in world.triples:
-            sides = (names[head], names.get(tail, [tail.casefold()]))
-            if all(any(name in folded for name in side) for side in sides):
-                sides_by_fact.append(sides)
+    told = [(head, tails) for head, tails in truth.told if any(name in folded for name in head)]
+    sides_by_fact = [(head, tail) for head, tails in told for tail in tails if any(name in folded for name in tail)]
     return bool(sides_by_fact) and all(
         any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in sides_by_fact
     )

@@ -151,9 +151,9 @@ def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: 
             # Of a matrix with fewer rows the last factors are zero: PEFT wants one rank.
             root = torch.nn.functional.pad(sizes[:rank].sqrt(), (0, max(0, rank - len(sizes))))
             names = ("lora_embedding_A", "lora_embedding_B") if embedded else ("lora_A.weight", "lora_B.weight")
-            for name, item in zip(names, (right[:rank], left[:, :rank].T), strict=True):
+            for part, item in zip(names, (right[:rank], left[:, :rank].T), strict=True):
                 factor = torch.nn.functional.pad(item, (0, 0, 0, rank - len(item))) * root[:, None]
-                factors[f"{_PEFT}{layer}.{name}"] = factor if name.endswith(("A.weight", "A")) else factor.T
+                factors[f"{_PEFT}{layer}.{part}"] = factor if part.endswith(("A.weight", "A")) else factor.T
             layers.append(layer)
     write_halves(folder / ADAPTER, factors)
     write_halves(folder / REST, rest)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
+from methods.models.delta import load_whole
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 from methods.sark.config import ModelConfig, SarkTrainingConfig
 from methods.sark.loss import LABELS
@@ -80,14 +81,14 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
         # An encoder may have parts that its file does not hold, and draws those too.
         torch.manual_seed(config.seed)
         options, hub = config.model, {"revision": config.revision} if config.revision else {}
-        encoder = Transformer(
-            locate(config.base),
-            transformer_task="feature-extraction",
-            max_seq_length=options.max_length,
-            model_kwargs={"dtype": torch.float32, **hub},
-            processor_kwargs=hub,
-            config_kwargs={**hub, **_dropouts(config)},
-        )
+        given = {
+            "transformer_task": "feature-extraction",
+            "max_seq_length": options.max_length,
+            "model_kwargs": {"dtype": torch.float32, **hub},
+            "processor_kwargs": hub,
+            "config_kwargs": {**hub, **_dropouts(config)},
+        }
+        encoder = load_whole(locate(config.base), lambda folder: Transformer(folder, **given))
         _require_room(encoder, options, config.base)
         width = encoder.get_embedding_dimension()
         modules = [
@@ -183,7 +184,7 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
 
     mine = [modules[place] for place in HEAD]
     folder = Path(locate(base))
-    theirs = list(load_cross_encoder(str(folder), device="cpu")) if (folder / "modules.json").is_file() else []
+    theirs = list(load_whole(str(folder), lambda path: load_cross_encoder(path, device="cpu"))) if (folder / "modules.json").is_file() else []
     heads = [theirs[place] for place in HEAD] if len(theirs) == len(modules) else []
     shapes = [(own.linear.in_features, their.linear.in_features) for own, their in zip(mine, heads, strict=False)]
     if not shapes or any(own != their for own, their in shapes):

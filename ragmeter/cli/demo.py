@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Column, Table
@@ -49,6 +50,8 @@ def demo(
     # All are read before the first begins: a checkpoint of another store is a mistake that shows at once.
     every = [experiments.load(name, profile="train" if train else None, store=common.folder) for name in PARTS]
     chosen = [part for item in every if (part := _here(item, common.talk)).benchmarks]
+    if not train and device in (None, "cpu"):
+        _measure_at_once([part.name for part in chosen], common, limit, device)
     codes: list[int] = []
     results: list[Gain] = []
     for number, part in enumerate(chosen, start=1):
@@ -75,6 +78,38 @@ def demo(
 
     common.emit({"experiments": [part.name for part in chosen], "approaches": [gain.to_json() for gain in results]}, show)
     return min((code for code in codes if code), default=0)
+
+
+def _measure_at_once(names: Sequence[str], common: Common, limit: int | None, device: str | None) -> None:
+    """The parts, each in a process of its own, as many as there are cores: two of one thread do more than one of two.
+
+    What went wrong in one is said where the part is looked at, which does what is left to do.
+    """
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(cores, len(names))
+    if workers < 2:
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", str(cores // workers))
+    shown = Text(f"measuring {len(names)} parts, {workers} at a time; interrupted, the same command goes on")
+    with err.status(shown) if common.talk else nullcontext(), ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        begun = time.monotonic()
+        futures = {pool.submit(_measure, name, common.store.folder, limit, device): name for name in names}
+        for future in as_completed(futures):
+            future.result()
+            if common.talk:
+                err.print(Text(f"{futures[future]}: measured after {time.monotonic() - begun:.0f} s"), soft_wrap=True)
+
+
+def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> None:
+    from ragmeter import experiment as experiments
+    from ragmeter.runner.experiment import How, run_experiment
+    from results.store import Store
+
+    with suppress(Exception):
+        run_experiment(_here(experiments.load(name, store=folder), False), Store(folder), How(limit, device=device), talk=False)
 
 
 def _here(experiment: Experiment, talk: bool) -> Experiment:

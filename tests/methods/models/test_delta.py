@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_matrices_load_in_plain_peft(base: Path, tuned: Callable[..., Path], tmp
 
     whole = tuned(2, vectors=False)
     shrink(whole, tmp_path / "delta", str(base), rank=2)
+    assert json.loads((tmp_path / "delta" / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
     ids = torch.tensor([[2, 5, 9, 3]])
     with torch.no_grad():
         adapted = PeftModel.from_pretrained(AutoModel.from_pretrained(str(base)), str(tmp_path / "delta")).eval()(ids)

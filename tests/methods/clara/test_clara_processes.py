@@ -41,7 +41,7 @@ def losses(folder: Path) -> list[float]:
     return [result["loss"] for result in map(json.loads, lines) if "loss" in result]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_train_what_one_does(
     config: Any, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,7 +145,7 @@ def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
     assert np.isfinite(figures["loss"])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, in_two: Callable[..., Any]) -> None:
     """In a process group the parts of a batch are shared out, and λ, gradient and figures are those of the whole."""
     program = f"""

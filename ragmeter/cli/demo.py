@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rich.progress import track
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -51,11 +51,11 @@ def demo(
     every = [experiments.load(name, profile="train" if train else None, store=common.folder) for name in PARTS]
     chosen = [part for item in every if (part := _here(item, common.talk)).benchmarks]
     if not train and device in (None, "cpu"):
-        _measure_at_once([part.name for part in chosen], common, limit, device)
+        _measure_at_once(chosen, common, limit, device)
     codes: list[int] = []
     results: list[Gain] = []
     for number, part in enumerate(chosen, start=1):
-        what, begun = f"{number} of {len(chosen)}: {part.description}", time.monotonic()
+        what = f"{number} of {len(chosen)}: {part.description}"
         try:
             with err.status(Text(what)) if common.talk else nullcontext():
                 outcomes = run_experiment(part, common.store, How(limit, device=device), talk=False)
@@ -68,7 +68,7 @@ def demo(
             codes.append(error.exit_code)
             continue
         if common.talk:
-            err.print(Text(f"{what} ({time.monotonic() - begun:.0f} s)"), soft_wrap=True)
+            err.print(Text(what), soft_wrap=True)
         codes.append(conclude(outcomes, len(part.benchmarks) * len(part.methods), common.verbose))
 
     def show() -> None:
@@ -80,7 +80,7 @@ def demo(
     return min((code for code in codes if code), default=0)
 
 
-def _measure_at_once(names: Sequence[str], common: Common, limit: int | None, device: str | None) -> None:
+def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | None, device: str | None) -> None:
     """The parts, each in a process of its own, as many as there are cores: two of one thread do more than one of two.
 
     What went wrong in one is said where the part is looked at, which does what is left to do.
@@ -89,18 +89,15 @@ def _measure_at_once(names: Sequence[str], common: Common, limit: int | None, de
     from multiprocessing import get_context
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, len(names))
+    workers = min(cores, len(parts))
     if workers < 2:
         return
     os.environ.setdefault("OMP_NUM_THREADS", str(cores // workers))
-    shown = Text(f"measuring {len(names)} parts, {workers} at a time; interrupted, the same command goes on")
-    with err.status(shown) if common.talk else nullcontext(), ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        begun = time.monotonic()
-        futures = {pool.submit(_measure, name, common.store.folder, limit, device): name for name in names}
-        for future in as_completed(futures):
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        futures = [pool.submit(_measure, part.name, common.store.folder, limit, device) for part in parts]
+        progress = track(as_completed(futures), "measuring", len(parts), console=err, transient=True, disable=not common.talk)
+        for future in progress:
             future.result()
-            if common.talk:
-                err.print(Text(f"{futures[future]}: measured after {time.monotonic() - begun:.0f} s"), soft_wrap=True)
 
 
 def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> None:

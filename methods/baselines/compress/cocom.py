@@ -95,7 +95,7 @@ class Cocom(Pisco):
         return [memory] if self.config.encoder else super().block(model, memory)
 
     def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        return [model.begin, self.mark(model, RESTORE), *self.block(model, memory)]
+        return [model.bos, self.mark(model, RESTORE), *self.block(model, memory)]
 
     def trained(self, stage: str) -> set[str]:
         return {*self.adapters, *self.whole, "parts.linear" if self.config.encoder else "parts.memory"}

@@ -39,7 +39,7 @@ class SoftModel(nn.Module):
         seed: Decides what is drawn.
 
     Attributes:
-        tokenizer: Of the base.
+        tokenizer: Of the base, with `PLACE`; `plain_tokenizer` is without.
         base: The base, with its adapters in it.
         encoder: The model that encodes, where that is not the base.
         parts: What else is learned.
@@ -62,7 +62,7 @@ class SoftModel(nn.Module):
             return words, model
 
         self.tokenizer, base = load(LANGUAGE_MODEL, "AutoModelForCausalLM", self.config.base, self.config.revision)
-        self._plain_tokenizer = deepcopy(self.tokenizer)
+        self.plain_tokenizer = deepcopy(self.tokenizer)
         self.tokenizer.add_tokens([_special(PLACE)], special_tokens=True)
         self._place = self.tokenizer.convert_tokens_to_ids(PLACE)
         # A tuple keeps it from being counted twice: the adapters' model holds it.
@@ -126,8 +126,13 @@ class SoftModel(nn.Module):
 
     @property
     def begin(self) -> list[int]:
-        """The tokens that a text begins with."""
+        """What the tokenizer puts before a text."""
         return self._words.before
+
+    @property
+    def bos(self) -> list[int]:
+        """The token that stands for the beginning of a text, where the base has one, whether or not its tokenizer puts it there."""
+        return [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
 
     def written(self, text: str) -> str:
         """A passage as this base reads passages."""
@@ -278,7 +283,7 @@ class SoftModel(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: item.detach().cpu().contiguous() for name, item in self._kept().items()}, str(folder / WEIGHTS))
         for name in self.system.whole:
-            model, words = (self.base, self._plain_tokenizer) if name == LANGUAGE_MODEL else (self.encoder, self.encoder_tokenizer)
+            model, words = (self.base, self.plain_tokenizer) if name == LANGUAGE_MODEL else (self.encoder, self.encoder_tokenizer)
             model.save_pretrained(folder / name)
             words.save_pretrained(folder / name)
         hashes = {name: None if name in self.system.whole else weights_hash(*item) for name, item in models_of(self.system).items()}

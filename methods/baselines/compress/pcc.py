@@ -93,7 +93,7 @@ class Pcc(System):
         return [piece for part in memory.split(self.config.memory_tokens) for piece in (opened, part, closed)]
 
     def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        return [model.begin, *self.block(model, memory), model.part("marks")[RESTORE : RESTORE + 1]]
+        return [model.bos, *self.block(model, memory), model.part("marks")[RESTORE : RESTORE + 1]]
 
     def trained(self, stage: str) -> set[str]:
         return {ENCODER, "parts.memory", "parts.converter"}

@@ -69,7 +69,7 @@ class Pisco(System):
         """A segment as it is encoded, its memory tokens last."""
         memory = model.part("memory")
         memory = memory.expand(self.config.memory_tokens, -1) if self.config.shared else memory
-        return [self.mark(model, ENCODE), model.begin, ids, [model.end], memory]
+        return [self.mark(model, ENCODE), model.bos, ids, [model.end], memory]
 
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
         return model.per_text(texts, lambda ids: self.row(model, ids), self.config.memory_tokens, self.encodes)

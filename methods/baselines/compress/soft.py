@@ -119,7 +119,7 @@ class System:
 
     def continuing(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         """The prompt behind which a text goes on."""
-        return [model.begin, *self.block(model, memory)]
+        return [model.bos, *self.block(model, memory)]
 
     def losses(self, model: SoftModel, rows: Sequence[Any]) -> tuple[Tensor, int] | None:
         """The loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""

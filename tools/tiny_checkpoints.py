@@ -125,6 +125,7 @@ def published(folder: Path) -> None:
 
     make(folder, ["llama"])
     sentence_encoder(folder / "encoder")
+    _classifiers(folder)
     base = _causal(folder / "llama")
     width, draw = base.config.hidden_size, torch.Generator().manual_seed(4)
 
@@ -208,10 +209,9 @@ def sentence_encoder(folder: Path) -> None:
     raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    letters = [chr(code) for code in range(32, 127)]
-    raw.train_from_iterator(
-        [" ".join(letters)], trainers.WordPieceTrainer(vocab_size=400, initial_alphabet=letters, special_tokens=specials)
-    )
+    letters, inner = [chr(code) for code in range(33, 127)], "".join(chr(code) for code in range(48, 123) if chr(code).isalnum())
+    trainer = trainers.WordPieceTrainer(vocab_size=400, initial_alphabet=letters, special_tokens=specials, show_progress=False)
+    raw.train_from_iterator([f"{letter}{inner}" for letter in inner], trainer)
     raw.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
@@ -225,6 +225,31 @@ def sentence_encoder(folder: Path) -> None:
     words.save_pretrained(folder)
     transformer = Transformer(str(folder))
     SentenceTransformer(modules=[transformer, Pooling(32)]).save(str(folder))
+
+
+def _classifiers(folder: Path) -> None:
+    """LLMLingua-2 (a class of each token), DSLR (one of the whole) and Provence (a DeBERTa with both), with the encoder's tokenizer."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    words = _tokenizer(folder / "encoder")
+    sizes = {"vocab_size": len(words), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    kinds = {
+        "llmlingua2": ("BertForTokenClassification", 2),
+        "dslr": ("BertForSequenceClassification", 1),
+        "provence": ("DebertaV2ForSequenceClassification", 1),
+    }
+    for number, (name, (kind, labels)) in enumerate(kinds.items()):
+        torch.manual_seed(number)
+        options = transformers.DebertaV2Config if name == "provence" else transformers.BertConfig
+        model = getattr(transformers, kind)(options(**sizes, num_labels=labels, max_position_embeddings=512))
+        spread(model)
+        model.save_pretrained(folder / name)
+        words.save_pretrained(folder / name)
+    path = str(folder / "provence" / "model.safetensors")
+    head = {"token_classifier.weight": torch.randn(2, 32), "token_classifier.bias": torch.zeros(2)}
+    save_file({**load_file(path), **head}, path, {"format": "pt"})
 
 
 def _causal(folder: Path) -> Any:

@@ -13,18 +13,10 @@ from benchmarks.core.errors import UserError
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
 from methods.training.released import pickled, released
-from tools.tiny_checkpoints import published
 
 pytestmark = pytest.mark.slow
 LAYOUTS = ("autocompressor", "xrag", "cocom", "cocom-light", "pcc", "pisco")
 TEXT = "The old stone bridge was built by a painter."
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("published")
-    published(folder)
-    return folder
 
 
 def ours(folder: Path, name: str, target: Path, **options: Any) -> SoftModel:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from benchmarks.schema import Passage, Query, passage_id
 from methods.api import TRUNCATED, Ranking, Services
 from methods.baselines.compress.autocompressor import language_loss
 from methods.baselines.compress.model import PLACE, SoftModel
-from methods.baselines.compress.soft import SYSTEMS, system_of
+from methods.baselines.compress.soft import SYSTEMS
 from methods.baselines.compress.training import Objective, Row
 from methods.pipeline import Composition
 from methods.registry import Component
@@ -26,47 +25,6 @@ from methods.training.pieces import divergence, size, taught
 
 TEXTS = ["The old bridge\nA painter built the old bridge by the river in 1921.", "Moss.", "", "It is cold in the cabin of the north. " * 4]
 NAMES = [*SYSTEMS, "cocom light"]
-
-
-@pytest.fixture(scope="session")
-def makes(tiny_llama: str, tiny_encoder: str, tiny_gpt2: str) -> Callable[..., SoftModel]:
-    """A model of a system whose every learned number was drawn, so that nothing is as it begins."""
-
-    def make(name: str, **more: Any) -> SoftModel:
-        options: dict[str, Any] = {"base": tiny_llama, "max_length": 48, "max_prompt": 1000, **more}
-        options |= {
-            "cocom": {"rate": 16},
-            "pisco": {"rate": 12},
-            "cocom light": {"encoder": tiny_encoder, "max_length": 24, "rate": 5},
-        }.get(name, {})
-        options |= {
-            "xrag": {"retriever": tiny_encoder},
-            "pcc": {"encoder": tiny_gpt2, "rate": 12},
-            "autocompressor": {"memory_tokens": 3},
-        }.get(name, {})
-        model = SoftModel(system_of(name.split()[0], options), "cpu", seed=3)
-        draw = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for tensor in model._kept().values():
-                tensor.copy_(0.2 * torch.randn(tensor.shape, generator=draw))
-        return model
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def models(makes: Callable[..., SoftModel]) -> dict[str, SoftModel]:
-    return {name: makes(name) for name in NAMES}
-
-
-@pytest.fixture(scope="session")
-def folders(models: dict[str, SoftModel], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    results = {}
-    for name, model in models.items():
-        folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
-        model.save(folder)
-        results[name] = str(folder)
-    return results
 
 
 def corpus() -> Corpus:

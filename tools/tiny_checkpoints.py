@@ -110,8 +110,6 @@ def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1)
 # -- Layouts in which compressors into vectors are published --
 
 
-PUBLISHED = ("autocompressor", "xrag", "cocom", "cocom-light", "pcc", "pisco", "clara")
-"""Over `llama`; `pcc` over `pcc-decoder`, `xrag` and `cocom-light` with `encoder`."""
 LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MEMORY = [*(f"<MEM{number}>" for number in range(8)), "<AE>", "<ENC>", "<SEP>"]
 
@@ -123,6 +121,7 @@ def published(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
+    folder = folder.absolute()
     make(folder, ["llama"])
     sentence_encoder(folder / "encoder")
     _classifiers(folder)
@@ -170,6 +169,19 @@ def published(folder: Path) -> None:
     light |= {name: item for name, item in whole.items() if "lora_" in name}
     light["decoder.base_model.model.model.embed_tokens.weight"] = single
     write("cocom-light", {**memory, "model_type": "COCOM", "compr_model_name": str(folder / "encoder")}, model=light)
+
+
+def converted(folder: Path, target: Path) -> None:
+    """The layouts of compressors as `ragmeter train checkpoints convert` writes them."""
+    from methods.baselines.compress.convert import convert
+    from methods.training.released import released
+
+    options = {"xrag": {"retriever": str(folder / "encoder")}, "pcc": {"rate": 64}}
+    bases = {"xrag": "llama", "pcc": "pcc-decoder"}
+    for name in ("autocompressor", "xrag", "cocom", "pcc", "pisco"):
+        if not (target / name).exists():
+            base = str(folder / bases[name]) if name in bases else None
+            convert(released(str(folder / name)), target / name, base, options.get(name, {}), "cpu")
 
 
 def _pcc(folder: Path, width: int, drawn: Any) -> None:
@@ -295,6 +307,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(argv).folder
     make(folder)
     published(folder / "published")
+    converted(folder / "published", folder / "converted")
     return 0
 
 

@@ -230,6 +230,9 @@ def convert_checkpoint(
     revision: Annotated[str | None, option("Revision of a hub id.")] = None,
     subfolder: Annotated[str | None, option("Folder in it that holds the checkpoint.")] = None,
     settings: SetOption = None,
+    output: Annotated[
+        Path | None, option("Folder of the checkpoint (default: checkpoints/converted/NAME in the store)", "--output", "-o")
+    ] = None,
     device: DeviceOption = None,
 ) -> None:
     """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC Lite, PISCO, CLaRa."""
@@ -241,7 +244,7 @@ def convert_checkpoint(
         raise UserError(f"{name!r} cannot name a folder", where="--as", try_this="letters, digits, hyphens")
     require_extra("models", "converting a checkpoint")
     require_device(device)
-    folder = common.store.folder / "checkpoints" / "converted" / name
+    folder = (output or common.store.folder / "checkpoints" / "converted" / name).absolute()
     if folder.exists():
         raise UserError("this folder is there already", where=str(folder), try_this="another name, or delete it")
     found = released(source, revision, subfolder)

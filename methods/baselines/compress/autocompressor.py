@@ -85,6 +85,9 @@ class AutoCompressor(System):
         losses = [language_loss(model, own, model.part("summary"), STEPS) for own in parts]
         return torch.stack([loss for loss, _ in losses]).sum(), sum(number for _, number in losses)
 
+    def predicted(self, model: SoftModel, row: Row) -> int:
+        return sum(map(len, self._segments(model, row))) - 1
+
     def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
         passages = [[*model.begin, *ids] for text in row.documents for ids in model.segments(text)]
         asked = [identifier for piece in model.filled(asking(row.question), []) for identifier in piece]

@@ -125,6 +125,10 @@ class System:
         """The loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""
         return None
 
+    def predicted(self, model: SoftModel, row: Any) -> int:
+        """Tokens of a row that its loss is over."""
+        return len(model.reply(row.target))
+
     def trained(self, stage: str) -> set[str]:
         """What a stage trains: adapters by name, `parts`, `parts.NAME`, `language_model`, `encoder`."""
         return {*self.adapters, *self.whole, "parts"}
@@ -160,9 +164,12 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
     Raises:
         UserError: It is none, of another system, damaged, or a model below it is not the one that it was trained on.
     """
-    folder = Path(locate(model))
+    remedy = f"a folder that `ragmeter train {system or 'pisco'}` or `ragmeter train checkpoints convert` wrote"
+    try:
+        folder = Path(locate(model))
+    except UserError as error:
+        raise UserError(error.what, where=where, try_this=remedy) from None
     if not (folder / CARD).is_file():
-        remedy = f"a folder that `ragmeter train {system or 'pisco'}` or `ragmeter train checkpoints convert` wrote"
         raise UserError(f"{model!r} is not a checkpoint of a compressor into vectors", where=where, try_this=remedy)
     path = folder / CARD
     card = read_json(path)
@@ -396,11 +403,11 @@ def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:
 
 
 def soft_needs(config: Any) -> Needs:
-    """The models below a checkpoint; of one that is not here its folder."""
+    """The models below a checkpoint; of one that is not here, `preflight` says so."""
     try:
         system = require_checkpoint(config.model, where="model")[1]
     except UserError:
-        return Needs((Checkpoint(config.model, None, config.dtype),))
+        return Needs()
     folder = Path(locate(config.model))
     named = {name: item for name, item in models_of(system).items() if not (folder / name).is_dir()}
     return Needs(tuple(Checkpoint(source, revision, config.dtype or system.config.dtype) for source, revision in named.values()))

@@ -100,25 +100,45 @@ class SoftTrainingConfig(TrainingConfig):
             require_checkpoint(self.start, self.system.name, where="start")
 
 
+_SINGLE: Mapping[str, Any] = {"mix": {"single": 1.0}}
+_STEPS: Mapping[str, Any] = {"learning_rate": 1e-3, "batch_size": 16, "micro_batch": 16}
 SMALL_WORLDS: Mapping[str, Any] = {
     "base": "pocket",
     "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"worlds": 8, "questions": 4800, "mix": {"single": 1.0}}},
+    "data_options": {"worlds": {"worlds": 8, "questions": 1280, **_SINGLE}},
     "validation": ["worlds/multihop:validation"],
-    "validation_options": {"worlds": {"worlds": 2, "questions": 100, "mix": {"single": 1.0}}},
-    "documents": 2,
+    "validation_options": {"worlds": {"worlds": 2, "questions": 64, **_SINGLE}},
+    "documents": 3,
+    "passages": 1280,
     "weight_decay": 0.0,
-    "pretrained": {"learning_rate": 1e-3, "batch_size": 16, "micro_batch": 16, "epochs": 2},
-    "tuned": {"learning_rate": 1e-3, "batch_size": 16, "micro_batch": 16, "epochs": 2},
+    "pretrained": _STEPS,
+    "tuned": _STEPS,
 }
-"""The tiny language model that ships, on worlds: minutes on a CPU."""
+"""The tiny language model that ships, on worlds: two or three minutes on a CPU."""
+LONG_WORLDS: Mapping[str, Any] = {
+    **SMALL_WORLDS,
+    "data": ["worlds/long:train"],
+    "data_options": {"worlds": {"worlds": 8, "questions": 16000, "chunk_words": 190, **_SINGLE}},
+    "validation": ["worlds/long:validation"],
+    "validation_options": {"worlds": {"worlds": 2, "questions": 200, "chunk_words": 190, **_SINGLE}},
+    "passages": None,
+    "pretrained": {**_STEPS, "epochs": 4},
+    "tuned": {**_STEPS, "epochs": 2},
+    "model": {"max_length": 256},
+}
+"""The same on passages of 256 tokens, for hours."""
 
 
 def shared_settings(small: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
-    """What the registrations of these trainings share; `small`: options of the model for the preset `worlds`."""
-    worlds = laid_over(SMALL_WORLDS, {"model": small})
+    """What the registrations of these trainings share.
+
+    Args:
+        small: Options of the model for the tiny language model that ships.
+        more: Further presets; one that begins with `worlds` lies over `worlds`.
+    """
+    worlds, long = laid_over(SMALL_WORLDS, {"model": small}), laid_over({"model": small}, LONG_WORLDS)
     presets = {name: laid_over(worlds, options) if name.startswith("worlds") else options for name, options in (more or {}).items()}
-    return {"presets": {"worlds": worlds, **presets}, "work": _work, "needs": _needs}
+    return {"presets": {"worlds": worlds, "worlds-long": long, **presets}, "work": _work, "needs": _needs}
 
 
 # -- Rows --
@@ -265,8 +285,8 @@ class Objective:
         return summed(value, self.process, self.model.device)
 
     def _whole(self, rows: Sequence[Row]) -> int:
-        """What a batch's losses are divided by: tokens of its replies."""
-        return sum(len(self.model.reply(row.target)) for row in rows)
+        """What a batch's losses are divided by: tokens that are predicted."""
+        return sum(self.model.system.predicted(self.model, row) for row in rows)
 
     def mean(self, rows: Sequence[Row], micro_batch: int) -> float:
         """The loss per predicted token."""

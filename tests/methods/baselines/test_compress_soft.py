@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +18,11 @@ from benchmarks.schema import Passage, Query, passage_id
 from methods.api import TRUNCATED, Ranking, Services
 from methods.baselines.compress.autocompressor import language_loss
 from methods.baselines.compress.model import PLACE, SoftModel
-from methods.baselines.compress.soft import SYSTEMS
+from methods.baselines.compress.soft import SYSTEMS, system_of
 from methods.baselines.compress.training import Objective, Row
 from methods.pipeline import Composition
 from methods.registry import Component
+from methods.training import TRAININGS, TrainingContext
 from methods.training.pieces import divergence, size, taught
 
 TEXTS = ["The old bridge\nA painter built the old bridge by the river in 1921.", "Moss.", "", "It is cold in the cabin of the north. " * 4]
@@ -221,3 +223,26 @@ def test_a_light_encoder_reads_what_it_is_given(models: dict[str, SoftModel], ti
         padded = torch.cat([states, torch.zeros(-len(states) % 5, 32)])
         expected = model.parts["linear"](padded.reshape(-1, 5 * 32))
         torch.testing.assert_close(model.encode([TEXTS[1]])[0], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "more"), [("pisco", {}), ("xrag", {"divergence": 2.0})])
+def test_a_training_ends_in_a_checkpoint_that_answers_and_is_taken_over(
+    name: str, more: dict[str, Any], tiny_llama: str, tiny_encoder: str, tmp_path: Path
+) -> None:
+    small = {"epochs": 2, "batch_size": 3, "micro_batch": 2, "learning_rate": 1e-3, "save_every": 1}
+    world = {"worlds": {"worlds": 1, "questions": 6, "mix": {"single": 1.0}}}
+    options = {"base": tiny_llama, "data": ["worlds/multihop:train"], "data_options": world, "passages": 5, "documents": 2, **more}
+    options |= {"validation": ["worlds/multihop:validation"], "validation_options": world, "pretrained": small, "tuned": small}
+    entry = TRAININGS.get(name)
+    model = {"pisco": {"rate": 64}, "xrag": {"retriever": tiny_encoder, "max_length": 48}}[name]
+    training = entry.factory(entry.validate({**options, "model": {**model, "max_prompt": 1000}}))
+    context = TrainingContext(tmp_path / "work", tmp_path / "checkpoints", Services(device="cpu"))
+    stages = list(training.run(context))
+    assert [stage.stage for stage in stages] == list(system_of(name, {}).stages)
+    assert all(stage.figures["rows"] >= 4 and math.isfinite(stage.figures["validation_loss"]) for stage in stages)
+    assert [stage.fresh for stage in training.run(context)] == [False] * len(stages)
+    trained = SoftModel.load(stages[-1].folder, "cpu")
+    assert len(trained.encode(["A river."])[0]) == trained.system.count(trained, "A river.")
+    with pytest.raises(UserError, match="test split"):
+        list(entry.factory(entry.validate({**options, "data": ["worlds/multihop:test"]})).run(context))

@@ -403,11 +403,11 @@ def soft_work(config: SoftCompressorConfig, lengths: Lengths) -> Work:
 
 
 def soft_needs(config: Any) -> Needs:
-    """The models below a checkpoint; of one that is not here, `preflight` says so."""
+    """The models below a checkpoint; of one that is still to be trained its folder; of any other `preflight` says what is missing."""
     try:
         system = require_checkpoint(config.model, where="model")[1]
     except UserError:
-        return Needs()
+        return Needs((Checkpoint(config.model, None, config.dtype),) if Path(config.model).is_absolute() else ())
     folder = Path(locate(config.model))
     named = {name: item for name, item in models_of(system).items() if not (folder / name).is_dir()}
     return Needs(tuple(Checkpoint(source, revision, config.dtype or system.config.dtype) for source, revision in named.values()))

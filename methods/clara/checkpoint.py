@@ -183,13 +183,13 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     from methods.clara.model import Clara
 
     rank = int(source.config.get("lora_r", 16))
-    found = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}}
+    stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}}
     sizes = {"max_length": int(source.option("doc_max_length")), "rate": int(source.option("compr_rate"))}
-    config = ClaraConfig.model_validate({**found, **sizes, **options})
+    config = ClaraConfig.model_validate({**stated, **sizes, **options})
     adapters, ends = pickled(source.folder / PUBLISHED), pickled(source.folder / ENDS)
     clara = Clara.open(config, device=device)
     own = {name: item for adapter in ADAPTERS for name, item in clara.adapters.of(adapter).items()}
-    there = {}
+    there: dict[str, Any] = {}
     for theirs, ours in _THEIRS:
         there |= adapter_names(adapters.get(theirs, adapters.get("encoder_adapter", {})), ours)
     if {name: item.shape for name, item in there.items()} != {name: item.shape for name, item in own.items()}:

@@ -39,7 +39,7 @@ def embedded(rows: Sequence[Sequence[Piece]], embeddings: nn.Module, side: str =
     Returns:
         Vectors [B, n, h], and where one stands, int64 [B, n].
     """
-    weight: Tensor = embeddings.weight  # type: ignore[assignment]
+    weight: Tensor = embeddings.weight
     ids = [list(piece) for row in rows for piece in row if not isinstance(piece, Tensor)]
     flat = torch.tensor([identifier for some in ids for identifier in some], dtype=torch.long, device=weight.device)
     known = iter(embeddings(flat).split([len(some) for some in ids]))
@@ -95,8 +95,8 @@ def taught(model: Any, rows: Sequence[Sequence[Piece]], replies: Sequence[Sequen
     whole = [[*row, reply] for row, reply in zip(rows, replies, strict=True)]
     vectors, _ = embedded(whole, model.get_input_embeddings())
     starts = [size(row) for row in rows]
-    places = [(n, start + at) for n, (start, reply) in enumerate(zip(starts, replies, strict=True)) for at in range(len(reply))]
-    which, column = torch.tensor(places, device=vectors.device).T
+    positions = [(n, start + at) for n, (start, reply) in enumerate(zip(starts, replies, strict=True)) for at in range(len(reply))]
+    which, column = torch.tensor(positions, device=vectors.device).T
     labels = torch.tensor([identifier for reply in replies for identifier in reply], device=vectors.device)
     with logits_only_at(model, which, column - 1):
         logits = model(inputs_embeds=vectors, use_cache=False).logits[0]
@@ -136,7 +136,7 @@ class Projector(nn.Module):
         """[…, inner] to […, width]."""
         if self.norm is not None:
             vectors = self.norm(vectors)
-        return self.second(functional.gelu(self.first(vectors)))  # type: ignore[no-any-return]
+        return self.second(functional.gelu(self.first(vectors)))
 
 
 # -- Writing: greedily, from a prompt of any pieces --

@@ -84,15 +84,15 @@ class Released:
         """
         from safetensors import safe_open
 
-        found: dict[str, Tensor] = {}
+        results: dict[str, Tensor] = {}
         paths = sorted(self.folder.glob("*.safetensors")) or sorted(self.folder.glob("pytorch_model*.bin"))
         for path in paths:
             if path.suffix == ".bin":
-                found.update({name: item for name, item in pickled(path).items() if wanted(name)})
+                results.update({name: item for name, item in pickled(path).items() if wanted(name)})
                 continue
             with loading("checkpoint", self.source), safe_open(str(path), "pt") as file:
-                found.update({name: file.get_tensor(name) for name in file.keys() if wanted(name)})  # noqa: SIM118
-        return found
+                results.update({name: file.get_tensor(name) for name in file.keys() if wanted(name)})  # noqa: SIM118
+        return results
 
 
 def released(source: str, revision: str | None = None, subfolder: str | None = None) -> Released:
@@ -203,8 +203,8 @@ def renamed(tensors: Mapping[str, Tensor], names: Mapping[str, str], where: str)
     """
     results = {}
     for end, name in names.items():
-        found = [item for key, item in tensors.items() if re.search(rf"(^|\.){re.escape(end)}$", key)]
-        if len(found) != 1:
-            raise UserError(f"{end} is there {len(found)} times", where=where, try_this="the checkpoint as its authors publish it")
-        results[name] = found[0].float()
+        matches = [item for key, item in tensors.items() if re.search(rf"(^|\.){re.escape(end)}$", key)]
+        if len(matches) != 1:
+            raise UserError(f"{end} is there {len(matches)} times", where=where, try_this="the checkpoint as its authors publish it")
+        results[name] = matches[0].float()
     return results

@@ -247,15 +247,15 @@ def convert_checkpoint(
     folder = (output or common.store.folder / "checkpoints" / "converted" / name).absolute()
     if folder.exists():
         raise UserError("this folder is there already", where=str(folder), try_this="another name, or delete it")
-    found = released(source, revision, subfolder)
-    layout = found.layout
+    checkpoint = released(source, revision, subfolder)
+    layout = checkpoint.layout
     with err.status("converting", spinner="dots"):
         module: Any = clara if layout == "clara" else compressors
-        module.convert(found, folder, base, given_options(None, settings), device)
-    config = {"source": source, "revision": found.revision, "base": base}
+        module.convert(checkpoint, folder, base, given_options(None, settings), device)
+    config = {"source": source, "revision": checkpoint.revision, "base": base}
     checkpoints.describe(folder, method=layout, stage="published", version=1, config=config, parents=(), data=())
     made = checkpoints.register(common.store, folder)
-    text = f"{made.name}: {layout}, from {source}{f' at {found.revision}' if found.revision else ''}: {folder}"
+    text = f"{made.name}: {layout}, from {source}{f' at {checkpoint.revision}' if checkpoint.revision else ''}: {folder}"
     common.emit(made.to_json(), lambda: out.print(Text(text), soft_wrap=True))
 
 

@@ -90,8 +90,8 @@ class AutoCompressor(System):
 
     def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
         passages = [[*model.begin, *ids] for text in row.documents for ids in model.segments(text)]
-        asked = [identifier for piece in model.filled(asking(row.question), []) for identifier in piece]
-        return [*passages, [*asked, *model.reply(row.target)]]  # type: ignore[list-item]
+        question = [identifier for piece in model.filled(asking(row.question), []) for identifier in piece]
+        return [*passages, [*question, *model.reply(row.target)]]
 
 
 def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor, steps: int) -> tuple[Tensor, int]:
@@ -116,10 +116,10 @@ def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor
     for number, ids in enumerate(segments):
         last = number + 1 == len(segments)
         vectors, _ = embedded([[before, ids] if last else [before, ids, summary]], model.base.get_input_embeddings())
-        found = decoder_of(model.base)(inputs_embeds=vectors, use_cache=False).last_hidden_state[0]
-        states.append(found[len(before) : len(before) + len(ids)])
+        output = decoder_of(model.base)(inputs_embeds=vectors, use_cache=False).last_hidden_state[0]
+        states.append(output[len(before) : len(before) + len(ids)])
         if not last:
-            before = torch.cat([before, found[-count:].float()])
+            before = torch.cat([before, output[-count:].float()])
             if (number + 1) % steps == 0:
                 before = before.detach()
     labels = torch.tensor([identifier for ids in segments for identifier in ids], device=before.device)

@@ -84,7 +84,7 @@ def _memory_options(source: Released) -> dict[str, Any]:
     if own and source.layout == "pisco":
         raise UserError("it encodes with a model of its own, which is not read", where=source.source, try_this="naver/pisco-mistral")
     length, rate = int(source.config.get("doc_max_length", 128)), int(source.option("compr_rate"))
-    found = {
+    result = {
         "base": source.option("decoder_model_name"),
         "max_length": length,
         "rate": rate,
@@ -92,7 +92,7 @@ def _memory_options(source: Released) -> dict[str, Any]:
         "separator": bool(source.config.get("sep", False)),
         "lora": {"r": rank, "alpha": 2.0 * rank},
     }
-    return {**found, **({"encoder": own} if own else {})}
+    return {**result, **({"encoder": own} if own else {})}
 
 
 def _summary_options(source: Released) -> dict[str, Any]:
@@ -133,19 +133,19 @@ def _rows(model: SoftModel, ends: Mapping[str, Tensor], where: str) -> dict[str,
 
 def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
     adapters, ends = pickled(source.folder / ADAPTERS), pickled(source.folder / ENDS)
-    found = _rows(model, ends, source.source)
+    result = _rows(model, ends, source.source)
     for theirs, ours in (("encoder_adapter", "encoder"), ("decoder_adapter", "decoder")):
         if theirs not in adapters:
             raise UserError(f"{ADAPTERS} has no {theirs}", where=source.source, try_this="the checkpoint as its authors publish it")
-        found |= {f"language_model.{name}": item for name, item in adapter_names(adapters[theirs], ours).items()}
-    return found
+        result |= {f"language_model.{name}": item for name, item in adapter_names(adapters[theirs], ours).items()}
+    return result
 
 
 def _cocom(source: Released, model: SoftModel) -> dict[str, Tensor]:
     own = source.tensors(lambda name: LORA in name or name.startswith("compr.") or name.endswith(("embed_tokens.weight", "lm_head.weight")))
-    found = {f"language_model.{name}": item for name, item in adapter_names(own, "both").items()}
+    result = {f"language_model.{name}": item for name, item in adapter_names(own, "both").items()}
     if not model.config.encoder:
-        return found | _rows(model, {name: item for name, item in own.items() if LORA not in name}, source.source)
+        return result | _rows(model, {name: item for name, item in own.items() if LORA not in name}, source.source)
     states = {name.removeprefix("compr.model."): item for name, item in own.items() if name.startswith("compr.model.")}
     missing, foreign = model.encoder.load_state_dict(states, strict=False)
     if foreign or set(missing) - {name for name in missing if "pooler" in name or "position_ids" in name}:
@@ -153,7 +153,7 @@ def _cocom(source: Released, model: SoftModel) -> dict[str, Tensor]:
     first = len(model.plain_tokenizer)
     ends = {name: item for name, item in own.items() if LORA not in name and not name.startswith("compr.")}
     linear = renamed(own, {"compr.linear.weight": "parts.linear.weight", "compr.linear.bias": "parts.linear.bias"}, source.source)
-    return found | linear | {"parts.marks.weight": new_rows(ends, model.base, first, 4, source.source)[1:]}
+    return result | linear | {"parts.marks.weight": new_rows(ends, model.base, first, 4, source.source)[1:]}
 
 
 def _xrag(source: Released, model: SoftModel) -> dict[str, Tensor]:
@@ -174,7 +174,7 @@ def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
         ids = words.convert_tokens_to_ids(names)
         if None in ids or words.unk_token_id in ids:
             raise UserError(f"the {what}'s tokenizer lacks {names[0]}", where=source.source, try_this=f"--base {PCC_DECODER}")
-        return embeddings.weight.detach()[ids].cpu().float()  # type: ignore[no-any-return]
+        return embeddings.weight.detach()[ids].cpu().float()
 
     names = {
         "RMSNorm.weight": "norm.weight",

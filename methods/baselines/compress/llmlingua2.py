@@ -125,7 +125,7 @@ class LLMLingua2:
                 tokens[owner] += [(start, float(likely[row, first + n])) for n, (start, _) in enumerate(spans)]
         results = []
         for text, own in zip(texts, tokens, strict=True):
-            ends = np.array([found.end() for found in _WORD.finditer(text)])
+            ends = np.array([match.end() for match in _WORD.finditer(text)])
             sums, numbers = np.zeros(len(ends)), np.zeros(len(ends))
             for start, value in own:
                 # White space that a token begins with belongs to the word behind it.

@@ -35,7 +35,7 @@ class SoftModel(nn.Module):
     Args:
         system: What it is.
         device: Where it computes; None: the best there is.
-        folder: A checkpoint whose whole models are taken in place of the published ones.
+        folder: A checkpoint whose own whole models stand in for the published ones.
         seed: Decides what is drawn.
 
     Attributes:
@@ -87,7 +87,7 @@ class SoftModel(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return self.base.get_input_embeddings().weight.device  # type: ignore[no-any-return]
+        return self.base.get_input_embeddings().weight.device
 
     @property
     def width(self) -> int:
@@ -115,7 +115,7 @@ class SoftModel(nn.Module):
 
     def part(self, name: str) -> Tensor:
         """The rows of a part."""
-        rows: Tensor = self.parts[name].weight  # type: ignore[assignment]
+        rows: Tensor = self.parts[name].weight
         return rows
 
     # -- texts to pieces -------------------------------------------------------------------------------------------
@@ -181,15 +181,15 @@ class SoftModel(nn.Module):
         ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         if ids[: len(self.begin)] != self.begin:
             ids = [*self.begin, *ids]
-        places = [at for at, identifier in enumerate(ids) if identifier == self._place]
-        if len(places) != len(blocks):
+        positions = [at for at, identifier in enumerate(ids) if identifier == self._place]
+        if len(positions) != len(blocks):
             raise UserError(
-                f"a prompt has {len(places)} places for memory where {len(blocks)} are wanted",
+                f"a prompt has {len(positions)} places for memory where {len(blocks)} are wanted",
                 where="template",
                 try_this="template: plain, as this base's chat template changes what it is given",
             )
         pieces: list[Piece] = []
-        for start, end, block in zip([0, *(at + 1 for at in places)], [*places, len(ids)], [*blocks, []], strict=True):
+        for start, end, block in zip([0, *(at + 1 for at in positions)], [*positions, len(ids)], [*blocks, []], strict=True):
             pieces += [ids[start:end], *block]
         return [piece for piece in pieces if len(piece)]
 
@@ -325,11 +325,11 @@ class SoftModel(nn.Module):
             UserError: One is missing, too many, or of another shape.
         """
         own = self._kept()
-        found, wanted = ({name: tuple(item.shape) for name, item in some.items()} for some in (tensors, own))
-        if found != wanted:
-            name = min(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+        present, wanted = ({name: tuple(item.shape) for name, item in some.items()} for some in (tensors, own))
+        if present != wanted:
+            name = min(name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name))
             raise UserError(
-                f"{name} is {found.get(name) or 'missing'}, and the model wants {wanted.get(name) or 'none'}",
+                f"{name} is {present.get(name) or 'missing'}, and the model wants {wanted.get(name) or 'none'}",
                 where=where,
                 try_this="its own base",
             )

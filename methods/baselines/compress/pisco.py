@@ -54,9 +54,9 @@ class Pisco(System):
     """The system."""
 
     name = "pisco"
-    config_class = PiscoConfig
-    adapters = ("encoder", "decoder")
-    reads = "decoder"
+    config_class: ClassVar[type[SoftConfig]] = PiscoConfig
+    adapters: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    reads: ClassVar[str | None] = "decoder"
     encodes: ClassVar[str | None] = "encoder"
 
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:

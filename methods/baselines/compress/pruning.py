@@ -106,11 +106,11 @@ class Dslr(_Pruner):
             " ".join(filter(None, (query.text, passage.title, text))) for passage, own in zip(passages, parts, strict=True) for text in own
         ]
         rows = self._tokenizer(texts, truncation=True, max_length=self.config.max_length)["input_ids"]
-        found = np.empty(len(rows))
+        scores = np.empty(len(rows))
         for batch, ids, mask in self._batches(rows):
             with torch.inference_mode():
-                found[batch] = self._model(input_ids=ids, attention_mask=mask).logits[:, 0].double().sigmoid().cpu().numpy()
-        return np.split(found, np.cumsum([len(own) for own in parts])[:-1])
+                scores[batch] = self._model(input_ids=ids, attention_mask=mask).logits[:, 0].double().sigmoid().cpu().numpy()
+        return np.split(scores, np.cumsum([len(own) for own in parts])[:-1])
 
 
 class ProvenceConfig(_PruningConfig):
@@ -163,7 +163,9 @@ class Provence(_Pruner):
         question = list(words(query.text, add_special_tokens=False)["input_ids"])[: self.config.max_length // 2]
         before = [words.cls_token_id, *question, words.sep_token_id]
         room = self.config.max_length - len(before) - 1
-        rows, places = [], []  # windows, each with the passage's title, and of each the sentences in it with their places
+        rows: list[list[int]] = []  # windows, each with the passage's title, and of each the sentences in it with their places
+        windows: list[list[tuple[int, int, int, int]]] = []
+        inside: list[tuple[int, int, int, int]]
         for at, own in enumerate(parts):
             title = list(words(passages[at].title, add_special_tokens=False)["input_ids"])[: room // 4]
             ids, inside = [*before, *title], []
@@ -171,20 +173,20 @@ class Provence(_Pruner):
                 tokens = list(words(text, add_special_tokens=False)["input_ids"])[: room - len(title)]
                 if len(ids) - len(before) + len(tokens) > room:
                     rows.append([*ids, words.sep_token_id])
-                    places.append(inside)
+                    windows.append(inside)
                     ids, inside = [*before, *title], []
                 inside.append((at, n, len(ids), len(ids) + len(tokens)))
                 ids += tokens
             if inside:
                 rows.append([*ids, words.sep_token_id])
-                places.append(inside)
+                windows.append(inside)
         results = [np.zeros(len(own)) for own in parts]
         for batch, ids, mask in self._batches(rows):
             with torch.inference_mode():
                 states = self._model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
                 likely = self._head(states).float().softmax(-1)[..., 1].cpu().double().numpy()
             for row, at in enumerate(batch):
-                for passage, n, start, end in places[at]:
+                for passage, n, start, end in windows[at]:
                     results[passage][n] = self._of_sentence(likely[row, start:end])
         return results
 

@@ -150,7 +150,7 @@ def system_of(name: str, options: Mapping[str, Any] | SoftConfig) -> System:
     if name not in SYSTEMS:
         raise unknown_name("compressor", name, SYSTEMS)
     kind = getattr(import_module(f"methods.baselines.compress.{name}"), SYSTEMS[name])
-    return kind(options if isinstance(options, SoftConfig) else kind.config_class.model_validate(options))  # type: ignore[no-any-return]
+    return kind(options if isinstance(options, SoftConfig) else kind.config_class.model_validate(options))
 
 
 def require_checkpoint(model: str, system: str | None = None, *, where: str) -> tuple[Path, System]:
@@ -362,9 +362,9 @@ class SoftCompressor:
 
     def built(self, corpus: Corpus, folder: Path | None, done: Callable[[int], None]) -> Built:
         """Build the index, or take it over, and say what it is."""
-        found, starts = self.index(corpus, folder, done)
+        array, starts = self.index(corpus, folder, done)
         return Built(
-            folder or self.folder(corpus), len(corpus), int(starts[-1]), self._loaded.model.width, int(starts[-1]) * found.shape[1] * 2
+            folder or self.folder(corpus), len(corpus), int(starts[-1]), self._loaded.model.width, int(starts[-1]) * array.shape[1] * 2
         )
 
 
@@ -375,7 +375,7 @@ def known_system(model: str, lengths: Lengths) -> System | None:
     """The system of a checkpoint, of one that is still to be trained too; None where it is neither."""
     training = lengths.training(model)
     if getattr(training, "system", None) is not None:
-        return training.system  # type: ignore[no-any-return]
+        return training.system
     try:
         return require_checkpoint(model, where="model")[1]
     except UserError:

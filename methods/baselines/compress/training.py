@@ -71,7 +71,7 @@ class SoftTrainingConfig(TrainingConfig):
         "data", description="what is taught: the data's answers, or what the base itself answers from the passages as text"
     )
     passages: int | None = Field(None, ge=1, description="passages of pretraining, drawn by the seed; null: all of the data's corpus")
-    restored: float = Field(0.5, ge=0, le=1, description="share of them that are written out again; of the others the second half is told")
+    restored: float = Field(0.5, ge=0, le=1, description="share of them that are written out again; of the others only the second half is written")
     divergence: float = Field(
         0.0, ge=0, description="weight of the divergence from the base that reads the passages as text; published for xRAG 2"
     )
@@ -160,19 +160,21 @@ def benchmarks_of(references: Sequence[str], options: Mapping[str, Mapping[str, 
     Raises:
         UserError: One is a test split, or holds worlds that must not be trained on.
     """
-    found = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
-    require_trainable(references, found)
-    return found
+    loaded = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
+    require_trainable(references, loaded)
+    return loaded
 
 
 def answer_rows(benchmark: Benchmark, documents: int, context: TrainingContext) -> list[Row]:
     """A row for each question with evidence in the corpus and an answer: evidence first, then its own candidates or BM25's."""
     corpus = benchmark.corpus
     questions = [item for item in benchmark.questions if item.golds and any(at in corpus for at in item.evidence)]
-    found = retrieved(benchmark, [item for item in questions if not item.candidates], Component.of("bm25"), 2 * documents, context.services)
+    retrieved_ids = retrieved(
+        benchmark, [item for item in questions if not item.candidates], Component.of("bm25"), 2 * documents, context.services
+    )
     rows = []
     for item in questions:
-        ids = dict.fromkeys((*(at for at in item.evidence if at in corpus), *(item.candidates or found[item.id])))
+        ids = dict.fromkeys((*(at for at in item.evidence if at in corpus), *(item.candidates or retrieved_ids[item.id])))
         chosen = list(ids)[:documents]
         Draws("compress documents", item.id).shuffle(chosen)
         rows.append(Row("answer", tuple(passage.full_text for passage in corpus.get(chosen)), item.text, item.golds[0]))
@@ -242,11 +244,11 @@ class Objective:
         memory = iter(model.encode(texts, [row.question for row in rows for _ in row.documents]))
         prompts = [self._prompt(row, [next(memory) for _ in row.documents]) for row in rows]
         replies = [model.reply(row.target) for row in rows]
-        found = model.taught(prompts, replies, system.reads)
-        loss = cross_entropy(found.logits, found.labels, reduction="sum")
+        outputs = model.taught(prompts, replies, system.reads)
+        loss = cross_entropy(outputs.logits, outputs.labels, reduction="sum")
         if self.divergence and rows[0].kind == "answer":
-            loss = loss + self.divergence * self._divergence(rows, replies, found.logits)
-        return loss, len(found.labels)
+            loss = loss + self.divergence * self._divergence(rows, replies, outputs.logits)
+        return loss, len(outputs.labels)
 
     def _prompt(self, row: Row, memory: list[Any]) -> list[Any]:
         model, system = self.model, self.model.system
@@ -318,7 +320,7 @@ class SoftTraining:
             Broke: The loss is no number.
         """
         config, system = self.config, self.config.system
-        found = benchmarks_of(config.data, config.data_options)
+        benchmarks = benchmarks_of(config.data, config.data_options)
         process, parent = accelerator(config.precision, context.services.device), config.start
         sources = list(models_of(system).values())
         for stage in config.stages_of(system.stages):
@@ -327,17 +329,17 @@ class SoftTraining:
                 stage,
                 config,
                 base,
-                tuple(benchmark.fingerprint for benchmark in found),
+                tuple(benchmark.fingerprint for benchmark in benchmarks),
                 replace(context, work=context.work / stage),
                 process,
-                lambda identity, stage=stage, parent=parent: self._prepared(stage, parent, found, context, process, identity),  # type: ignore[misc]
+                lambda identity, stage=stage, parent=parent: self._prepared(stage, parent, benchmarks, context, process, identity),  # type: ignore[misc]
                 others=others,
             )
             process.wait_for_everyone()
             parent = str(context.checkpoints / stage)
 
     def _prepared(
-        self, stage: str, parent: str | None, found: Sequence[Benchmark], context: TrainingContext, process: Any, identity: str
+        self, stage: str, parent: str | None, benchmarks: Sequence[Benchmark], context: TrainingContext, process: Any, identity: str
     ) -> PreparedRun:
         from methods.baselines.compress.model import SoftModel
 
@@ -348,11 +350,11 @@ class SoftTraining:
             else SoftModel(config.system, str(process.device), seed=config.seed)
         )
         with process.main_process_first():
-            rows, held_out = self._rows(stage, found, context), self._held_out(stage, context)
+            rows, held_out = self._rows(stage, benchmarks, context), self._held_out(stage, context)
             if config.answers == "base" and stage == TUNED:
                 rows = taught_by_base(model, rows, context.work / "answers.jsonl")
         objective = Objective(model, config.divergence if stage == TUNED else 0.0, process)
-        asked = len(rows)
+        number = len(rows)
         rows, held_out = ([row for row in some if _fits(model, row)] for some in (rows, held_out))
         if not rows:
             raise UserError("no row is left to learn from", where="data", try_this="questions with evidence, or a higher model.max_prompt")
@@ -360,10 +362,10 @@ class SoftTraining:
         epoch = -(-len(rows) // train.batch_size)
         order = lru_cache(2)(lambda number: _shuffled(len(rows), (model.system.name, stage, config.seed, number)))
 
-        def step(number: int) -> Figures:
-            which, at = divmod(number, epoch)
+        def step(at_step: int) -> Figures:
+            which, at = divmod(at_step, epoch)
             some = [rows[row] for row in order(which)[at * train.batch_size : (at + 1) * train.batch_size]]
-            return {"loss": objective.backward(some, train.micro_batch, (model.system.name, stage, config.seed, number))}
+            return {"loss": objective.backward(some, train.micro_batch, (model.system.name, stage, config.seed, at_step))}
 
         options = LoopOptions(
             train.epochs * epoch,
@@ -386,13 +388,13 @@ class SoftTraining:
             shutil.copyfile(loop.curve, folder / "curve.jsonl")
             (folder / "README.md").write_text(_readme(config, stage, figures), "utf-8")
 
-        return PreparedRun(loop, save, {"rows": float(len(rows)), "too_long": float(asked - len(rows)), "held_out": float(len(held_out))})
+        return PreparedRun(loop, save, {"rows": float(len(rows)), "too_long": float(number - len(rows)), "held_out": float(len(held_out))})
 
-    def _rows(self, stage: str, found: Sequence[Benchmark], context: TrainingContext) -> list[Row]:
+    def _rows(self, stage: str, benchmarks: Sequence[Benchmark], context: TrainingContext) -> list[Row]:
         config = self.config
         if stage == PRETRAINED:
-            return [row for item in found for row in passage_rows(item, config.passages, config.restored, config.seed)]
-        return [row for item in found for row in answer_rows(item, config.documents, context)]
+            return [row for item in benchmarks for row in passage_rows(item, config.passages, config.restored, config.seed)]
+        return [row for item in benchmarks for row in answer_rows(item, config.documents, context)]
 
     def _held_out(self, stage: str, context: TrainingContext) -> list[Row]:
         config, rows = self.config, []

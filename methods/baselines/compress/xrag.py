@@ -1,6 +1,6 @@
 """xRAG: a passage is the one vector that a retriever has of it, through a projector into the place of one token.
 
-Retriever and base stay as they are; the projector alone learns, first to have passages told in other words, then to
+Retriever and base stay as they are; the projector alone learns, first to have passages written in other words, then to
 answer as the same base does from text. A passage longer than the retriever reads is cut by it, not split.
 
 Source: Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation (arXiv:2405.13792).

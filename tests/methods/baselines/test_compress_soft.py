@@ -94,8 +94,10 @@ def test_losses_are_those_of_naive_loops(models: dict[str, SoftModel]) -> None:
             student = model.system.prompt(model, row.question, model.encode(row.documents))
             teacher, reply = model.prompt_of_text(row.question, row.documents), model.reply(row.target)
             for at, token in enumerate(reply):
-                said = [taught(model.base, [[*prompt, reply[:at]] if at else prompt], [[token]]).logits[0] for prompt in (student, teacher)]
-                p, q = said[1].softmax(-1), said[0].softmax(-1)
+                logits = [
+                    taught(model.base, [[*prompt, reply[:at]] if at else prompt], [[token]]).logits[0] for prompt in (student, teacher)
+                ]
+                p, q = logits[1].softmax(-1), logits[0].softmax(-1)
                 expected += float(-q[token].log() + 2 * sum(a * (a / b).log() for a, b in zip(p, q, strict=True)))
                 count += 1
         loss, number = Objective(model, 2.0).summed(rows)

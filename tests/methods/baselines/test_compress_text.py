@@ -88,8 +88,8 @@ def test_llmlingua2_keeps_order_and_rate_and_reads_each_word_as_the_classifier_d
     expected: dict[str, list[float]] = {}
     for ids, spans in parts:
         with torch.inference_mode():
-            said = classifier(torch.tensor([[words.cls_token_id, *ids, words.sep_token_id]])).logits[0].softmax(-1)[1:-1, 1]
-        for (start, _), value in zip(spans, said.tolist(), strict=True):
+            likely_here = classifier(torch.tensor([[words.cls_token_id, *ids, words.sep_token_id]])).logits[0].softmax(-1)[1:-1, 1]
+        for (start, _), value in zip(spans, likely_here.tolist(), strict=True):
             number = len(TEXT[: start + 1].split()) - 1
             expected.setdefault(str(number), []).append(value)
     assert likely == pytest.approx([float(np.mean(expected[str(at)])) for at in range(len(TEXT.split()))], abs=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -236,8 +237,6 @@ def convert_checkpoint(
     device: DeviceOption = None,
 ) -> None:
     """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC Lite, PISCO, CLaRa."""
-    from methods.baselines.compress import convert as compressors
-    from methods.clara import checkpoint as clara
     from methods.training.released import released
 
     if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
@@ -250,8 +249,8 @@ def convert_checkpoint(
     checkpoint = released(source, revision, subfolder)
     layout = checkpoint.layout
     with err.status("converting", spinner="dots"):
-        module: Any = clara if layout == "clara" else compressors
-        module.convert(checkpoint, folder, base, given_options(None, settings), device)
+        family = "clara" if layout == "clara" else "baselines.compress"
+        import_module(f"methods.{family}.convert").convert(checkpoint, folder, base, given_options(None, settings), device)
     config = {"source": source, "revision": checkpoint.revision, "base": base}
     checkpoints.describe(folder, method=layout, stage="published", version=1, config=config, parents=(), data=())
     made = checkpoints.register(common.store, folder)

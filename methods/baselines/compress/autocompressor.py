@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from methods.baselines.compress.soft import LANGUAGE_MODEL, SOFT, SoftCompressor, SoftConfig, System
+from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.soft import LANGUAGE_MODEL, SoftConfig, System
 from methods.baselines.compress.training import Row, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.pocket import asking
 from methods.registry import register

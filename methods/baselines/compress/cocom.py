@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.pisco import RESTORE, SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import ENCODER, SOFT, SoftCompressor, System
+from methods.baselines.compress.soft import ENCODER, System
 from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training

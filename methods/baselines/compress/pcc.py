@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from methods.baselines.compress.soft import ENCODER, SOFT, SoftCompressor, SoftConfig, System
+from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.soft import ENCODER, SoftConfig, System
 from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training

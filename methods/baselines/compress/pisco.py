@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from methods.baselines.compress.soft import SOFT, SoftCompressor, SoftConfig, System
+from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.soft import SoftConfig, System
 from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training

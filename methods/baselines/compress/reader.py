@@ -10,7 +10,8 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
-from methods.baselines.compress.soft import SYSTEMS, SoftMemory, SoftOptions, known_system, loaded, soft_needs, typical_count
+from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs
+from methods.baselines.compress.soft import SYSTEMS, typical_count
 from methods.models.causal import CausalConfig
 from methods.models.pocket import asking
 from methods.models.weights import weights_hash

@@ -71,7 +71,9 @@ class SoftTrainingConfig(TrainingConfig):
         "data", description="what is taught: the data's answers, or what the base itself answers from the passages as text"
     )
     passages: int | None = Field(None, ge=1, description="passages of pretraining, drawn by the seed; null: all of the data's corpus")
-    restored: float = Field(0.5, ge=0, le=1, description="share of them that are written out again; of the others only the second half is written")
+    restored: float = Field(
+        0.5, ge=0, le=1, description="share of them that are written out again; of the others only the second half is written"
+    )
     divergence: float = Field(
         0.0, ge=0, description="weight of the divergence from the base that reads the passages as text; published for xRAG 2"
     )

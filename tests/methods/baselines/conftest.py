@@ -21,9 +21,12 @@ def makes(tiny_llama: str, tiny_encoder: str, tiny_gpt2: str) -> Callable[..., S
 
     def make(name: str, **more: Any) -> SoftModel:
         options: dict[str, Any] = {"base": tiny_llama, "max_length": 48, "max_prompt": 1000, **more}
-        options |= {"cocom": {"rate": 16}, "pisco": {"rate": 12}, LIGHT: {"encoder": tiny_encoder, "max_length": 24, "rate": 5}}.get(
-            name, {}
-        )
+        options |= {
+            "cocom": {"rate": 16},
+            "pisco": {"rate": 12},
+            "oscar": {"rate": 12, "layers": 1},
+            LIGHT: {"encoder": tiny_encoder, "max_length": 24, "rate": 5},
+        }.get(name, {})
         options |= {
             "xrag": {"retriever": tiny_encoder},
             "pcc": {"encoder": tiny_gpt2, "rate": 12},

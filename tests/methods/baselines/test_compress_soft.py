@@ -216,6 +216,19 @@ def test_memory_of_another_checkpoint_is_refused_before_anything_is_loaded(folde
         Component.of("pisco", {"model": str(other)}).preflight()
 
 
+def test_oscar_reads_a_passage_with_its_question_and_keeps_no_index(models: dict[str, SoftModel], folders: dict[str, str]) -> None:
+    model = models["oscar"]
+    assert len(model.encoder.model.layers) == 1
+    with torch.inference_mode():
+        one, two = (model.encode([TEXTS[0]], [question])[0] for question in ("who?", "where?"))
+        long, whole = model.encode([TEXTS[3]], ["where? " * 40])[0], model.encode([TEXTS[3]], [""])[0]
+    assert one.shape == two.shape
+    assert not torch.allclose(one, two, atol=1e-3)
+    assert len(long) == len(whole)  # a long question takes nothing of the passage
+    with pytest.raises(UserError, match="nothing can be kept"):
+        Component.of("oscar", {"model": folders["oscar"], "offline": True}).build(Services(device="cpu"))
+
+
 def test_a_light_encoder_reads_what_it_is_given(models: dict[str, SoftModel], tiny_models: ModuleType) -> None:
     """Five states in a row become one vector, the last group filled up with zeros."""
     model = models["cocom light"]

@@ -181,7 +181,7 @@ def test_pruning_scores_one_string_or_the_tokens_of_windows(checkpoints: Path) -
     assert (some > 0).all()  # every sentence stood in a window
 
 
-SOFT = ("autocompressor", "cocom", "pcc", "pisco", "xrag")
+SOFT = ("autocompressor", "cocom", "oscar", "pcc", "pisco", "xrag")
 TEXTUAL = {
     "llmlingua2": "llmlingua2",
     "recomp_extractive": "encoder",

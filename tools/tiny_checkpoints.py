@@ -176,7 +176,7 @@ def converted(folder: Path, target: Path) -> None:
     from methods.baselines.compress.convert import convert
     from methods.training.released import released
 
-    options = {"xrag": {"retriever": str(folder / "encoder")}, "pcc": {"rate": 64}}
+    options: dict[str, dict[str, Any]] = {"xrag": {"retriever": str(folder / "encoder")}, "pcc": {"rate": 64}}
     bases = {"xrag": "llama", "pcc": "pcc-decoder"}
     for name in ("autocompressor", "xrag", "cocom", "pcc", "pisco"):
         if not (target / name).exists():

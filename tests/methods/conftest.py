@@ -254,6 +254,17 @@ def tiny_clara(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str
 
 
 @pytest.fixture(scope="session")
+def tiny_pisco(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint of PISCO over the tiny Llama, as it begins, as a folder."""
+    from methods.baselines.compress.model import SoftModel
+    from methods.baselines.compress.soft import system_of
+
+    folder = tmp_path_factory.mktemp("tiny_pisco")
+    SoftModel(system_of("pisco", {"base": tiny_llama, "max_length": 48, "rate": 12}), "cpu").save(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def scripted_url() -> Iterator[str]:
     """An endpoint whose replies depend on the prompt alone: the words of its question, backwards."""
 
@@ -280,7 +291,7 @@ def endpoint(busy: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def offline_options(
-    tiny_encoder: str, tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_llama: str, scripted_url: str
+    tiny_encoder: str, tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_pisco: str, tiny_llama: str, scripted_url: str
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
@@ -305,5 +316,6 @@ def offline_options(
         "clara": {"model": tiny_clara, "max_new_tokens": 6},
         "clara_retriever": {"model": tiny_clara},
         "clara_reader": {"model": tiny_clara, "max_new_tokens": 6},
+        "memory_reader": {"model": tiny_pisco, "max_new_tokens": 6},
         "clara_text": {"model": tiny_llama, "max_new_tokens": 6, "max_length": 64},
     }

@@ -55,7 +55,7 @@ class Oscar(Pisco):
         from methods.training.soft_prompts import decoder_of
 
         below = decoder_of(model.encoder)
-        below.layers = below.layers[: self.config.layers]  # type: ignore[index]
+        below.layers = below.layers[: self.config.layers]
         model.encoder.config.num_hidden_layers = len(below.layers)
         if getattr(model.encoder.config, "layer_types", None):
             model.encoder.config.layer_types = model.encoder.config.layer_types[: self.config.layers]

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.soft import ENCODER, SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, StepOptions, shared_settings
 from methods.registry import register
 from methods.training import register_training
 
@@ -123,6 +123,9 @@ class PccTrainingConfig(SoftTrainingConfig):
 
     system_class: ClassVar[type[System]] = Pcc
     model: PccConfig = PccConfig.model_validate({})
+    pretrained: StepOptions = StepOptions.model_validate({"warm_up": 300, "batch_size": 256})
+    tuned: StepOptions = StepOptions.model_validate({"learning_rate": 5e-5})
+    max_grad_norm: float = Field(0.5, gt=0, description=SoftTrainingConfig.model_fields["max_grad_norm"].description)
 
 
 @register_training(

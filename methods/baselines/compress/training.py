@@ -29,13 +29,15 @@ from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingCo
 from methods.training.candidates import retrieved
 from methods.training.loop import Figures, KeepBest, Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
-from methods.work import Checkpoint, Needs, StageWork, learn, steps, total
+from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, learn, saved_weights, steps, total, unknown
 
 if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
 
 PRETRAINED, TUNED = "pretrained", "tuned"
 LOSS = "validation_loss"
+LONGEST = 64
+"""Tokens of an answer that the base writes, at most."""
 MARKS = 16
 """Tokens beside a passage's memory in a prompt, at most."""
 Kind = Literal["restore", "continue", "answer"]
@@ -212,7 +214,7 @@ def taught_by_base(model: SoftModel, rows: Sequence[Row], path: Path, batch_size
     kept = read_lines(path) if path.exists() else []
     if not kept or kept[0].get("made_of") != made_of:
         prompts = [model.prompt_of_text(row.question, row.documents) for row in rows]
-        replies = model.generate(prompts, 64, batch_size, None)
+        replies = model.generate(prompts, LONGEST, batch_size, None)
         kept = [{"made_of": made_of}, *({"answer": reply.text} for reply in replies)]
         write_lines(path, kept)
     taught = [replace(row, target=item["answer"]) for row, item in zip(rows, kept[1:], strict=True)]
@@ -353,16 +355,17 @@ class SoftTraining:
         )
         with process.main_process_first():
             rows, held_out = self._rows(stage, benchmarks, context), self._held_out(stage, context)
+            number = len(rows)
             if config.answers == "base" and stage == TUNED:
+                rows = [row for row in rows if _fits(model, row, text=True)]
                 rows = taught_by_base(model, rows, context.work / "answers.jsonl")
         objective = Objective(model, config.divergence if stage == TUNED else 0.0, process)
-        number = len(rows)
-        rows, held_out = ([row for row in some if _fits(model, row)] for some in (rows, held_out))
+        rows, held_out = ([row for row in some if _fits(model, row, text=bool(objective.divergence))] for some in (rows, held_out))
         if not rows:
             raise UserError("no row is left to learn from", where="data", try_this="questions with evidence, or a higher model.max_prompt")
         model.set_trainable(model.system.trained(stage))
         epoch = -(-len(rows) // train.batch_size)
-        order = lru_cache(2)(lambda number: _shuffled(len(rows), (model.system.name, stage, config.seed, number)))
+        order = lru_cache(2)(lambda turn: _shuffled(len(rows), (model.system.name, stage, config.seed, turn)))
 
         def step(at_step: int) -> Figures:
             which, at = divmod(at_step, epoch)
@@ -415,8 +418,10 @@ def _shuffled(count: int, key: tuple[Any, ...]) -> list[int]:
     return order
 
 
-def _fits(model: SoftModel, row: Row) -> bool:
-    """Whether a row's memory, its question and its reply have room; nothing is encoded for it."""
+def _fits(model: SoftModel, row: Row, *, text: bool) -> bool:
+    """Whether a row's memory, its question and its reply have room, and where text is read (`text`) that, too; nothing is encoded."""
+    if text and not model.fits(model.prompt_of_text(row.question, row.documents), max(LONGEST, len(model.reply(row.target)))):
+        return False
     prompt = model.prompt_of_text(row.question, ()) if row.kind == "answer" else []
     memory = sum(model.system.count(model, text) + MARKS for text in row.documents)
     return model.fits(prompt, memory + len(model.reply(row.target)))
@@ -437,6 +442,16 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
         of(item, config.validation_options)
     system, results = config.system, []
     reader, encoder = (Checkpoint(*list(models_of(system).values())[at]) for at in (0, -1))
+    kept = total(
+        saved_weights(data[0].size(source, revision), source) for source, revision in map(models_of(system).__getitem__, system.whole)
+    )
+    if system.adapters:
+        each = data[0].size(reader.model, reader.revision).adapters(config.model.lora.r)  # type: ignore[attr-defined]
+        kept += (
+            unknown(f"disk of the adapters: the shape of {reader.model} is unknown")
+            if each is None
+            else Work(bytes=len(system.adapters) * FLOAT * each)
+        )
     for stage in config.stages_of(system.stages):
         train, works, rows = getattr(config, stage), [], 0.0
         for lengths in data:
@@ -450,7 +465,7 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
                 for model, texts, length in read
             ]
             rows += number
-        results.append(StageWork(stage, total(works), rows, steps(rows, train.batch_size, train.epochs)))
+        results.append(StageWork(stage, total([*works, kept]), rows, steps(rows, train.batch_size, train.epochs)))
     return results
 
 

@@ -32,9 +32,9 @@ def makes(tiny_llama: str, tiny_encoder: str, tiny_gpt2: str) -> Callable[..., S
             "pcc": {"encoder": tiny_gpt2, "rate": 12},
             "autocompressor": {"memory_tokens": 3},
         }.get(name, {})
-        model = SoftModel(system_of(name.split()[0], options), "cpu", seed=3)
         import torch
 
+        model = SoftModel(system_of(name.split()[0], options), "cpu", seed=3)
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for tensor in model._kept().values():

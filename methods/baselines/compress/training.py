@@ -109,11 +109,11 @@ _STEPS: Mapping[str, Any] = {"learning_rate": 1e-3, "batch_size": 16, "micro_bat
 SMALL_WORLDS: Mapping[str, Any] = {
     "base": "pocket",
     "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"worlds": 8, "questions": 1280, **_SINGLE}},
+    "data_options": {"worlds": {"worlds": 8, "questions": 800, **_SINGLE}},
     "validation": ["worlds/multihop:validation"],
     "validation_options": {"worlds": {"worlds": 2, "questions": 64, **_SINGLE}},
     "documents": 3,
-    "passages": 1280,
+    "passages": 960,
     "weight_decay": 0.0,
     "pretrained": _STEPS,
     "tuned": _STEPS,

@@ -17,8 +17,12 @@ from benchmarks.text import sentences
 from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.llmlingua2 import likeliest
 from methods.baselines.compress.recomp import SentenceCompressor
+from methods.baselines.compress.text_training import labeled
+from methods.baselines.compress.training import Row
 from methods.models.causal import Generation
+from methods.models.weights import weights_hash
 from methods.registry import Component
+from methods.training import TRAININGS, TrainingContext
 
 TEXT = "The old bridge stands by a river. Moss grows on its north side! Who built it? A painter of the town built it, long ago."
 TEXTS = [TEXT, "Cold.", "", f"{TEXT} {TEXT.lower()} " * 6]
@@ -209,3 +213,36 @@ def test_every_compressor_keeps_the_contract(
         options["max_new_tokens"] = 2
     failed = {check.name: check.detail for check in conformance.check_method(Component.of(name, options)) if not check.passed}
     assert failed == {}
+
+
+def test_the_sentence_that_makes_the_answer_likeliest_is_the_label() -> None:
+    rows = [
+        Row("answer", ("A\nIt is old. Ana built it.", "Moss grows. It is green."), "who?", "Ana"),
+        Row("answer", ("Moss.",), "what?", "x"),
+    ]
+
+    def likelihoods(asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
+        return [float(any(answer in item.text for item in passages)) - 2 for _, passages, answer in asking]
+
+    one, two = labeled(rows, likelihoods)
+    assert one.sentences == (("It is old.", "Ana built it."), ("Moss grows.", "It is green."))
+    assert (one.best, two.best) == ((0, 1), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "base"), [("recomp_extractive", "encoder"), ("recomp_abstractive", "flan-t5"), ("llmlingua2", "encoder")])
+def test_a_training_into_text_ends_in_a_checkpoint_that_compresses(
+    name: str, base: str, checkpoints: Path, tiny_llama: str, tmp_path: Path
+) -> None:
+    entry = TRAININGS.get(name)
+    world = {"worlds": {"worlds": 1, "questions": 6, "mix": {"single": 1.0}}}
+    options = {"data": ["worlds/multihop:train"], "data_options": world, "documents": 2, "max_length": 64, "reader": tiny_llama}
+    small = {"epochs": 2, "batch_size": 3, "micro_batch": 2, "learning_rate": 1e-2, "save_every": 1}
+    training = entry.factory(entry.validate({**options, "base": str(checkpoints / base), "train": small}))
+    folders = TrainingContext(tmp_path / "work", tmp_path / "checkpoints", Services(device="cpu"))
+    (stage,) = training.run(folders)
+    assert stage.figures["rows"] >= 1
+    assert [item.fresh for item in training.run(folders)] == [False]
+    trained = Component.of(name, {"model": str(stage.folder), **({"max_new_tokens": 4} if "abstractive" in name else {})})
+    assert len(context(trained.build(Services(device="cpu")), 0, 1).passages) <= 2
+    assert weights_hash(str(stage.folder)) != weights_hash(str(checkpoints / base))

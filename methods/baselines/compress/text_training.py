@@ -86,7 +86,7 @@ def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
         likelihoods: From (question, passages, answer) triples to log-likelihoods of the answers.
     """
     parts = [tuple(tuple(sentences(_body(text))) for text in row.documents) for row in rows]
-    asking = []
+    asking: list[tuple[str, tuple[Passage, ...], str]] = []
     for row, own_parts in zip(rows, parts, strict=True):
         asking.append((row.question, (), row.target))
         for text, some in zip(row.documents, own_parts, strict=True):
@@ -156,7 +156,7 @@ class _Extractive(_Trained):
     def _vectors(self, texts: Sequence[str]) -> Tensor:
         from sentence_transformers.util import batch_to_device
 
-        return self.module(batch_to_device(self.module.preprocess(list(texts)), self.device))["sentence_embedding"]  # type: ignore[no-any-return]
+        return self.module(batch_to_device(self.module.preprocess(list(texts)), self.device))["sentence_embedding"]
 
     def save(self, folder: Path) -> None:
         self.module.save_pretrained(str(folder), create_model_card=False)

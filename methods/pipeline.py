@@ -108,7 +108,10 @@ class Composition:
     def _refuse_memory(self) -> None:
         """A reader must read what the compressor delivers: it would answer from nothing."""
         memory, reader = self.compressor.entry.memory if self.compressor else None, self.answering
-        if memory is None or reader is None or memory in reader.entry.reads_memory:
+        if memory is None or reader is None:
+            return
+        if memory in reader.entry.reads_memory:
+            self._refuse_other_models(reader)
             return
         fitting = ", ".join(entry.id for entry in METHODS if memory in entry.reads_memory)
         raise UserError(
@@ -116,6 +119,16 @@ class Composition:
             where=f"method {self.method.id}",
             try_this=f"reader: {fitting}" if fitting else "a compressor that delivers passages",
         )
+
+    def _refuse_other_models(self, reader: Component) -> None:
+        """Some readers read the memory of their own checkpoint alone (`same_model`)."""
+        theirs, own = getattr(self.compressor.config, "model", None), getattr(reader.config, "model", None)  # type: ignore[union-attr]
+        if getattr(reader.entry.factory, "same_model", False) and theirs != own:
+            raise UserError(
+                f"{reader.id!r} is to read memory by {theirs!r} with the model {own!r}",
+                where=f"method {self.method.id}",
+                try_this="the same model for compressor and reader",
+            )
 
     def _refuse_parts(self) -> None:
         """A whole system takes no parts."""

@@ -29,7 +29,7 @@ from judges.score import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
 from methods.flow import ContractError
 from methods.pipeline import assemble
-from methods.registry import Component
+from methods.registry import METHODS, Component
 from ragmeter.console import out
 from ragmeter.experiment import candidate_retriever
 
@@ -151,7 +151,7 @@ def _complete(component: Component) -> Method:
     if kind in {"method", "control"}:
         return assemble(component, services)
     retriever = component if kind == "retriever" else Component.of("bm25")
-    reader = component if kind == "reader" else Component.of("extractive")
+    reader = component if kind == "reader" else _reader_of(component)
     return assemble(
         retriever,
         services,
@@ -159,6 +159,15 @@ def _complete(component: Component) -> Method:
         rerankers=(component,) if kind == "reranker" else (),
         compressor=component if kind == "compressor" else None,
     )
+
+
+def _reader_of(component: Component) -> Component:
+    """The default reader; of a compressor into vectors the one that reads them, with the same model."""
+    memory = component.entry.memory
+    if memory is None:
+        return Component.of("extractive")
+    reader = next(entry for entry in METHODS if memory in entry.reads_memory)
+    return Component.of(reader.id, {"model": component.config.model, "dtype": component.config.dtype})  # type: ignore[attr-defined]
 
 
 def _each(name: str, predictions: Iterable[Prediction], fault: Callable[[Prediction], str | None]) -> Check:

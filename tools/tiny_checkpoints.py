@@ -1,6 +1,6 @@
-"""`python -m tools.tiny_checkpoints FOLDER`: random checkpoints of the layouts that rerankers are published in, of a few kilobytes.
+"""`python -m tools.tiny_checkpoints FOLDER`: random checkpoints of the layouts of published rerankers and compressors, of a few kilobytes.
 
-They rank as dice do. With them every row of a table runs here as it would with the real weights: the classes, files, names
+They rank and answer as dice do. With them every row of a table runs here as it would with the real weights: the classes, files, names
 and types are those, `ragmeter run sark/table1 --profile tiny` looks for them in `tiny/` where it is called.
 """
 
@@ -90,22 +90,204 @@ def encoder_decoder(folder: Path) -> None:
     tokens.save_pretrained(folder)
 
 
-def adapter(base: Path, folder: Path, task: str, labels: int = 1) -> None:
+def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1) -> None:
     """A low-rank adapter of a base as PEFT saves it; for a classifier with the score head in it."""
     import torch
     import transformers
     from peft import LoraConfig, get_peft_model
 
     kind, options = ("AutoModelForCausalLM", {}) if task == "CAUSAL_LM" else ("AutoModelForSequenceClassification", {"num_labels": labels})
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     model = getattr(transformers, kind).from_pretrained(base, dtype=torch.float32, **options)
-    layers = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    made: Any = get_peft_model(model, LoraConfig(task_type=task, r=4, lora_alpha=8, target_modules=layers))
+    made: Any = get_peft_model(model, LoraConfig(task_type=task, r=4, lora_alpha=8, target_modules=LAYERS))
     with torch.no_grad():
         for name, weight in made.named_parameters():
             if "lora_B" in name or "score" in name:
                 weight.normal_(std=0.5)
     made.save_pretrained(str(folder))
+
+
+# -- Layouts in which compressors into vectors are published --
+
+
+LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+MEMORY = [*(f"<MEM{number}>" for number in range(8)), "<AE>", "<ENC>", "<SEP>"]
+
+
+def published(folder: Path) -> None:
+    """Write a random checkpoint of each layout, and the models that they stand on."""
+    import json
+
+    import torch
+    from safetensors.torch import save_file
+
+    folder = folder.absolute()
+    make(folder, ["llama"])
+    sentence_encoder(folder / "encoder")
+    _classifiers(folder)
+    base = _causal(folder / "llama")
+    width, draw = base.config.hidden_size, torch.Generator().manual_seed(4)
+
+    def drawn(*shape: int) -> Any:
+        return torch.randn(*shape, generator=draw) * 0.3
+
+    def write(name: str, config: dict[str, Any], **files: dict[str, Any]) -> None:
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "config.json").write_text(json.dumps(config))
+        for file, tensors in files.items():
+            torch.save(tensors, folder / name / {"model": "pytorch_model.bin"}.get(file, file.replace("__", ".")))
+
+    llama = {name: item.clone() for name, item in base.state_dict().items()}
+    tokens = _tokenizer(folder / "llama")
+    summaries = {**llama, "embed_summary.weight": drawn(4, width)}
+    write("autocompressor", {**base.config.to_dict(), "architectures": ["LlamaAutoCompressorModel"], "summary_length": 4}, model=summaries)
+    tokens.save_pretrained(folder / "autocompressor")
+    (folder / "xrag").mkdir(exist_ok=True)
+    (folder / "xrag" / "config.json").write_text(json.dumps({**base.config.to_dict(), "retriever_hidden_size": 32}))
+    projector = {
+        f"projector.projector.{at}.{kind}": drawn(width, *([32] * (kind == "weight"))) for at in (0, 2) for kind in ("weight", "bias")
+    }
+    save_file({**llama, **projector}, str(folder / "xrag" / "model.safetensors"))
+    _pcc(folder, width, drawn)
+
+    table = torch.cat([llama["model.embed_tokens.weight"], drawn(len(MEMORY), width)])
+    ends = {"model.embed_tokens.weight": table, "lm_head.weight": torch.cat([llama["lm_head.weight"], drawn(len(MEMORY), width)])}
+    common = {"decoder_model_name": str(folder / "llama"), "doc_max_length": 128, "compr_rate": 16, "lora_r": 4, "sep": True}
+    for name in ("pisco", "cocom"):
+        adapter(folder / "llama", folder / f"{name}-peft", "CAUSAL_LM", seed=len(name))
+    own = {name: _lora(folder / f"{name}-peft") for name in ("pisco", "cocom")}
+    adapters = {"encoder_adapter": own["pisco"], "decoder_adapter": own["cocom"]}
+    memory = {**common, "different_mem_tokens": True, "compr_model_name": None}
+    write("pisco", {**memory, "model_type": "COCOM"}, adapters__pth=adapters, decoder_first_last_layers__pth=ends)
+    write("clara", {**memory, "model_type": "CLaRa"}, adapters__pth=adapters, decoder_first_last_layers__pth=ends)
+    whole = {f"decoder.base_model.model.{name}": item for name, item in ends.items()}
+    whole |= {f"decoder.base_model.model.{name}".replace(".weight", ".default.weight"): item for name, item in own["cocom"].items()}
+    write("cocom", {**memory, "model_type": "COCOM"}, model=whole)
+    light = {f"compr.model.{name}": item for name, item in _bert(folder / "encoder").state_dict().items()}
+    light |= {"compr.linear.weight": drawn(width, 16 * 32), "compr.linear.bias": drawn(width)}
+    single = torch.cat([llama["model.embed_tokens.weight"], table[-4:]])
+    light |= {name: item for name, item in whole.items() if "lora_" in name}
+    light["decoder.base_model.model.model.embed_tokens.weight"] = single
+    write("cocom-light", {**memory, "model_type": "COCOM", "compr_model_name": str(folder / "encoder")}, model=light)
+
+
+def converted(folder: Path, target: Path) -> None:
+    """The layouts of compressors as `ragmeter train checkpoints convert` writes them."""
+    from methods.baselines.compress.convert import convert
+    from methods.training.released import released
+
+    options: dict[str, dict[str, Any]] = {"xrag": {"retriever": str(folder / "encoder")}, "pcc": {"rate": 64}}
+    bases = {"xrag": "llama", "pcc": "pcc-decoder"}
+    for name in ("autocompressor", "xrag", "cocom", "pcc", "pisco"):
+        if not (target / name).exists():
+            base = str(folder / bases[name]) if name in bases else None
+            convert(released(str(folder / name)), target / name, base, options.get(name, {}), "cpu")
+
+
+def _pcc(folder: Path, width: int, drawn: Any) -> None:
+    """A GPT-2 with 64 memory tokens, its converter, and the decoder with three new tokens."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    words = _tokenizer(folder / "llama")
+    words.add_special_tokens({"additional_special_tokens": [f"<mem_{number}>" for number in range(64)]})
+    sizes = {"n_embd": 24, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.2}
+    torch.manual_seed(2)
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_positions=512, **sizes)).save_pretrained(folder / "pcc")
+    words.save_pretrained(folder / "pcc")
+    sides = {
+        f"dense_{side}.{kind}": drawn(width, *([inner] * (kind == "weight")))
+        for side, inner in (("in", 24), ("out", width))
+        for kind in ("weight", "bias")
+    }
+    torch.save({"RMSNorm.weight": drawn(24), **sides}, folder / "pcc" / "memory_converter.bin")
+    decoder, tokens = _causal(folder / "llama"), _tokenizer(folder / "llama")
+    tokens.add_special_tokens({"additional_special_tokens": ["<mem>", "</mem>", "<ae>"]})
+    decoder.resize_token_embeddings(len(tokens))
+    with torch.no_grad():
+        decoder.get_input_embeddings().weight.add_(0.1)
+    decoder.save_pretrained(folder / "pcc-decoder")
+    tokens.save_pretrained(folder / "pcc-decoder")
+
+
+def sentence_encoder(folder: Path) -> None:
+    """A BERT with mean pooling, as sentence-transformers reads it."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters, inner = [chr(code) for code in range(33, 127)], "".join(chr(code) for code in range(48, 123) if chr(code).isalnum())
+    trainer = trainers.WordPieceTrainer(vocab_size=400, initial_alphabet=letters, special_tokens=specials, show_progress=False)
+    raw.train_from_iterator([f"{letter}{inner}" for letter in inner], trainer)
+    raw.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), specials, strict=True))
+    words = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=512, **names)
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = BertModel(BertConfig(vocab_size=len(words), max_position_embeddings=512, **sizes))
+    spread(model)
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    transformer = Transformer(str(folder))
+    SentenceTransformer(modules=[transformer, Pooling(32)]).save(str(folder))
+
+
+def _classifiers(folder: Path) -> None:
+    """LLMLingua-2 (a class of each token), DSLR (one of the whole) and Provence (a DeBERTa with both), with the encoder's tokenizer."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    words = _tokenizer(folder / "encoder")
+    sizes = {"vocab_size": len(words), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    kinds = {
+        "llmlingua2": ("BertForTokenClassification", 2),
+        "dslr": ("BertForSequenceClassification", 1),
+        "provence": ("DebertaV2ForSequenceClassification", 1),
+    }
+    for number, (name, (kind, labels)) in enumerate(kinds.items()):
+        torch.manual_seed(number)
+        options = transformers.DebertaV2Config if name == "provence" else transformers.BertConfig
+        model = getattr(transformers, kind)(options(**sizes, num_labels=labels, max_position_embeddings=512))
+        spread(model)
+        model.save_pretrained(folder / name)
+        words.save_pretrained(folder / name)
+    path = str(folder / "provence" / "model.safetensors")
+    head = {"token_classifier.weight": torch.randn(2, 32), "token_classifier.bias": torch.zeros(2)}
+    save_file({**load_file(path), **head}, path, {"format": "pt"})
+
+
+def _causal(folder: Path) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _bert(folder: Path) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder)
+
+
+def _lora(folder: Path) -> dict[str, Any]:
+    """An adapter's tensors as a language model of transformers hands them out."""
+    from safetensors.torch import load_file
+
+    return {name.removeprefix("base_model.model."): item for name, item in load_file(folder / "adapter_model.safetensors").items()}
 
 
 def spread(model: Any) -> None:
@@ -122,7 +304,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    make(parser.parse_args(argv).folder)
+    folder = parser.parse_args(argv).folder
+    make(folder)
+    published(folder / "published")
+    converted(folder / "published", folder / "converted")
     return 0
 
 

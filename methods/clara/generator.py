@@ -20,6 +20,7 @@ from methods.clara.prompts import Layout, Prompt
 from methods.models.causal import Generation
 from methods.models.likelihood import UNBOUNDED, TextEncoder, by_length, logits_only_at, padded
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
+from methods.training.pieces import written
 from methods.training.soft_prompts import PREFIX, MemoryRows, Tokens
 
 Memory: TypeAlias = Sequence[Tensor] | Tensor | None
@@ -281,35 +282,10 @@ class Generator:
 
     def _written(self, prompts: Sequence[Prompt], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
         started = time.perf_counter()
-        ends = self._ends()
         with torch.inference_mode():
             batch = self._assemble(prompts, queries, [[] for _ in queries], memory, "left")
-            written = self._model.generate(
-                inputs_embeds=batch.embedded,
-                attention_mask=batch.mask,
-                max_new_tokens=max_new_tokens,
-                do_sample=False,
-                num_beams=1,
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                repetition_penalty=1.0,
-                pad_token_id=self._pad,
-                eos_token_id=ends,
-            ).tolist()
-        seconds = (time.perf_counter() - started) / len(prompts)
-        return [self._generation(len(ids), row, ends, seconds) for ids, row in zip(queries, written, strict=True)]
-
-    def _ends(self) -> list[int]:
-        own = self._model.generation_config.eos_token_id
-        own = [] if own is None else [own] if isinstance(own, int) else list(own)
-        return list(dict.fromkeys([self._ending, *own]))
-
-    def _generation(self, prompt_tokens: int, written: list[int], ends: list[int], seconds: float) -> Generation:
-        end = next((position for position, token in enumerate(written) if token in ends), None)
-        kept = written if end is None else written[:end]
-        text = self._tokenizer.decode(kept, skip_special_tokens=True).strip()
-        return Generation(text, prompt_tokens, len(kept) + (end is not None), seconds, end is not None)
+        limits = list(map(len, queries)), [self._ending], self._pad, max_new_tokens, started
+        return written(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
 
 
 def _plain(text: str) -> str:

@@ -421,6 +421,34 @@ class Generation:
     ended: bool = True
 
 
+def chat_text(tokenizer: Any, messages: Messages) -> str:
+    """The text of a conversation that a model is to continue.
+
+    A first message from the system goes to the head of the first user message where the template refuses or
+    drops it; an empty one is left out. Without a chat template the messages stand one after the other.
+    """
+    system = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
+    turns = [dict(message) for message in messages if message["role"] != "system"]
+
+    def template(some: Messages) -> str:
+        return str(tokenizer.apply_chat_template(list(some), tokenize=False, add_generation_prompt=True))
+
+    if not getattr(tokenizer, "chat_template", None):
+        return "\n\n".join([system, *(m["content"] for m in turns)] if system else [m["content"] for m in turns])
+    if not system:
+        return template(turns)
+    try:
+        text = template([{"role": "system", "content": system}, *turns])
+        if system.strip() in text:
+            return text
+    except Exception as error:
+        # Templates refuse what they do not know by raising Jinja's error (Gemma, Mistral: no system role).
+        if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
+            raise
+    turns[0] = {**turns[0], "content": f"{system}\n\n{turns[0]['content']}"}
+    return template(turns)
+
+
 class CausalModel:
     """A loaded causal language model: generates, and gives log-probabilities (see `likelihood.py`).
 
@@ -492,30 +520,8 @@ class CausalModel:
         return self.render_chat([{"role": "system", "content": system}, {"role": "user", "content": user}])
 
     def render_chat(self, messages: Messages) -> str:
-        """The text of a conversation that the model is to continue.
-
-        A first message from the system goes to the head of the first user message where the template refuses or
-        drops it; an empty one is left out. Without a chat template the messages stand one after the other.
-        """
-        system = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
-        turns = [dict(message) for message in messages if message["role"] != "system"]
-        if not self.chats:
-            return "\n\n".join([system, *(m["content"] for m in turns)] if system else [m["content"] for m in turns])
-        if not system:
-            return self._template(turns)
-        try:
-            text = self._template([{"role": "system", "content": system}, *turns])
-            if system.strip() in text:
-                return text
-        except Exception as error:
-            # Templates refuse what they do not know by raising Jinja's error (Gemma, Mistral: no system role).
-            if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
-                raise
-        turns[0] = {**turns[0], "content": f"{system}\n\n{turns[0]['content']}"}
-        return self._template(turns)
-
-    def _template(self, messages: Messages) -> str:
-        return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+        """The text of a conversation that the model is to continue: see `chat_text`."""
+        return chat_text(self.tokenizer, messages)
 
     def encode(self, prompt: str) -> list[int]:
         """A prompt's token ids, special tokens included once: a chat template writes its own."""

@@ -202,7 +202,7 @@ class EmbeddingCache:
 # -- Arrays of an index on disk: vectors written chunk by chunk, so that a build that was cut off continues --
 
 
-def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], Vectors], dimension: int) -> None:
+def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], NDArray], dimension: int, dtype: Any = np.float32) -> None:
     """Write vectors as one array file, unless it is there; each chunk is a file beside it until all are.
 
     Args:
@@ -210,6 +210,7 @@ def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], Vec
         starts: Where the chunks begin: the same on every call.
         encode: From where a chunk begins to its vectors, shape (rows, dimension).
         dimension: Length of a vector.
+        dtype: Of its numbers.
     """
     if path.exists():
         return
@@ -223,7 +224,7 @@ def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], Vec
     lengths = [len(np.load(chunk, mmap_mode="r")) for _, chunk in chunks]
     partial = path.with_suffix(".part")
     if sum(lengths):
-        vectors = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float32, shape=(sum(lengths), dimension))
+        vectors = np.lib.format.open_memmap(partial, mode="w+", dtype=dtype, shape=(sum(lengths), dimension))
         row = 0
         for length, (_, chunk) in zip(lengths, chunks, strict=True):
             vectors[row : row + length] = np.load(chunk)
@@ -232,7 +233,7 @@ def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], Vec
     else:
         # An array without rows cannot be mapped.
         with open(partial, "wb") as file:
-            np.save(file, np.empty((0, dimension), dtype=np.float32))
+            np.save(file, np.empty((0, dimension), dtype=dtype))
     os.replace(partial, path)
     for _, chunk in chunks:
         chunk.unlink()

@@ -133,7 +133,7 @@ class MemoryRows(nn.Module):
     def __init__(self, embeddings: nn.Embedding, tokens: Tokens, init: str, seed: int) -> None:
         super().__init__()
         self._first, self._count = tokens.first, tokens.count
-        rows = _drawn(embeddings.weight, tokens.count + 2, 1.0 if init == "spread" else SMALL, seed)
+        rows = drawn(embeddings.weight, tokens.count + 2, 1.0 if init == "spread" else SMALL, seed)
         self.memory = nn.Parameter(rows[: tokens.count].clone(), requires_grad=False)
         self.register_buffer("marks", rows[tokens.count :].clone())
         # A tuple keeps the base out of this module's own parameters.
@@ -151,7 +151,7 @@ class MemoryRows(nn.Module):
         return (ids >= self._first) & (ids < self._first + self._count)
 
 
-def _drawn(weight: Tensor, count: int, spread: float, seed: int) -> Tensor:
+def drawn(weight: Tensor, count: int, spread: float, seed: int) -> Tensor:
     """Rows of a normal distribution fitted to the base's, its standard deviation scaled: float32 [count, h]."""
     table = weight.detach().float()
     mean = table.mean(0)

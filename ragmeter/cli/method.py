@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,7 @@ from benchmarks.corpus import CARD, Corpus
 from benchmarks.io import hub
 from benchmarks.schema import Question
 from methods.api import Services
-from methods.registry import EXPLAINERS, METHODS, Component
+from methods.registry import EXPLAINERS, METHODS, Component, MethodEntry
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, option
 from ragmeter.config_options import given_options
@@ -28,7 +29,7 @@ from ragmeter.runner.rewriting import refusal
 from ragmeter.runner.tasks import require_device
 
 app = App(default="list", help="check, index, serve, explain NAME QUESTION --benchmark DATA.")
-INDEXED = ("clara_compressor",)
+INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag")
 """Methods whose index `ragmeter method index` builds; the others build theirs within `ragmeter run`."""
 
 
@@ -108,6 +109,11 @@ def index(
     documents = Corpus.open(Path(corpus)) if (Path(corpus) / CARD).is_file() else registry.load(corpus, of_data).corpus
     if output is not None:
         make_folder(output)
+    if name != INDEXED[0]:
+        if picture is not None:
+            raise UserError(f"{name} has no picture", where="--picture", try_this="leave it out")
+        _index_vectors(entry, chosen, documents, output, common, device)
+        return
     model = loaded(chosen, device)
     memory = Documents(model, chosen, Services(artifacts=common.store.artifacts, device=device))
     target = output or memory.folder(documents)
@@ -159,6 +165,36 @@ def index(
         if picture is not None:
             rows.append(("picture", f"{picture}, mean squared distance {distance:.4g}"))
         listing(("", ""), rows, empty="")
+
+    common.emit(value, show)
+
+
+def _index_vectors(entry: MethodEntry, config: Any, documents: Corpus, output: Path | None, common: Common, device: str | None) -> None:
+    """The index of a compressor into vectors."""
+    compressor = entry.factory(config, Services(artifacts=common.store.artifacts, device=device))
+    target, started = output or compressor.folder(documents), time.perf_counter()
+    fresh = 0
+    with TrainingProgress(quiet=not common.talk) as progress:
+        progress.begin("indexing documents", len(documents))
+
+        def advance(passages: int) -> None:
+            nonlocal fresh
+            fresh += passages
+            progress.advance(passages)
+
+        try:
+            built = compressor.built(documents, target, advance)
+        except KeyboardInterrupt:
+            raise Interrupted(f"the same command continues: {target}") from None
+    seconds = time.perf_counter() - started
+    value = {**asdict(built), "folder": str(built.folder), "indexed_now": fresh, "seconds": seconds}
+
+    def show() -> None:
+        state = f"{fresh:,} indexed now, {seconds:,.1f} s" if fresh else "all were there already"
+        out.print(Text(f"{counted(built.documents, 'document')} in {built.folder}: {state}"), soft_wrap=True)
+        each = built.bytes / max(1, built.documents) / 1024
+        size = f"{each:,.1f} KiB a document, {built.bytes / 2**20:,.1f} MiB in all"
+        listing(("", ""), [("vectors", f"{built.vectors:,} of {built.width} numbers, float16"), ("size", size)], empty="")
 
     common.emit(value, show)
 

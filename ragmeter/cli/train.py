@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -219,6 +220,42 @@ def shrink_checkpoint(
     shrunk = shrink(known.path, output, began, rank)
     text = f"{output}: {shrunk.size:,} bytes over {began}, {shrunk.kept:.3f} of the difference's norm kept"
     common.emit({"path": str(output), "base": began, "bytes": shrunk.size, "kept": shrunk.kept}, lambda: out.print(Text(text)))
+
+
+@checkpoints_app.command("convert")
+def convert_checkpoint(
+    source: Annotated[str, argument("A published checkpoint of a compressor: a hub id or folder.")],
+    name: Annotated[str, option("Name of the folder that it becomes, in the store.", "--as")],
+    common: Common,
+    base: Annotated[str | None, option("Model below it (default: the one that it names).")] = None,
+    revision: Annotated[str | None, option("Revision of a hub id.")] = None,
+    subfolder: Annotated[str | None, option("Folder in it that holds the checkpoint.")] = None,
+    settings: SetOption = None,
+    output: Annotated[
+        Path | None, option("Folder of the checkpoint (default: checkpoints/converted/NAME in the store)", "--output", "-o")
+    ] = None,
+    device: DeviceOption = None,
+) -> None:
+    """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC Lite, PISCO, CLaRa."""
+    from methods.training.released import released
+
+    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
+        raise UserError(f"{name!r} cannot name a folder", where="--as", try_this="letters, digits, hyphens")
+    require_extra("models", "converting a checkpoint")
+    require_device(device)
+    folder = (output or common.store.folder / "checkpoints" / "converted" / name).absolute()
+    if folder.exists():
+        raise UserError("this folder is there already", where=str(folder), try_this="another name, or delete it")
+    checkpoint = released(source, revision, subfolder)
+    layout = checkpoint.layout
+    with err.status("converting", spinner="dots"):
+        family = "clara" if layout == "clara" else "baselines.compress"
+        import_module(f"methods.{family}.convert").convert(checkpoint, folder, base, given_options(None, settings), device)
+    config = {"source": source, "revision": checkpoint.revision, "base": base}
+    checkpoints.describe(folder, method=layout, stage="published", version=1, config=config, parents=(), data=())
+    made = checkpoints.register(common.store, folder)
+    text = f"{made.name}: {layout}, from {source}{f' at {checkpoint.revision}' if checkpoint.revision else ''}: {folder}"
+    common.emit(made.to_json(), lambda: out.print(Text(text), soft_wrap=True))
 
 
 @checkpoints_app.command("check")

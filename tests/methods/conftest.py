@@ -189,6 +189,21 @@ def tiny_encoder(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
+def tiny_gpt2(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A GPT-2 of random weights, with absolute positions and the tiny Llama's tokenizer, as a folder."""
+    import torch
+    from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
+    torch.manual_seed(1)
+    sizes = {"n_positions": 128, "n_embd": 24, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.2}
+    folder = tmp_path_factory.mktemp("tiny_gpt2")
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tiny Llama with RQ-RAG's control tokens, as a folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -239,6 +254,17 @@ def tiny_clara(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str
 
 
 @pytest.fixture(scope="session")
+def tiny_pisco(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint of PISCO over the tiny Llama, as it begins, as a folder."""
+    from methods.baselines.compress.model import SoftModel
+    from methods.baselines.compress.soft import system_of
+
+    folder = tmp_path_factory.mktemp("tiny_pisco")
+    SoftModel(system_of("pisco", {"base": tiny_llama, "max_length": 48, "rate": 12}), "cpu").save(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def scripted_url() -> Iterator[str]:
     """An endpoint whose replies depend on the prompt alone: the words of its question, backwards."""
 
@@ -265,7 +291,7 @@ def endpoint(busy: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def offline_options(
-    tiny_encoder: str, tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_llama: str, scripted_url: str
+    tiny_encoder: str, tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_pisco: str, tiny_llama: str, scripted_url: str
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
@@ -290,5 +316,6 @@ def offline_options(
         "clara": {"model": tiny_clara, "max_new_tokens": 6},
         "clara_retriever": {"model": tiny_clara},
         "clara_reader": {"model": tiny_clara, "max_new_tokens": 6},
+        "memory_reader": {"model": tiny_pisco, "max_new_tokens": 6},
         "clara_text": {"model": tiny_llama, "max_new_tokens": 6, "max_length": 64},
     }

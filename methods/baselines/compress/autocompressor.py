@@ -1,0 +1,159 @@
+"""AutoCompressor: a language model that reads segment by segment and leaves summary vectors behind each, for what follows.
+
+The states of 50 summary tokens behind a segment stand before the next one, with those of all earlier segments. For
+retrieval each passage is read by itself, and the vectors of all of them stand before the question. Whatever base it
+began from, the model is asked in the plain words `Question: …` and `Answer:`, for it was trained as a language model.
+
+Source: Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.soft import LANGUAGE_MODEL, SoftConfig, System
+from methods.baselines.compress.training import Row, SoftTraining, SoftTrainingConfig, shared_settings
+from methods.models.pocket import asking
+from methods.registry import register
+from methods.training import register_training
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from methods.baselines.compress.model import SoftModel
+    from methods.training.pieces import Piece
+
+PAPER = "Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788)"
+STEPS = 2
+"""Segments behind which gradients stop."""
+
+
+class AutoCompressorConfig(SoftConfig):
+    """Options of AutoCompressor."""
+
+    base: str = Field("meta-llama/Llama-2-7b-hf", description=SoftConfig.model_fields["base"].description)
+    max_length: int = Field(2048, ge=1, description="tokens of a segment; a longer passage is several, each behind the summaries before it")
+    max_prompt: int = Field(4096, ge=16, description=SoftConfig.model_fields["max_prompt"].description)
+    template: Literal["auto", "pocket", "plain"] = Field("plain", description="of replies: plain, as it was trained")
+    memory_tokens: int = Field(50, ge=1, description="summary vectors of a segment; published 50")
+
+
+class AutoCompressor(System):
+    """The system."""
+
+    name = "autocompressor"
+    config_class = AutoCompressorConfig
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        return (LANGUAGE_MODEL,)
+
+    def parts(self, model: SoftModel) -> dict[str, nn.Module]:
+        from torch import nn
+
+        rows = nn.Embedding(self.config.memory_tokens, model.width)
+        # As published: all begin as the token that ends a text.
+        rows.weight.data[:] = model.base.get_input_embeddings().weight.detach()[model.end].float()
+        return {"summary": rows}
+
+    def count(self, model: SoftModel, text: str) -> int:
+        return len(model.segments(text)) * int(self.config.memory_tokens)
+
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+        import torch
+
+        parts = [model.segments(text) for text in texts]
+        memory = [model.nothing for _ in texts]
+        for number in range(max(map(len, parts), default=0)):
+            which = [at for at, own in enumerate(parts) if len(own) > number]
+            rows: list[list[Piece]] = [[memory[at], model.begin, parts[at][number], model.part("summary")] for at in which]
+            for at, states in zip(which, model.states(rows, self.config.memory_tokens), strict=True):
+                memory[at] = torch.cat([memory[at], states])
+        return memory
+
+    def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
+        return [*memory, *model.filled(asking(question), [])]
+
+    def losses(self, model: SoftModel, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        """The language model's loss over all tokens of rows: passages one after another, then question and answer."""
+        import torch
+
+        parts = [self._segments(model, row) for row in rows]
+        losses = [language_loss(model, own, model.part("summary"), STEPS) for own in parts]
+        return torch.stack([loss for loss, _ in losses]).sum(), sum(number for _, number in losses)
+
+    def predicted(self, model: SoftModel, row: Row) -> int:
+        return sum(map(len, self._segments(model, row))) - 1
+
+    def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
+        passages = [[*model.begin, *ids] for text in row.documents for ids in model.segments(text)]
+        question = [identifier for piece in model.filled(asking(row.question), []) for identifier in piece]
+        return [*passages, [*question, *model.reply(row.target)]]
+
+
+def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor, steps: int) -> tuple[Tensor, int]:
+    """Summed cross-entropy of the tokens of segments, each read behind the summaries of those before it.
+
+    Args:
+        model: With `base`.
+        segments: Token ids.
+        summary: The embeddings of summary tokens, [m, h].
+        steps: Behind every so many segments gradients stop.
+
+    Returns:
+        The sum, and over how many tokens: all but the first.
+    """
+    import torch
+    from torch.nn import functional
+
+    from methods.training.pieces import embedded
+    from methods.training.soft_prompts import decoder_of
+
+    before, states, count = summary[:0].float(), [], len(summary)
+    for number, ids in enumerate(segments):
+        last = number + 1 == len(segments)
+        vectors, _ = embedded([[before, ids] if last else [before, ids, summary]], model.base.get_input_embeddings())
+        output = decoder_of(model.base)(inputs_embeds=vectors, use_cache=False).last_hidden_state[0]
+        states.append(output[len(before) : len(before) + len(ids)])
+        if not last:
+            before = torch.cat([before, output[-count:].float()])
+            if (number + 1) % steps == 0:
+                before = before.detach()
+    labels = torch.tensor([identifier for ids in segments for identifier in ids], device=before.device)
+    logits = model.base.get_output_embeddings()(torch.cat(states)[:-1])
+    return functional.cross_entropy(logits.float(), labels[1:], reduction="sum"), len(labels) - 1
+
+
+@register(
+    "autocompressor",
+    summary="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
+    paper=PAPER,
+    **SOFT,
+)
+class AutoCompressorCompressor(SoftCompressor):
+    """The compressor."""
+
+    memory = "autocompressor"
+
+
+class AutoCompressorTrainingConfig(SoftTrainingConfig):
+    """Options of the training."""
+
+    system_class: ClassVar[type[System]] = AutoCompressor
+    model: AutoCompressorConfig = AutoCompressorConfig.model_validate({})
+
+
+@register_training(
+    "autocompressor",
+    summary="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
+    stages=AutoCompressor.stages,
+    config=AutoCompressorTrainingConfig,
+    paper=PAPER,
+    **shared_settings({"memory_tokens": 16, "max_length": 64}),
+)
+class AutoCompressorTraining(SoftTraining):
+    """The training."""

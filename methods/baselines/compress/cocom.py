@@ -1,0 +1,139 @@
+"""COCOM: memory tokens behind a passage, one adapter that encodes and answers; pretrained to write passages out and go on.
+
+The light variant encodes with a BERT of its own: the states of `rate` tokens in a row become one vector.
+
+Source: Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.pisco import RESTORE, SMALL, Pisco, PiscoConfig
+from methods.baselines.compress.soft import ENCODER, System
+from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
+from methods.registry import register
+from methods.training import register_training
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from methods.baselines.compress.model import SoftModel
+    from methods.training.pieces import Piece
+
+PAPER = "Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252)"
+
+
+class CocomConfig(PiscoConfig):
+    """Options of COCOM."""
+
+    encoder: str | None = Field(None, description="of the light variant: a BERT, such as bert-base-uncased; null: the base encodes")
+
+
+class Cocom(Pisco):
+    """The system."""
+
+    name = "cocom"
+    config_class = CocomConfig
+    stages = ("pretrained", "tuned")
+    adapters = ("both",)
+    reads = encodes = "both"
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        return (ENCODER,) if self.config.encoder else ()
+
+    @property
+    def encoder(self) -> tuple[str, str] | None:
+        return ("AutoModel", self.config.encoder) if self.config.encoder else None
+
+    def parts(self, model: SoftModel) -> dict[str, nn.Module]:
+        if not self.config.encoder:
+            return super().parts(model)
+        from torch import nn
+
+        linear = nn.Linear(model.encoder.config.hidden_size * self.config.rate, model.width)
+        return {"linear": linear, "marks": model.rows(3, draw=1)}
+
+    def count(self, model: SoftModel, text: str) -> int:
+        if not self.config.encoder:
+            return super().count(model, text)
+        return sum(-(-len(ids) // self.config.rate) for ids in self._framed(model, text))
+
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+        return self._light(model, texts) if self.config.encoder else super().encode(model, texts)
+
+    def _framed(self, model: SoftModel, text: str) -> list[list[int]]:
+        """Segments in the encoder's own tokens, its special ones around each."""
+        words, most = model.encoder_tokenizer, self.config.max_length - 2
+        ids = list(words(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]) if text.strip() else []
+        return [[words.cls_token_id, *ids[start : start + most], words.sep_token_id] for start in range(0, len(ids), most)]
+
+    def _light(self, model: SoftModel, texts: Sequence[str]) -> list[Tensor]:
+        import torch
+        from torch.nn import functional
+
+        from methods.models.likelihood import by_length, padded
+
+        parts = [self._framed(model, text) for text in texts]
+        rows = [ids for own in parts for ids in own]
+        done: dict[int, Tensor] = {}
+        for batch in by_length([len(row) for row in rows], model.budget):
+            ids, mask = (torch.tensor(item, device=model.device) for item in padded([rows[at] for at in batch], 0))
+            states = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            for state, at in zip(states, batch, strict=True):
+                own = state[: len(rows[at])].float()
+                groups = functional.pad(own, (0, 0, 0, -len(own) % self.config.rate)).reshape(-1, self.config.rate * own.shape[1])
+                done[at] = model.parts["linear"](groups)
+        vectors = iter(done[at] for at in range(len(rows)))
+        return [torch.cat([next(vectors) for _ in own]) if own else model.nothing for own in parts]
+
+    def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
+        return [memory] if self.config.encoder else super().block(model, memory)
+
+    def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
+        return [model.bos, self.mark(model, RESTORE), *self.block(model, memory)]
+
+    def trained(self, stage: str) -> set[str]:
+        return {*self.adapters, *self.whole, "parts.linear" if self.config.encoder else "parts.memory"}
+
+
+@register(
+    "cocom",
+    summary="each passage as memory tokens' states, by the adapter that also answers, or by a BERT; read by memory_reader",
+    paper=PAPER,
+    **SOFT,
+)
+class CocomCompressor(SoftCompressor):
+    """The compressor."""
+
+    memory = "cocom"
+
+
+class CocomTrainingConfig(SoftTrainingConfig):
+    """Options of the training."""
+
+    system_class: ClassVar[type[System]] = Cocom
+    model: CocomConfig = CocomConfig.model_validate({})
+
+
+@register_training(
+    "cocom",
+    summary="COCOM: an adapter and memory tokens that write passages out and continue them, then answer",
+    stages=Cocom.stages,
+    config=CocomTrainingConfig,
+    paper=PAPER,
+    **shared_settings(
+        SMALL,
+        {
+            "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},
+            "worlds-light": {"model": {"encoder": "minilm", "memory_init": "mean"}},
+        },
+    ),
+)
+class CocomTraining(SoftTraining):
+    """The training."""

@@ -1,0 +1,230 @@
+"""Published checkpoints of compressors into vectors, made into ours once: `ragmeter train checkpoints convert`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from benchmarks.core.errors import UserError, first_error, in_words
+from methods.baselines.compress.soft import ENCODER, LANGUAGE_MODEL, System, system_of
+from methods.training.adapters import MARK as LORA
+from methods.training.released import ADAPTERS, CONVERTER, ENDS, Released, adapter_names, new_rows, pickled, renamed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.baselines.compress.model import SoftModel
+
+PCC_DECODER = "BroAlanTaps/PCC-Decoder-Llama3-8B-Instruct"
+"""The published decoder of PCC: Llama 3 with the rows of its three new tokens."""
+_TOKENIZER = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "vocab*",
+    "merges.txt",
+    "added_tokens.json",
+    "chat_template*",
+    "generation_config.json",
+)
+
+
+def convert(source: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None = None) -> System:
+    """Write a published checkpoint as one of ours.
+
+    Args:
+        source: What was published.
+        folder: Where to; must not exist.
+        base: The model below it, in place of the one that it names.
+        options: Of the system, over what the checkpoint says.
+        device: Where the models are put.
+
+    Raises:
+        UserError: It is of another layout, or does not belong to its base.
+    """
+    from methods.baselines.compress.model import SoftModel
+
+    layout = source.layout
+    options = {**_OPTIONS[layout](source), **({"base": base} if base else {}), **options}
+    try:
+        system = system_of(layout, options)
+    except ValidationError as error:
+        raise UserError(
+            f"{first_error(error)['loc'][0]}: {in_words(first_error(error))}", where=source.source, try_this="--set KEY=VALUE"
+        ) from None
+    draft = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    if layout == "autocompressor":
+        _language_model(source, draft / LANGUAGE_MODEL)
+    if layout == "pcc":
+        _files(source, draft / ENCODER, [*source.folder.glob("*.safetensors"), *source.folder.glob("pytorch_model*.bin")])
+    try:
+        model = SoftModel(system, device, draft)
+        model.take(_TENSORS[layout](source, model), source.source)
+        model.save(draft)
+        (draft / "README.md").write_text(_readme(source, system), "utf-8")
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return system
+
+
+# -- What config.json says of the options --
+
+
+def _memory_options(source: Released) -> dict[str, Any]:
+    """Of PISCO and COCOM; an encoder of PISCO's own is not read."""
+    rank = int(source.config.get("lora_r", 16))
+    own = source.config.get("compr_model_name")
+    if own and source.layout == "pisco":
+        raise UserError("it encodes with a model of its own, which is not read", where=source.source, try_this="naver/pisco-mistral")
+    length, rate = int(source.config.get("doc_max_length", 128)), int(source.option("compr_rate"))
+    result = {
+        "base": source.option("decoder_model_name"),
+        "max_length": length,
+        "rate": rate,
+        "shared": not source.config.get("different_mem_tokens", False),
+        "separator": bool(source.config.get("sep", False)),
+        "lora": {"r": rank, "alpha": 2.0 * rank},
+    }
+    return {**result, **({"encoder": own} if own else {})}
+
+
+def _summary_options(source: Released) -> dict[str, Any]:
+    if source.config.get("model_type") != "llama":
+        raise UserError(
+            f"an AutoCompressor over {source.config.get('model_type')} is not read: its positions are special",
+            where=source.source,
+            try_this="princeton-nlp/AutoCompressor-Llama-2-7b-6k",
+        )
+    return {"base": source.source, "memory_tokens": int(source.option("summary_length"))}
+
+
+def _encoder_options(source: Released) -> dict[str, Any]:
+    if source.config.get("model_type") != "gpt2":
+        raise UserError("of PCC the Lite encoder (GPT-2) is read", where=source.source, try_this="BroAlanTaps/Stage2-PCC-Lite-4x")
+    return {"encoder": source.source, "base": PCC_DECODER, "rate": 4 if "4x" in source.source else 16}
+
+
+_OPTIONS: Mapping[str, Callable[[Released], dict[str, Any]]] = {
+    "pisco": _memory_options,
+    "cocom": _memory_options,
+    "autocompressor": _summary_options,
+    "pcc": _encoder_options,
+    "xrag": lambda source: {},
+}
+
+
+# -- Their tensors under our names --
+
+
+def _rows(model: SoftModel, ends: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+    """Memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
+    config = model.config
+    count = 1 if config.shared else config.memory_tokens
+    rows = new_rows(ends, model.base, len(model.plain_tokenizer), count + 3, where)
+    return {"parts.memory.weight": rows[:count], "parts.marks.weight": rows[count:]}
+
+
+def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
+    adapters, ends = pickled(source.folder / ADAPTERS), pickled(source.folder / ENDS)
+    result = _rows(model, ends, source.source)
+    for theirs, ours in (("encoder_adapter", "encoder"), ("decoder_adapter", "decoder")):
+        if theirs not in adapters:
+            raise UserError(f"{ADAPTERS} has no {theirs}", where=source.source, try_this="the checkpoint as its authors publish it")
+        result |= {f"language_model.{name}": item for name, item in adapter_names(adapters[theirs], ours).items()}
+    return result
+
+
+def _cocom(source: Released, model: SoftModel) -> dict[str, Tensor]:
+    own = source.tensors(lambda name: LORA in name or name.startswith("compr.") or name.endswith(("embed_tokens.weight", "lm_head.weight")))
+    result = {f"language_model.{name}": item for name, item in adapter_names(own, "both").items()}
+    if not model.config.encoder:
+        return result | _rows(model, {name: item for name, item in own.items() if LORA not in name}, source.source)
+    states = {name.removeprefix("compr.model."): item for name, item in own.items() if name.startswith("compr.model.")}
+    missing, foreign = model.encoder.load_state_dict(states, strict=False)
+    if foreign or set(missing) - {name for name in missing if "pooler" in name or "position_ids" in name}:
+        raise UserError("the encoder's weights are not those of its class", where=source.source, try_this="--set encoder=…")
+    first = len(model.plain_tokenizer)
+    ends = {name: item for name, item in own.items() if LORA not in name and not name.startswith("compr.")}
+    linear = renamed(own, {"compr.linear.weight": "parts.linear.weight", "compr.linear.bias": "parts.linear.bias"}, source.source)
+    return result | linear | {"parts.marks.weight": new_rows(ends, model.base, first, 4, source.source)[1:]}
+
+
+def _xrag(source: Released, model: SoftModel) -> dict[str, Tensor]:
+    names = {
+        f"projector.projector.{at}.{kind}": f"parts.projector.{name}.{kind}"
+        for at, name in ((0, "first"), (2, "second"))
+        for kind in ("weight", "bias")
+    }
+    return renamed(source.tensors(lambda name: "projector." in name), names, source.source)
+
+
+def _autocompressor(source: Released, model: SoftModel) -> dict[str, Tensor]:
+    return renamed(source.tensors(lambda name: "embed_summary" in name), {"embed_summary.weight": "parts.summary.weight"}, source.source)
+
+
+def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
+    def rows(words: Any, embeddings: Any, names: list[str], what: str) -> Tensor:
+        ids = words.convert_tokens_to_ids(names)
+        if None in ids or words.unk_token_id in ids:
+            raise UserError(f"the {what}'s tokenizer lacks {names[0]}", where=source.source, try_this=f"--base {PCC_DECODER}")
+        return embeddings.weight.detach()[ids].cpu().float()
+
+    names = {
+        "RMSNorm.weight": "norm.weight",
+        **{f"dense_{a}.{kind}": f"{b}.{kind}" for a, b in (("in", "first"), ("out", "second")) for kind in ("weight", "bias")},
+    }
+    converter = renamed(pickled(source.folder / CONVERTER), {end: f"parts.converter.{name}" for end, name in names.items()}, source.source)
+    memory = [f"<mem_{number}>" for number in range(model.config.memory_tokens)]
+    return converter | {
+        "parts.memory.weight": rows(model.encoder_tokenizer, model.encoder.get_input_embeddings(), memory, "encoder"),
+        "parts.marks.weight": rows(model.plain_tokenizer, model.base.get_input_embeddings(), ["<mem>", "</mem>", "<ae>"], "base"),
+    }
+
+
+_TENSORS: Mapping[str, Callable[[Released, SoftModel], dict[str, Tensor]]] = {
+    "pisco": _pisco,
+    "cocom": _cocom,
+    "xrag": _xrag,
+    "autocompressor": _autocompressor,
+    "pcc": _pcc,
+}
+
+
+# -- Whole models --
+
+
+def _language_model(source: Released, folder: Path) -> None:
+    """The language model of an AutoCompressor as an ordinary Llama."""
+    from safetensors.torch import save_file
+
+    _files(source, folder, [])
+    config = {**source.config, "architectures": ["LlamaForCausalLM"]}
+    config.pop("auto_map", None)
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    weights = source.tensors(lambda name: "embed_summary" not in name and not name.endswith("rotary_emb.inv_freq"))
+    save_file({name: item.contiguous() for name, item in weights.items()}, str(folder / "model.safetensors"), {"format": "pt"})
+
+
+def _files(source: Released, folder: Path, weights: list[Path]) -> None:
+    """Tokenizer, configuration and weights as they are; a pickle of weights is checked before a library reads it."""
+    folder.mkdir(parents=True)
+    for path in {item for pattern in _TOKENIZER for item in source.folder.glob(pattern)} | {source.folder / "config.json", *weights}:
+        if path.suffix == ".bin":
+            pickled(path)
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+
+
+def _readme(source: Released, system: System) -> str:
+    at = f" at revision {source.revision}" if source.revision else ""
+    return (
+        f"---\nbase_model: {system.config.base}\n---\n\n# {system.name} as published\n\nConverted from `{source.source}`{at}. "
+        "Its license is that of the original at this revision.\n"
+    )

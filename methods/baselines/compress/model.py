@@ -1,0 +1,349 @@
+"""The tensors of a system: the base that answers, adapters on it, perhaps an encoder of its own, and what else it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage
+from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, models_of, require_checkpoint
+from methods.models import pocket
+from methods.models.causal import Generation, chat_text
+from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
+from methods.models.weights import POCKET, check_remote_code, device_of, load_pretrained, remote_code_refused, weights_hash
+from methods.readers.prompts import load_prompt, numbered
+from methods.training.adapters import MARK as LORA
+from methods.training.adapters import Adapters
+from methods.training.pieces import Piece, Taught, last_states, size, taught, write
+from methods.training.soft_prompts import SMALL, decoder_of, drawn
+from methods.training.stages import write_json
+
+PLACE = "<|passage_memory|>"
+"""What stands for a passage's memory while a prompt is text."""
+
+
+class SoftModel(nn.Module):
+    """A system in use and in training; made by itself for a new one, by `load` for a checkpoint.
+
+    Args:
+        system: What it is.
+        device: Where it computes; None: the best there is.
+        folder: A checkpoint whose own whole models stand in for the published ones.
+        seed: Decides what is drawn.
+
+    Attributes:
+        tokenizer: Of the base, with `PLACE`; `plain_tokenizer` is without.
+        base: The base, with its adapters in it.
+        encoder: The model that encodes, where that is not the base.
+        parts: What else is learned.
+
+    Raises:
+        UserError: A model cannot be loaded, or needs code of its own.
+    """
+
+    def __init__(self, system: System, device: str | None = None, folder: Path | None = None, seed: int = 0) -> None:
+        super().__init__()
+        self.system, self.config, self.seed = system, system.config, seed
+
+        def load(name: str, kind: str, source: str, revision: str | None) -> tuple[Any, Any]:
+            own = folder / name if folder is not None else None
+            source, revision = (str(own), None) if own is not None and own.is_dir() else (source, revision)
+            check_remote_code(source, False)
+            with remote_code_refused(source):
+                words, model = load_pretrained(name.replace("_", " "), kind, source, revision, self.config.dtype, device_of(device))
+            model.requires_grad_(False)
+            return words, model
+
+        self.tokenizer, base = load(LANGUAGE_MODEL, "AutoModelForCausalLM", self.config.base, self.config.revision)
+        self.plain_tokenizer = deepcopy(self.tokenizer)
+        self.tokenizer.add_tokens([_special(PLACE)], special_tokens=True)
+        self._place = self.tokenizer.convert_tokens_to_ids(PLACE)
+        # A tuple keeps it from being counted twice: the adapters' model holds it.
+        self._base = (base,)
+        self.adapters = Adapters(base, self.config.lora, system.adapters, seed, self.config.base) if system.adapters else None
+        self.language_model = self.adapters.model if self.adapters else base
+        if system.encoder is not None:
+            self.encoder_tokenizer, self.encoder = load(ENCODER, system.encoder[0], system.encoder[1], None)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.parts = nn.ModuleDict(system.parts(self)).to(self.device).requires_grad_(False)
+        self._words = TextEncoder(self.tokenizer)
+        self.eval()
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def base(self) -> Any:
+        """The causal language model that answers."""
+        return self._base[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.base.get_input_embeddings().weight.device
+
+    @property
+    def width(self) -> int:
+        """Width of a vector (h)."""
+        return int(self.base.get_input_embeddings().weight.shape[1])
+
+    @property
+    def budget(self) -> int:
+        """Places that are read at once."""
+        return CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+
+    @property
+    def room(self) -> int:
+        """Longest prompt with its answer in tokens."""
+        positions = getattr(self.base.config.get_text_config(), "max_position_embeddings", None)
+        return min(self.config.max_prompt, positions or self.config.max_prompt)
+
+    def rows(self, count: int, embeddings: nn.Embedding | None = None, draw: int = 0) -> nn.Embedding:
+        """So many new rows like those of an embedding (the base's), for `System.parts`."""
+        weight = (embeddings or self.base.get_input_embeddings()).weight
+        values = drawn(weight, count, 1.0 if self.config.memory_init == "spread" else SMALL, self.seed + draw)
+        made = nn.Embedding(count, weight.shape[1])
+        made.weight.data.copy_(values)
+        return made
+
+    def part(self, name: str) -> Tensor:
+        """The rows of a part."""
+        rows: Tensor = self.parts[name].weight
+        return rows
+
+    # -- texts to pieces -------------------------------------------------------------------------------------------
+
+    @property
+    def _pocket(self) -> bool:
+        return self.config.template == "pocket" or (self.config.template == "auto" and self.config.base == POCKET)
+
+    @property
+    def begin(self) -> list[int]:
+        """What the tokenizer puts before a text."""
+        return self._words.before
+
+    @property
+    def bos(self) -> list[int]:
+        """The token that stands for the beginning of a text, where the base has one, whether or not its tokenizer puts it there."""
+        return [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
+
+    def written(self, text: str) -> str:
+        """A passage as this base reads passages."""
+        if not self._pocket:
+            return text
+        title, _, body = text.partition("\n")
+        return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a passage; what looks like a special token in it is text."""
+        if not text.strip():
+            return []
+        return list(self.tokenizer(self.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+    def segments(self, text: str) -> list[list[int]]:
+        """A passage's ids in parts of at most `max_length`; none of an empty one."""
+        ids = self.ids(text)
+        return [ids[start : start + self.config.max_length] for start in range(0, len(ids), self.config.max_length)]
+
+    def prompt(self, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
+        """The prompt that asks a question, with a block of pieces in the place of each passage."""
+        return self.filled(self._asking(question, [PLACE] * len(blocks)), blocks)
+
+    def prompt_of_text(self, question: str, texts: Sequence[str]) -> list[Piece]:
+        """The same about passages as text: what vectors are compared with, and what a teacher reads."""
+        return self.filled(self._asking(question, [_harmless(text) for text in texts]), [])
+
+    def message(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
+        """A user's message with a block in the place of each `PLACE`."""
+        chat = text if self._pocket or self.config.template == "plain" else chat_text(self.tokenizer, [{"role": "user", "content": text}])
+        return self.filled(chat, blocks)
+
+    def _asking(self, question: str, passages: Sequence[str]) -> str:
+        question = _harmless(question)
+        if self._pocket:
+            shown = [passage if passage == PLACE else self.written(passage) for passage in passages]
+            return "".join(f"{pocket.marker(n)}{item}{pocket.GAP}" for n, item in enumerate(shown, 1)) + pocket.asking(question)
+        template = load_prompt(None, "passages" if passages else "closed_book")
+        system, user = template.filled(question, numbered([Passage("", "", item) for item in passages]))
+        if self.config.template == "plain":
+            return f"{system}\n\n{user}\n\nReply:"
+        return chat_text(self.tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}])
+
+    def filled(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
+        """The pieces of a text, with a block in each `PLACE`."""
+        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        if ids[: len(self.begin)] != self.begin:
+            ids = [*self.begin, *ids]
+        positions = [at for at, identifier in enumerate(ids) if identifier == self._place]
+        if len(positions) != len(blocks):
+            raise UserError(
+                f"a prompt has {len(positions)} places for memory where {len(blocks)} are wanted",
+                where="template",
+                try_this="template: plain, as this base's chat template changes what it is given",
+            )
+        pieces: list[Piece] = []
+        for start, end, block in zip([0, *(at + 1 for at in positions)], [*positions, len(ids)], [*blocks, []], strict=True):
+            pieces += [ids[start:end], *block]
+        return [piece for piece in pieces if len(piece)]
+
+    def reply(self, text: str) -> list[int]:
+        """Token ids of a reply, with the token that ends it."""
+        chats = not self._pocket and self.config.template != "plain" and getattr(self.tokenizer, "chat_template", None)
+        return [*self._words.target(text if chats else f" {text}"), self.end]
+
+    @property
+    def end(self) -> int:
+        """The token that ends a reply."""
+        if self.tokenizer.eos_token_id is None:
+            raise UserError("the base has no token that ends a text", where="base", try_this="a base with an eos token")
+        return int(self.tokenizer.eos_token_id)
+
+    # -- reading and writing ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def through(self, adapter: str | None) -> Iterator[None]:
+        """Context in which the base is read through one of its adapters, or bare (None)."""
+        with self.adapters.use(adapter) if self.adapters else nullcontext():
+            yield
+
+    def encode(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+        """Memory of passages, float32 [m, h] each: see `System.encode`; equal texts are encoded once."""
+        keys = list(zip(texts, queries if queries is not None and self.system.queried else [""] * len(texts), strict=True))
+        first = list(dict.fromkeys(keys))
+        made = self.system.encode(self, [text for text, _ in first], [query for _, query in first]) if first else []
+        known = dict(zip(first, made, strict=True))
+        return [known[key] for key in keys]
+
+    def states(self, rows: Sequence[Sequence[Piece]], count: int, adapter: str | None = None, model: Any = None) -> Tensor:
+        """What the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
+        chosen = model or self.base
+        with self.through(adapter):
+            return last_states(decoder_of(chosen), chosen.get_input_embeddings(), rows, count, self.budget)
+
+    def per_text(self, texts: Sequence[str], row: Any, count: int, adapter: str | None = None) -> list[Tensor]:
+        """Vectors of passages whose segments are read apart by the base.
+
+        Args:
+            texts: The passages.
+            row: From the ids of a segment to its pieces.
+            count: Vectors of a segment: its last places.
+            adapter: Through which it is read.
+        """
+        parts = [self.segments(text) for text in texts]
+        rows = [row(ids) for own in parts for ids in own]
+        states = iter(self.states(rows, count, adapter) if rows else [])
+        return [torch.cat([next(states) for _ in own]) if own else self.nothing for own in parts]
+
+    @property
+    def nothing(self) -> Tensor:
+        """The memory of an empty passage: [0, h]."""
+        return torch.zeros(0, self.width, device=self.device)
+
+    def taught(self, prompts: Sequence[Sequence[Piece]], replies: Sequence[Sequence[int]], adapter: str | None) -> Taught:
+        """Logits at the tokens of replies, through an adapter."""
+        with self.through(adapter):
+            return taught(self.base, prompts, replies)
+
+    def generate(self, prompts: Sequence[Sequence[Piece]], max_new_tokens: int, batch_size: int, adapter: str | None) -> list[Generation]:
+        """Replies, greedily, through an adapter."""
+        pad = self.tokenizer.pad_token_id
+        with self.through(adapter):
+            return write(self.base, self.tokenizer, prompts, [self.end], 0 if pad is None else pad, max_new_tokens, batch_size)
+
+    def fits(self, prompt: Sequence[Piece], reply: int) -> bool:
+        """Whether a prompt leaves room for a reply of so many tokens."""
+        return size(prompt) + reply <= self.room
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def set_trainable(self, wanted: Iterable[str]) -> None:
+        """Open exactly this for training and close everything else: see `System.trained`."""
+        chosen = set(wanted)
+        for name, parameter in self.named_parameters():
+            adapter = name.partition(LORA)[2]
+            opened = any(f".{item}." in adapter for item in chosen) if adapter else any(name.startswith(f"{item}.") for item in chosen)
+            parameter.requires_grad_(opened)
+
+    # -- on disk ---------------------------------------------------------------------------------------------------
+
+    def _kept(self) -> dict[str, Tensor]:
+        return {name: item for name, item in self.state_dict().items() if name.startswith("parts.") or LORA in name}
+
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint; equal models give equal files."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: item.detach().cpu().contiguous() for name, item in self._kept().items()}, str(folder / WEIGHTS))
+        for name in self.system.whole:
+            model, words = (self.base, self.plain_tokenizer) if name == LANGUAGE_MODEL else (self.encoder, self.encoder_tokenizer)
+            model.save_pretrained(folder / name)
+            words.save_pretrained(folder / name)
+        hashes = {name: None if name in self.system.whole else weights_hash(*item) for name, item in models_of(self.system).items()}
+        card = {"layout": LAYOUT, "system": self.system.name, "config": self.config.model_dump(mode="json"), "models": hashes}
+        write_json(folder / CARD, card)
+
+    @classmethod
+    def load(cls, folder: Path, device: str | None = None, dtype: str | None = None) -> SoftModel:
+        """Read a checkpoint; nothing is open for training.
+
+        Raises:
+            UserError: It is none, is damaged, or a model below it is not the one that it was trained on.
+        """
+        folder, system = require_checkpoint(str(folder), where="model")
+        if dtype is not None:
+            system.config = system.config.model_copy(update={"dtype": dtype})
+        model = cls(system, device, folder)
+        model.restore(folder / WEIGHTS)
+        return model
+
+    def restore(self, path: Path) -> None:
+        """Take the tensors of a file.
+
+        Raises:
+            UserError: It cannot be read, or holds other tensors.
+        """
+        from safetensors.torch import load_file
+
+        try:
+            there = load_file(str(path), device=str(self.device))
+        except Exception as error:
+            raise UserError(f"a file cannot be read: {error}", where=str(path), try_this="its original files") from error
+        self.take(there, str(path))
+
+    def take(self, tensors: dict[str, Tensor], where: str) -> None:
+        """Take tensors by name: all that a checkpoint keeps, and no other.
+
+        Raises:
+            UserError: One is missing, too many, or of another shape.
+        """
+        own = self._kept()
+        present, wanted = ({name: tuple(item.shape) for name, item in some.items()} for some in (tensors, own))
+        if present != wanted:
+            name = min(name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name))
+            raise UserError(
+                f"{name} is {present.get(name) or 'missing'}, and the model wants {wanted.get(name) or 'none'}",
+                where=where,
+                try_this="its own base",
+            )
+        with torch.no_grad():
+            for name, item in own.items():
+                item.copy_(tensors[name])
+
+
+def _special(text: str) -> Any:
+    from tokenizers import AddedToken
+
+    return AddedToken(text, special=True, normalized=False)
+
+
+def _harmless(text: str) -> str:
+    """A text of others in which the name of the place is not read as the place."""
+    return text.replace(PLACE, PLACE.replace("|", " "))

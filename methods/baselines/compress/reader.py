@@ -1,0 +1,119 @@
+"""One reader for all compressors into vectors: the checkpoint's own base answers from the memory of passages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Query
+from methods.api import FAILED, Answer, Context, Services, Usage
+from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs
+from methods.baselines.compress.soft import SYSTEMS, typical_count
+from methods.models.causal import CausalConfig
+from methods.models.pocket import asking
+from methods.models.weights import weights_hash
+from methods.registry import register
+from methods.work import Lengths, Work, ask, encode, mean, tokens, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOO_LONG = "the question with the memory of its passages is longer than the longest prompt"
+
+
+class MemoryReaderConfig(SoftOptions):
+    """Options of the reader."""
+
+    max_new_tokens: int = Field(64, ge=1, description="longest answer; in CLaRa's tables of compression 128")
+    batch_size: int = Field(16, ge=1, description="prompts at once")
+
+
+def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
+    """Answers from memory; of passages that come as text their encoding, too."""
+    system = known_system(config.model, lengths)
+    if system is None:
+        return unknown(f"what {config.model} takes: it is no checkpoint that is here or trained by this experiment")
+    base = CausalConfig.model_validate(
+        {
+            "model": system.config.base,
+            "revision": system.config.revision,
+            "dtype": config.dtype or system.config.dtype,
+            "max_new_tokens": config.max_new_tokens,
+            "batch_size": config.batch_size,
+        }
+    )
+    memory = lengths.handed * typical_count(system, lengths.passage)
+    prompt = mean([tokens(asking(item.question)) for item in lengths.samples])
+    read = ask(base, lengths.questions, prompt + memory, memory=memory)
+    return read if lengths.compressed else read + encode(base, lengths.questions * lengths.handed, lengths.passage, causal=True)
+
+
+@register(
+    "memory_reader",
+    kind="reader",
+    summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; passages that come as text it encodes itself",
+    config=MemoryReaderConfig,
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model),
+    work=_work,
+    needs=soft_needs,
+)
+class MemoryReader:
+    """Reader of a checkpoint.
+
+    Args:
+        config: The checkpoint.
+        services: Provides the device.
+    """
+
+    reads_memory = tuple(SYSTEMS)
+    same_model = True
+
+    def __init__(self, config: MemoryReaderConfig, services: Services) -> None:
+        self.config = config
+        self.batch_size = 2 * config.batch_size
+        self._loaded = loaded(config, services.device)
+        self._model = self._loaded.model
+        self.device = str(self._model.device)
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        """One answer per query; one that does not fit has its reason under `notes["failed"]`.
+
+        Raises:
+            UserError: The memory is of another checkpoint.
+        """
+        memory = [self._memory(query.text, context) for query, context in zip(queries, contexts, strict=True)]
+        model, longest = self._model, self.config.max_new_tokens
+        prompts = [model.system.prompt(model, query.text, own) for query, own in zip(queries, memory, strict=True)]
+        fits = [model.fits(prompt, longest) for prompt in prompts]
+        chosen = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+        written = iter(model.generate(chosen, longest, self.config.batch_size, model.system.reads) if chosen else [])
+        answers = []
+        for own, fit in zip(memory, fits, strict=True):
+            if not fit:
+                answers.append(Answer("", notes={FAILED: TOO_LONG}))
+                continue
+            reply, count = next(written), sum(map(len, own))
+            answers.append(Answer(reply.text, Usage(reply.prompt_tokens - count, reply.completion_tokens, count, 1)))
+        return answers
+
+    def _memory(self, question: str, context: Context) -> list[Tensor]:
+        """Memory of a context's passages: [m, h] each."""
+        if isinstance(context.memory, SoftMemory):
+            if context.memory.checkpoint != self._loaded.hash:
+                raise UserError(
+                    "the memory was made by another checkpoint than that of the reader",
+                    where="memory_reader",
+                    try_this="the same model for compressor and reader, with the same dtype",
+                )
+            return [item.to(self._model.device) for item in context.memory.vectors]
+        if context.memory is not None:
+            raise UserError("this memory is not of a compressor that memory_reader reads", where="memory_reader")
+        import torch
+
+        texts = [passage.full_text for passage in context.passages]
+        with torch.inference_mode():
+            return [item.half().float() for item in self._model.encode(texts, [question] * len(texts))]

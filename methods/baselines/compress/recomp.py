@@ -1,0 +1,222 @@
+"""RECOMP: the sentences of passages that are nearest to a question, or a summary of them that may be empty.
+
+The frame of the first, sentences that are scored and kept in their order, is also that of `pruning.py`.
+
+Source: Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compression and Selective Augmentation (arXiv:2310.04408).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from benchmarks.text import sentences
+from methods.api import TRUNCATED, Context, Ranking, Services, Usage
+from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.endpoint import TokenCounter
+from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
+from methods.models.weights import locate, weights_hash
+from methods.readers.prompts import longest_prefix
+from methods.registry import MethodConfig, register
+from methods.work import Lengths, Work, ask, encode, needs_of
+
+PAPER = "Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compression and Selective Augmentation (arXiv:2310.04408)"
+Scores = NDArray[np.float64]
+
+
+class SentenceOptions(MethodConfig):
+    """What all compressors share that keep sentences."""
+
+    tokenizer: str | None = Field(None, description="folder of the reader's model, to count a budget's tokens; null: characters / 4")
+
+
+class SentenceCompressor(ABC):
+    """Keeps some sentences of passages, in their order; a passage keeps its title with the first of them.
+
+    Args:
+        name: Under which it notes how many sentences it kept.
+        tokenizer: See `SentenceOptions`.
+    """
+
+    def __init__(self, name: str, tokenizer: str | None) -> None:
+        self._name, self._counter = name, TokenCounter(tokenizer)
+
+    @abstractmethod
+    def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:
+        """How well each sentence of each passage fits the question."""
+
+    @abstractmethod
+    def kept(self, scores: Scores) -> NDArray[np.bool_]:
+        """Which of all sentences stay, by their scores."""
+
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
+        """What is kept of each ranking's passages; of more than the budget holds, the best."""
+        return [self._context(query, ranking, corpus.get(ranking.ids), budget) for query, ranking in zip(queries, rankings, strict=True)]
+
+    def _context(self, query: Query, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:
+        parts = [sentences(passage.text) for passage in passages]
+        owners = [(at, n) for at, own in enumerate(parts) for n in range(len(own))]
+        if not owners:
+            return Context(ranking.query_id, notes={self._name: {"kept": 0, "of": 0}})
+        scores = np.concatenate(self.scores(query, passages, parts))
+        stays, notes = self.kept(scores), {}
+        if budget is not None:
+            order = [at for at in np.argsort(-scores, kind="stable") if stays[at]]
+            fits = longest_prefix(len(order), lambda count: self._tokens(passages, parts, [owners[at] for at in order[:count]]) <= budget)
+            if fits < len(order):
+                notes = {TRUNCATED: {"unit": "sentences", "kept": fits, "of": len(order)}}
+            stays = np.isin(np.arange(len(stays)), order[:fits])
+        chosen = [owner for owner, stay in zip(owners, stays, strict=True) if stay]
+        kept = tuple(self._written(passages, parts, chosen))
+        return Context(ranking.query_id, kept, notes={**notes, self._name: {"kept": len(chosen), "of": len(owners)}})
+
+    def _tokens(self, passages: Sequence[Passage], parts: Sequence[Sequence[str]], chosen: Sequence[tuple[int, int]]) -> int:
+        return sum(self._counter.counts([item.full_text for item in self._written(passages, parts, sorted(chosen))]))
+
+    def _written(self, passages: Sequence[Passage], parts: Sequence[Sequence[str]], chosen: Sequence[tuple[int, int]]) -> list[Passage]:
+        texts: dict[int, list[str]] = {}
+        for at, n in chosen:
+            texts.setdefault(at, []).append(parts[at][n])
+        return [Passage(passages[at].id, passages[at].title, " ".join(own)) for at, own in texts.items()]
+
+
+class RecompExtractiveConfig(EncoderConfig, SentenceOptions):
+    """Options of RECOMP's encoder of sentences."""
+
+    model: str = Field("fangyuan/nq_extractive_compressor", description="a folder or hub id of an encoder")
+    pooling: Literal["cls", "mean", "lasttoken"] | None = Field("mean", description=EncoderConfig.model_fields["pooling"].description)
+    normalize: bool = Field(False, description="published: inner products of plain means")
+    max_length: int | None = Field(512, ge=8, description="longest sentence in tokens")
+    sentences: int = Field(1, ge=1, description="how many stay; published 1, for HotpotQA 2")
+
+    def preflight(self) -> None:
+        """Check the model."""
+        self.check()
+
+
+def _sentences_work(config: Any, lengths: Lengths) -> Work:
+    return encode(config, lengths.questions * (1 + lengths.handed), lengths.passage)
+
+
+@register(
+    "recomp_extractive",
+    kind="compressor",
+    summary="the sentence of all passages that is nearest to the question, by a dual encoder; two for HotpotQA",
+    config=RecompExtractiveConfig,
+    paper=PAPER,
+    presets={
+        "triviaqa": {"model": "fangyuan/tqa_extractive_compressor"},
+        "hotpotqa": {"model": "fangyuan/hotpotqa_extractive_compressor", "sentences": 2},
+        "minilm": {"model": "minilm", "pooling": None, "normalize": True, "max_length": None},
+    },
+    training_data=("nq",),
+    extra="models",
+    checkpoint_hash=lambda config: config.weights(),
+    work=_sentences_work,
+    needs=needs_of,
+)
+class RecompExtractive(SentenceCompressor):
+    """The extractive compressor.
+
+    Args:
+        config: Options.
+        services: Provides the device.
+    """
+
+    def __init__(self, config: RecompExtractiveConfig, services: Services) -> None:
+        super().__init__("recomp_extractive", config.tokenizer)
+        self._encoder, self._number = Encoder(config, services.device), config.sentences
+        self.device = self._encoder.device
+
+    def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:
+        question = self._encoder.queries([query.text])[0].astype(np.float64)
+        return [self._encoder.passages(own).astype(np.float64) @ question if own else np.empty(0) for own in parts]
+
+    def kept(self, scores: Scores) -> NDArray[np.bool_]:
+        return np.isin(np.arange(len(scores)), np.argsort(-scores, kind="stable")[: self._number])
+
+
+# -- A summary by an encoder-decoder model --
+
+
+class RecompAbstractiveConfig(Seq2SeqConfig, MethodConfig):
+    """Options of RECOMP's summarizer."""
+
+    model: str = Field("fangyuan/nq_abstractive_compressor", description="a folder or hub id of an encoder-decoder model")
+    max_prompt_tokens: int | None = Field(1024, ge=16, description="longest input; of longer passages the end is cut")
+    max_new_tokens: int = Field(512, ge=1, description="longest summary")
+
+    def preflight(self) -> None:
+        """Check the model's folder."""
+        locate(self.model)
+
+
+def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
+    prompt = lengths.question + lengths.handed * lengths.passage
+    return ask(config, lengths.questions, min(prompt, config.max_prompt_tokens or prompt), longest=min(config.max_new_tokens, prompt))
+
+
+@register(
+    "recomp_abstractive",
+    kind="compressor",
+    summary="a summary of the passages for the question by a T5, which is empty where they do not help",
+    config=RecompAbstractiveConfig,
+    paper=PAPER,
+    presets={"triviaqa": {"model": "fangyuan/tqa_abstractive_compressor"}, "hotpotqa": {"model": "fangyuan/hotpotqa_abstractive"}},
+    training_data=("nq",),
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+    work=_summary_work,
+    needs=needs_of,
+)
+class RecompAbstractive:
+    """The abstractive compressor; an empty summary leaves the reader with the question alone.
+
+    Args:
+        config: Options.
+        services: Provides the device.
+    """
+
+    def __init__(self, config: RecompAbstractiveConfig, services: Services) -> None:
+        self._model = Seq2SeqModel(config, services.device)
+        self.device = self._model.device
+
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
+        """One summary of each ranking's passages, under the id of the first; a budget cuts its last words."""
+        fitted = [self._prompt(query.text, corpus.get(ranking.ids)) for query, ranking in zip(queries, rankings, strict=True)]
+        written = iter(self._model.generate([prompt for prompt, _ in fitted if prompt]))
+        return [
+            self._context(ranking, next(written), notes, budget) if prompt else Context(ranking.query_id)
+            for ranking, (prompt, notes) in zip(rankings, fitted, strict=True)
+        ]
+
+    def _prompt(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, Any]]:
+        """The prompt with as many words of the passages as fit, and what is to be noted; "" where there is nothing to sum up."""
+        words = " ".join(passage.full_text for passage in passages).split()
+
+        def prompt(count: int) -> str:
+            return f"Question: {question}\n Document: {' '.join(words[:count])}\n Summary: "
+
+        def fits(count: int) -> bool:
+            return len(self._model.encode(prompt(count))) <= self._model.room
+
+        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        if not count:
+            return "", {}
+        return prompt(count), {"recomp_abstractive": {"words_read": count, "of": len(words)}} if count < len(words) else {}
+
+    def _context(self, ranking: Ranking, written: Any, notes: dict[str, Any], budget: int | None) -> Context:
+        text, usage = written.text.strip(), Usage(written.prompt_tokens, written.completion_tokens, model_calls=1)
+        if budget is not None and written.completion_tokens > budget:
+            words = text.split()
+            count = longest_prefix(len(words), lambda some: len(self._model.text_encoder.target(" ".join(words[:some]) or "a")) <= budget)
+            notes = {**notes, TRUNCATED: {"unit": "words", "kept": count, "of": len(words)}}
+            text = " ".join(words[:count])
+        return Context(ranking.query_id, (Passage(ranking.ids[0], "", text),) if text else (), usage=usage, notes=notes)

@@ -1,0 +1,200 @@
+"""Passages as vectors: what a system says of itself, and its checkpoint.
+
+    memory.json             system, options, hashes of the models that it stands on
+    weights.safetensors     what was trained beside them: adapters, learned rows, projectors
+    language_model/ encoder/    models that were trained as a whole
+
+Models that stayed frozen are not in a checkpoint, and must be those that it was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks.core.errors import UserError, unknown_name
+from methods.models.weights import locate, weights_hash
+from methods.training.stages import read_json
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from methods.training.pieces import Piece
+
+CARD, WEIGHTS, LANGUAGE_MODEL, ENCODER = "memory.json", "weights.safetensors", "language_model", "encoder"
+LAYOUT = 1
+"""Of a checkpoint's folder; bump it when what it holds changes."""
+SoftModel: TypeAlias = Any
+"""`model.SoftModel`, which stands on this file."""
+DType = Literal["float32", "bfloat16", "float16", "auto"]
+MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
+
+
+class SoftConfig(BaseModel):
+    """Options of a model that reads vectors: what all systems share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
+    revision: str | None = Field(None, description="revision of a hub id")
+    dtype: DType | None = Field(None, description="of the base's weights; null: float32 on CPU, the checkpoint's own elsewhere")
+    max_length: int = Field(128, ge=1, description="tokens encoded at once; a longer passage is split, none of it is lost")
+    max_prompt: int = Field(2048, ge=16, description="longest prompt with its answer in tokens; a longer one fails")
+    template: Literal["auto", "pocket", "plain"] = Field(
+        "auto", description="auto: the base's chat template where it has one, the pocket model's format for that; plain: without"
+    )
+    memory_init: Literal["mean", "spread"] = Field(
+        "mean", description="where learned rows begin: all at the mean of the base's embeddings (released), or drawn about it (ours)"
+    )
+
+
+class System:
+    """What sets a system apart; made of its options, without loading anything.
+
+    Attributes:
+        name: Of the system, of its compressor and of its training.
+        config_class: Of its options.
+        stages: Of its training.
+        adapters: Low-rank adapters on the base.
+        reads: The adapter that answers; None: the base itself.
+        queried: Whether a passage's memory depends on the question.
+    """
+
+    name: ClassVar[str]
+    config_class: ClassVar[type[SoftConfig]] = SoftConfig
+    stages: ClassVar[tuple[str, ...]] = ("tuned",)
+    adapters: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[str | None] = None
+    queried: ClassVar[bool] = False
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """Models that train as a whole, and lie in the checkpoint."""
+        return ()
+
+    @property
+    def encoder(self) -> tuple[str, str] | None:
+        """Class of `transformers`, and folder or hub id, of the model that encodes; None: the base."""
+        return None
+
+    def parts(self, model: SoftModel) -> dict[str, nn.Module]:
+        """What it learns beside adapters and whole models."""
+        raise NotImplementedError
+
+    def count(self, model: SoftModel, text: str) -> int:
+        """Vectors of a passage; 0 for an empty one."""
+        raise NotImplementedError
+
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+        """Memory of passages, float32 [count, h] each; the result depends on each text (and its question) alone."""
+        raise NotImplementedError
+
+    def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
+        """How a passage's memory stands in a prompt."""
+        return [memory]
+
+    def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
+        """The prompt that asks a question about passages in memory."""
+        return model.prompt(question, [self.block(model, item) for item in memory])
+
+    def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
+        """The prompt behind which a passage is written out again; `draw` chooses among wordings."""
+        raise NotImplementedError
+
+    def continuing(self, model: SoftModel, memory: Tensor) -> list[Piece]:
+        """The prompt behind which a text goes on."""
+        return [model.bos, *self.block(model, memory)]
+
+    def losses(self, model: SoftModel, rows: Sequence[Any]) -> tuple[Tensor, int] | None:
+        """The loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""
+        return None
+
+    def predicted(self, model: SoftModel, row: Any) -> int:
+        """Tokens of a row that its loss is over."""
+        return len(model.reply(row.target))
+
+    def trained(self, stage: str) -> set[str]:
+        """What a stage trains: adapters by name, `parts`, `parts.NAME`, `language_model`, `encoder`."""
+        return {*self.adapters, *self.whole, "parts"}
+
+
+SYSTEMS: dict[str, str] = {
+    "autocompressor": "AutoCompressor",
+    "xrag": "Xrag",
+    "cocom": "Cocom",
+    "pcc": "Pcc",
+    "pisco": "Pisco",
+    "oscar": "Oscar",
+}
+"""Systems, and the class of each in the module of its name."""
+
+
+def system_of(name: str, options: Mapping[str, Any] | SoftConfig) -> System:
+    """A system with its options.
+
+    Raises:
+        UserError: There is no such system.
+        pydantic.ValidationError: An option is unknown or of the wrong type.
+    """
+    from importlib import import_module
+
+    if name not in SYSTEMS:
+        raise unknown_name("compressor", name, SYSTEMS)
+    kind = getattr(import_module(f"methods.baselines.compress.{name}"), SYSTEMS[name])
+    return kind(options if isinstance(options, SoftConfig) else kind.config_class.model_validate(options))
+
+
+def require_checkpoint(model: str, system: str | None = None, *, where: str) -> tuple[Path, System]:
+    """The folder of a checkpoint, and what it is of.
+
+    Args:
+        model: A folder.
+        system: What it must be of; None: of any system.
+        where: The option that names it, for the message.
+
+    Raises:
+        UserError: It is none, of another system, damaged, or a model below it is not the one that it was trained on.
+    """
+    remedy = f"a folder that `ragmeter train {system or 'pisco'}` or `ragmeter train checkpoints convert` wrote"
+    try:
+        folder = Path(locate(model))
+    except UserError as error:
+        raise UserError(error.what, where=where, try_this=remedy) from None
+    if not (folder / CARD).is_file():
+        raise UserError(f"{model!r} is not a checkpoint of a compressor into vectors", where=where, try_this=remedy)
+    path = folder / CARD
+    card = read_json(path)
+    try:
+        if card["layout"] != LAYOUT:
+            raise UserError(f"this checkpoint has layout {card['layout']}; {LAYOUT} is read", where=str(path), try_this="make it again")
+        made, hashes = system_of(card["system"], card["config"]), dict(card["models"])
+    except (KeyError, TypeError, ValidationError) as error:
+        raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
+    if system not in (None, made.name):
+        raise UserError(f"this checkpoint is of {made.name}, not of {system}", where=where, try_this=f"compressor: {made.name}")
+    for name, (source, revision) in models_of(made).items():
+        if hashes.get(name) is not None and weights_hash(source, revision) != hashes[name]:
+            raise UserError(
+                f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
+                where=str(path),
+                try_this="the model as it was, or train again",
+            )
+    return folder, made
+
+
+def models_of(system: System) -> dict[str, tuple[str, str | None]]:
+    """The published models that a system stands on, by role, each with its revision."""
+    own = {LANGUAGE_MODEL: (system.config.base, system.config.revision)}
+    return own if system.encoder is None else {**own, ENCODER: (system.encoder[1], None)}
+
+
+def typical_count(system: System, length: float) -> float:
+    """Vectors of a passage of so many tokens."""
+    segments = -(-length // system.config.max_length)
+    return float(segments * getattr(system.config, "memory_tokens", 1))

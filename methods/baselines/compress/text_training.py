@@ -1,0 +1,403 @@
+"""`ragmeter train recomp_extractive`, `recomp_abstractive`, `llmlingua2`: labels by what helps a reader, then one stage.
+
+A sentence helps most where log p(answer | sentence, question) is highest, and helps at all where that is above log p(answer | question).
+
+    recomp_extractive    −log( exp(q·s⁺) / Σ over the sentences of all rows of a step exp(q·s) )
+    recomp_abstractive   cross-entropy of the sentence that helps, and of nothing where none does (the authors distill GPT-3.5)
+    llmlingua2           cross-entropy of each token: kept where it is of a sentence that helps some question (the authors: GPT-4)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.registry import Benchmark, resolve
+from benchmarks.schema import Passage
+from benchmarks.text import sentences
+from methods.baselines.compress.training import Row, StepOptions, answer_rows, benchmarks_of
+from methods.models.weights import POCKET, device_of, load_pretrained, locate
+from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
+from methods.training.loop import Figures, Loop, LoopOptions, Schedule, accelerator, backward, own, summed
+from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
+from methods.work import Checkpoint, Needs, StageWork, encode, learn, steps, total
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STAGE = "compressor"
+
+
+class TextTrainingConfig(TrainingConfig):
+    """Options of the trainings of compressors into text."""
+
+    data: tuple[str, ...] = Field(min_length=1, description="references of questions with evidence, such as worlds/multihop:train")
+    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
+    base: str = Field(description="what is tuned: an encoder, an encoder-decoder model, or a model that gets a class for each token")
+    reader: str = Field("mistralai/Mistral-7B-Instruct-v0.2", description="whose likelihood of answers labels sentences; or `pocket`")
+    documents: int = Field(5, ge=1, description="passages of a question: its evidence, then others of its candidates, in random order")
+    max_length: int = Field(512, ge=16, description="tokens of a text at most")
+    train: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "batch_size": 64})
+    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
+
+    def preflight(self) -> None:
+        """Check references and models."""
+        for reference in self.data:
+            resolve(reference, where="data")
+        locate(self.base)
+        locate(self.reader)
+
+
+class _Encoder(TextTrainingConfig):
+    base: str = Field("facebook/contriever", description="an encoder: a folder or hub id, or `minilm`")
+
+
+class _Summarizer(TextTrainingConfig):
+    base: str = Field("google-t5/t5-large", description="an encoder-decoder model: a folder or hub id")
+
+
+class _Classifier(TextTrainingConfig):
+    base: str = Field("FacebookAI/xlm-roberta-large", description="an encoder that gets a class for each token: a folder or hub id")
+
+
+@dataclass(frozen=True, slots=True)
+class Labeled:
+    """A question with the sentences of its passages, in order, and the one that helps most; None: none does."""
+
+    question: str
+    sentences: tuple[tuple[str, ...], ...]
+    best: tuple[int, int] | None
+
+
+def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
+    """Rows with the sentence that makes the answer likeliest.
+
+    Args:
+        rows: Of questions.
+        likelihoods: From (question, passages, answer) triples to log-likelihoods of the answers.
+    """
+    parts = [tuple(tuple(sentences(_body(text))) for text in row.documents) for row in rows]
+    asking: list[tuple[str, tuple[Passage, ...], str]] = []
+    for row, own_parts in zip(rows, parts, strict=True):
+        asking.append((row.question, (), row.target))
+        for text, some in zip(row.documents, own_parts, strict=True):
+            asking += [(row.question, (Passage("", _title(text), sentence),), row.target) for sentence in some]
+    values = iter(likelihoods(asking))
+    results = []
+    for row, own_parts in zip(rows, parts, strict=True):
+        without = next(values)
+        scored = [(next(values), (at, n)) for at, some in enumerate(own_parts) for n in range(len(some))]
+        best = max(scored, key=lambda pair: pair[0], default=None)
+        results.append(Labeled(row.question, own_parts, best[1] if best is not None and best[0] > without else None))
+    return results
+
+
+def _title(text: str) -> str:
+    title, line, _ = text.partition("\n")
+    return title if line else ""
+
+
+def _body(text: str) -> str:
+    return text.partition("\n")[2] or text
+
+
+class _Trained:
+    """A model in training; `loss` gives a sum and over how much it is."""
+
+    module: Any
+    tokenizer: Any
+
+    def __init__(self, config: TextTrainingConfig, device: str) -> None:
+        self.config, self.device = config, device
+
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        raise NotImplementedError
+
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        self.module.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def batch(self, texts: Sequence[str]) -> Any:
+        options = {"truncation": True, "max_length": self.config.max_length, "padding": True, "return_tensors": "pt"}
+        return self.tokenizer(list(texts), **options).to(self.device)
+
+
+class _Extractive(_Trained):
+    def __init__(self, config: TextTrainingConfig, device: str) -> None:
+        from methods.models.encoder import EncoderConfig, sentence_transformer
+
+        super().__init__(config, device)
+        options = EncoderConfig.model_validate({"model": config.base, "pooling": "mean"})
+        self.module = sentence_transformer(options, config.base, None, device)
+
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        return [row for row in rows if row.best is not None]
+
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        texts = list(dict.fromkeys(text for row in rows for own_parts in row.sentences for text in own_parts))
+        right = [texts.index(row.sentences[row.best[0]][row.best[1]]) for row in rows]
+        questions, vectors = self._vectors([row.question for row in rows]), self._vectors(texts)
+        return cross_entropy(questions @ vectors.T, questions.new_tensor(right).long())
+
+    def _vectors(self, texts: Sequence[str]) -> Tensor:
+        from sentence_transformers.util import batch_to_device
+
+        return self.module(batch_to_device(self.module.preprocess(list(texts)), self.device))["sentence_embedding"]
+
+    def save(self, folder: Path) -> None:
+        self.module.save_pretrained(str(folder), create_model_card=False)
+
+
+class _Abstractive(_Trained):
+    def __init__(self, config: TextTrainingConfig, device: str) -> None:
+        super().__init__(config, device)
+        self.tokenizer, self.module = load_pretrained(
+            "encoder-decoder model", "AutoModelForSeq2SeqLM", config.base, None, "float32", device
+        )
+
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        results = []
+        for row in rows:
+            documents = " ".join(text for own_parts in row.sentences for text in own_parts)
+            target = "" if row.best is None else row.sentences[row.best[0]][row.best[1]]
+            results.append((f"Question: {row.question}\n Document: {documents}\n Summary: ", target))
+        return results
+
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        inputs, targets = self.batch([prompt for prompt, _ in rows]), self.batch([target for _, target in rows])
+        labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
+        inputs.pop("token_type_ids", None)
+        return self.module(**inputs, labels=labels).loss
+
+
+class _Tokens(_Trained):
+    def __init__(self, config: TextTrainingConfig, device: str) -> None:
+        from methods.baselines.graph.cross_encoder import without_load_report
+
+        super().__init__(config, device)
+        kind = "AutoModelForTokenClassification"
+        with without_load_report():  # it would say that the head is a random one
+            self.tokenizer, self.module = load_pretrained(
+                "token classifier", kind, config.base, None, "float32", device, model_options={"num_labels": 2}
+            )
+
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        kept: dict[tuple[str, ...], set[int]] = {}
+        for row in rows:
+            if row.best is not None:
+                kept.setdefault(row.sentences[row.best[0]], set()).add(row.best[1])
+        return list(kept.items())
+
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        inputs = self.batch([" ".join(parts) for parts, _ in rows])
+        labels = torch.full(inputs["input_ids"].shape, -100)
+        for row, (parts, stays) in enumerate(rows):
+            # Where each sentence ends in the joined text decides which a token is of.
+            ends = [sum(map(len, parts[: n + 1])) + n for n in range(len(parts))]
+            for at in range(labels.shape[1]):
+                start, end = inputs.encodings[row].offsets[at]
+                if end > start:
+                    labels[row, at] = int(next(n for n, limit in enumerate(ends) if end <= limit) in stays)
+        logits = self.module(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
+        return cross_entropy(logits.float().flatten(0, 1), labels.to(self.device).flatten())
+
+
+class TextTraining:
+    """The training of a compressor into text.
+
+    Args:
+        config: Options.
+    """
+
+    model: ClassVar[type[_Trained]]
+
+    def __init__(self, config: TextTrainingConfig) -> None:
+        self.config = config
+
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
+        """Label, train one stage, save.
+
+        Raises:
+            UserError: The data may not be trained on or no sentence helps, or the folders hold other work.
+            Broke: The loss is no number.
+        """
+        config = self.config
+        benchmarks = benchmarks_of(config.data, config.data_options)
+        process = accelerator(config.precision, context.services.device)
+        prints = tuple(benchmark.fingerprint for benchmark in benchmarks)
+        yield from train_stage(
+            STAGE,
+            config,
+            (config.base, None),
+            prints,
+            context,
+            process,
+            lambda identity: self._prepared(benchmarks, context, process, identity),
+            others=[(config.reader, None)],
+        )
+
+    def _prepared(self, benchmarks: Sequence[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+        import torch
+
+        config, train, device = self.config, self.config.train, str(process.device)
+        with process.main_process_first():
+            rows = [row for item in benchmarks for row in answer_rows(item, config.documents, context)]
+            marked = self._labels(rows, context.work / "labels.jsonl", device)
+        torch.manual_seed(config.seed)
+        model = self.model(config, device)
+        examples = model.examples(marked)
+        if not examples:
+            raise UserError("no sentence makes an answer likelier", where="data", try_this="other data, or another reader")
+        epoch = -(-len(examples) // train.batch_size)
+        order = lru_cache(2)(lambda turn: Draws("compress text", config.seed, turn).sample(range(len(examples)), len(examples)))
+
+        def step(number: int) -> Figures:
+            turn, at = divmod(number, epoch)
+            some = [examples[row] for row in order(turn)[at * train.batch_size : (at + 1) * train.batch_size]]
+            parts, value = [some[start : start + train.micro_batch] for start in range(0, len(some), train.micro_batch)], 0.0
+            devices = [process.device] if process.device.type == "cuda" else []
+            for n, part in enumerate(own(parts, process)):
+                with torch.random.fork_rng(devices=devices), process.autocast():
+                    torch.manual_seed(int(fingerprint("compress text", config.seed, number, n), 16) % 2**63)
+                    loss = model.loss(part) * (len(part) / len(some))
+                backward(loss, process)
+                value += float(loss.detach())
+            return {"loss": summed(value, process, process.device)}
+
+        schedule = Schedule(train.learning_rate, train.warm_up, "linear")
+        options = LoopOptions(train.epochs * epoch, epoch, schedule, config.weight_decay, save_every=train.save_every)
+        loop = Loop({"model": model.module}, options, step, context.work / "train", identity, context.progress, "compressor", process)
+        helped = sum(row.best is not None for row in marked) / len(marked)
+        return PreparedRun(loop, lambda folder, figures: model.save(folder), {"rows": float(len(examples)), "helped": helped})
+
+    def _labels(self, rows: Sequence[Row], path: Path, device: str) -> list[Labeled]:
+        made_of = fingerprint([asdict(row) for row in rows], self.config.reader)
+        kept = read_lines(path) if path.exists() else []
+        if kept and kept[0].get("made_of") == made_of:
+            return [
+                Labeled(row["question"], tuple(map(tuple, row["sentences"])), tuple(row["best"]) if row["best"] else None)
+                for row in kept[1:]
+            ]
+        marked = labeled(rows, _Reader(self.config.reader, device))
+        write_lines(path, [{"made_of": made_of}, *map(asdict, marked)])
+        return marked
+
+
+class _Reader:
+    """Log-likelihoods of answers by a language model that reads passages."""
+
+    def __init__(self, model: str, device: str) -> None:
+        self._name, self._device = model, device
+
+    @cached_property
+    def _scorer(self) -> Any:
+        from methods.models.causal import CausalConfig, CausalModel
+        from methods.models.likelihood import LikelihoodScorer
+
+        return LikelihoodScorer(CausalModel(CausalConfig.model_validate({"model": self._name}), device_of(self._device)))
+
+    def __call__(self, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
+        from methods.models.likelihood import ScoredText
+        from methods.models.pocket import answer_prompt
+        from methods.readers.prompts import load_prompt, numbered
+
+        def prompt(question: str, passages: tuple[Passage, ...]) -> str:
+            if self._name == POCKET:
+                return answer_prompt(question, passages)
+            template = load_prompt(None, "passages" if passages else "closed_book")
+            return str(self._scorer.model.render(*template.filled(question, numbered(passages))))
+
+        texts = [ScoredText(prompt(question, passages), f" {answer}") for question, passages, answer in asking]
+        return [item.total for item in self._scorer.score(texts)]
+
+
+def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
+    """Every sentence with its question is read by the reader, then rows are learned from."""
+    data = [of(item, config.data_options) for item in config.data]
+    reader, base = Checkpoint(config.reader), Checkpoint(config.base)
+    work = total(
+        encode(reader, lengths.questions * config.documents * 3, lengths.passage + lengths.question, causal=True) for lengths in data
+    )
+    work += total(
+        learn(base, config.train.epochs * lengths.questions * config.documents, lengths.passage, config.precision) for lengths in data
+    )
+    rows = sum(lengths.questions for lengths in data)
+    return [StageWork(STAGE, work, rows, steps(rows, config.train.batch_size, config.train.epochs))]
+
+
+_WORLDS: Mapping[str, Any] = {
+    "data": ["worlds/multihop:train"],
+    "data_options": {"worlds": {"worlds": 8, "questions": 640, "mix": {"single": 1.0}}},
+    "reader": "pocket",
+    "documents": 3,
+    "train": {"learning_rate": 5e-5, "batch_size": 16, "micro_batch": 16},
+}
+_LONG: Mapping[str, Any] = {
+    **_WORLDS,
+    "data": ["worlds/long:train"],
+    "data_options": {"worlds": {"worlds": 8, "questions": 4000, "chunk_words": 190, "mix": {"single": 1.0}}},
+}
+_MINILM: Mapping[str, Mapping[str, Any]] = {"worlds": {**_WORLDS, "base": "minilm"}, "worlds-long": {**_LONG, "base": "minilm"}}
+_SHARED: dict[str, Any] = {
+    "stages": (STAGE,),
+    "work": _work,
+    "needs": lambda config: Needs((Checkpoint(config.base), Checkpoint(config.reader))),
+}
+
+
+@register_training(
+    "recomp_extractive",
+    summary="RECOMP: an encoder by softmax of the sentence that makes the answer likeliest against all others of a step",
+    config=_Encoder,
+    presets=_MINILM,
+    paper="Xu et al. 2024, RECOMP (arXiv:2310.04408)",
+    **_SHARED,
+)
+class ExtractiveTraining(TextTraining):
+    """The training."""
+
+    model = _Extractive
+
+
+@register_training(
+    "recomp_abstractive",
+    summary="RECOMP: a T5 that writes the sentence that makes the answer likeliest, or nothing",
+    config=_Summarizer,
+    paper="Xu et al. 2024, RECOMP (arXiv:2310.04408)",
+    **_SHARED,
+)
+class AbstractiveTraining(TextTraining):
+    """The training."""
+
+    model = _Abstractive
+
+
+@register_training(
+    "llmlingua2",
+    summary="LLMLingua-2: a classifier of tokens by what helps a reader with some question",
+    config=_Classifier,
+    presets=_MINILM,
+    paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",
+    **_SHARED,
+)
+class TokensTraining(TextTraining):
+    """The training."""
+
+    model = _Tokens

@@ -1,0 +1,133 @@
+"""xRAG: a passage is the one vector that a retriever has of it, through a projector into the place of one token.
+
+Retriever and base stay as they are; the projector alone learns, first to have passages written in other words, then to
+answer as the same base does from text. A passage longer than the retriever reads is cut by it, not split.
+
+Source: Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation (arXiv:2405.13792).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.soft import SoftConfig, System
+from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, StepOptions, shared_settings
+from methods.models.weights import PRESETS
+from methods.registry import register
+from methods.training import register_training
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from methods.baselines.compress.model import SoftModel
+    from methods.models.encoder import Vectors
+    from methods.training.pieces import Piece
+
+PAPER = "Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation with One Token (arXiv:2405.13792)"
+WORDINGS = (
+    "Background: {place}\n\nSay the same in other words.",
+    "{place}\n\nIn other words, this background says:",
+    "What does this background tell? Write it out: {place}",
+    "These two texts mean the same:\n1. {place}\n2.",
+)
+"""Ask for a passage in other words; ours."""
+
+
+class XragConfig(SoftConfig):
+    """Options of xRAG."""
+
+    retriever: str = Field(
+        "sfr-embedding-mistral", description="whose vectors: a preset of encoders (minilm …), a folder or hub id; published SFR"
+    )
+    max_length: int = Field(180, ge=8, description="tokens of a passage that the retriever reads at most; published 180")
+
+    @field_validator("retriever")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if not value:
+            raise ValueError("retriever is empty")
+        return value
+
+
+class Xrag(System):
+    """The system."""
+
+    name = "xrag"
+    config_class = XragConfig
+    stages = ("pretrained", "tuned")
+
+    def __init__(self, config: XragConfig) -> None:
+        super().__init__(config)
+        self._encoder: Any = None
+        self._known: dict[str, Vectors] = {}
+
+    def parts(self, model: SoftModel) -> dict[str, nn.Module]:
+        from methods.models.encoder import Encoder, EncoderConfig
+        from methods.training.pieces import Projector
+
+        options = PRESETS.get(self.config.retriever, {"model": self.config.retriever})
+        # Published with the vectors' own lengths.
+        chosen = EncoderConfig.model_validate({**options, "normalize": False, "max_length": self.config.max_length})
+        self._encoder = Encoder(chosen, str(model.device))
+        return {"projector": Projector(self._encoder.dimension, model.width)}
+
+    def count(self, model: SoftModel, text: str) -> int:
+        return int(bool(text.strip()))
+
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+        import torch
+
+        full = [text for text in texts if text.strip()]
+        if missing := [text for text in full if text not in self._known]:
+            # Alone, so that a vector depends on its text to the last bit.
+            self._known |= {text: self._encoder.passages([text])[0] for text in missing}
+        raw = {text: torch.from_numpy(self._known[text]).to(model.device) for text in full}
+        if not torch.is_grad_enabled():
+            # In training a passage comes again and again; in use keeping it would fill the memory.
+            self._known.clear()
+        return [model.parts["projector"](raw[text][None]) if text in raw else model.nothing for text in texts]
+
+    def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
+        from methods.baselines.compress.model import PLACE
+
+        return model.message(WORDINGS[draw % len(WORDINGS)].format(place=PLACE), [[memory]])
+
+
+@register(
+    "xrag",
+    summary="each passage as its retriever's vector, projected into the place of one token; read by memory_reader",
+    paper=PAPER,
+    **SOFT,
+)
+class XragCompressor(SoftCompressor):
+    """The compressor."""
+
+    memory = "xrag"
+
+
+class XragTrainingConfig(SoftTrainingConfig):
+    """Options of the training."""
+
+    system_class: ClassVar[type[System]] = Xrag
+    model: XragConfig = XragConfig.model_validate({})
+    restored: float = Field(1.0, ge=0, le=1, description=SoftTrainingConfig.model_fields["restored"].description)
+    pretrained: StepOptions = StepOptions.model_validate({"learning_rate": 6e-3, "warm_up": 0.03, "batch_size": 384})
+    tuned: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "warm_up": 0.03})
+    weight_decay: float = Field(0.0, ge=0, description=SoftTrainingConfig.model_fields["weight_decay"].description)
+    divergence: float = Field(2.0, ge=0, description=SoftTrainingConfig.model_fields["divergence"].description)
+
+
+@register_training(
+    "xrag",
+    summary="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
+    stages=Xrag.stages,
+    config=XragTrainingConfig,
+    paper=PAPER,
+    **shared_settings({"retriever": "minilm"}, {"worlds": {"pretrained": {"learning_rate": 6e-3}}}),
+)
+class XragTraining(SoftTraining):
+    """The training."""

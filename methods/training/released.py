@@ -1,0 +1,210 @@
+"""Checkpoints as their authors publish them: tensors alone are read, from a revision that is pinned, and checked by name.
+
+What COCOM, PISCO, OSCAR and CLaRa publish has one layout: the adapters, and the first and last layers of the base, whose
+last rows are those of the new tokens; the base itself is published elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.core.errors import UserError
+from methods.models.weights import loading, locate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ADAPTERS, ENDS, CONVERTER = "adapters.pth", "decoder_first_last_layers.pth", "memory_converter.bin"
+_WANTED = ("*.json", "*.pth", "*.bin", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class Released:
+    """A published checkpoint on this machine.
+
+    Attributes:
+        source: Folder or hub id.
+        revision: The commit of the hub; None: a folder.
+        folder: Its files.
+        config: What its `config.json` says.
+    """
+
+    source: str
+    revision: str | None
+    folder: Path
+    config: Mapping[str, Any]
+
+    @property
+    def layout(self) -> str:
+        """Which system it is of, by what it holds.
+
+        Raises:
+            UserError: Nothing that is known.
+        """
+        if (self.folder / CONVERTER).is_file():
+            return "pcc"
+        if (self.folder / ADAPTERS).is_file():
+            return "clara" if "clara" in str(self.config.get("model_type", "")).lower() else "pisco"
+        if "summary_length" in self.config:
+            return "autocompressor"
+        if "retriever_hidden_size" in self.config:
+            return "xrag"
+        if "compr_rate" in self.config:
+            return "cocom"
+        known = "AutoCompressor, xRAG, COCOM, PCC Lite, PISCO and CLaRa"
+        raise UserError(
+            f"its files are not laid out as those of {known}", where=self.source, try_this="the checkpoint as its authors publish it"
+        )
+
+    def option(self, name: str) -> Any:
+        """An entry of `config.json`.
+
+        Raises:
+            UserError: There is none.
+        """
+        if name not in self.config:
+            raise UserError(f"config.json does not say {name}", where=self.source, try_this=f"--set {name}=…, or its original files")
+        return self.config[name]
+
+    def tensors(self, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
+        """Tensors of all files of weights, by name.
+
+        Args:
+            wanted: Which; the others of a safetensors file are not read.
+
+        Raises:
+            UserError: A file holds more than tensors, or cannot be read.
+        """
+        from safetensors import safe_open
+
+        results: dict[str, Tensor] = {}
+        paths = sorted(self.folder.glob("*.safetensors")) or sorted(self.folder.glob("pytorch_model*.bin"))
+        for path in paths:
+            if path.suffix == ".bin":
+                results.update({name: item for name, item in pickled(path).items() if wanted(name)})
+                continue
+            with loading("checkpoint", self.source), safe_open(str(path), "pt") as file:
+                results.update({name: file.get_tensor(name) for name in file.keys() if wanted(name)})  # noqa: SIM118
+        return results
+
+
+def released(source: str, revision: str | None = None, subfolder: str | None = None) -> Released:
+    """A published checkpoint: a folder, or fetched from the hub at a commit that is kept.
+
+    Raises:
+        UserError: It cannot be had, or has no configuration.
+    """
+    place = Path(locate(source))
+    if not place.is_dir():
+        with loading("checkpoint", source):
+            from huggingface_hub import snapshot_download
+
+            patterns = [f"{subfolder}/{item}" for item in _WANTED] if subfolder else list(_WANTED)
+            place = Path(snapshot_download(source, revision=revision, allow_patterns=patterns))
+        revision = place.name
+    else:
+        revision = None
+    folder = place / subfolder if subfolder else place
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"its config.json cannot be read: {error}", where=source, try_this="the checkpoint as its authors publish it"
+        ) from error
+    return Released(source, revision, folder, config)
+
+
+def pickled(path: Path) -> dict[str, Any]:
+    """A file that `torch.save` wrote, if it holds tensors (in mappings) alone.
+
+    Raises:
+        UserError: It holds anything else, which reading would run, or is damaged.
+    """
+    import torch
+
+    try:
+        value = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            "the file holds more than tensors, and reading that could run code",
+            where=str(path),
+            try_this="a checkpoint whose weights are tensors alone (safetensors)",
+        ) from error
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        raise UserError(f"the file cannot be read: {error}", where=str(path), try_this="its original files") from error
+    strange = [name for name, item in _leaves(value) if not isinstance(item, torch.Tensor)]
+    if strange or not isinstance(value, dict):
+        raise UserError(f"the file holds more than tensors: {', '.join(strange[:3])}", where=str(path), try_this="its original files")
+    return value
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def adapter_names(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """Tensors of an adapter as a PEFT model names those of the adapter `name`, whatever stood before and within."""
+    results = {}
+    for key, item in tensors.items():
+        layer, mark, rest = key.removeprefix("decoder.").removeprefix("base_model.model.").partition(".lora_")
+        if mark:
+            results[f"base_model.model.{layer}.lora_{rest[0]}.{name}.weight"] = item
+    return results
+
+
+def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, where: str) -> Tensor:
+    """The rows of new tokens at the end of an embedding, where its other rows are the base's own.
+
+    Args:
+        ends: Holds the embedding, and perhaps the output layer.
+        base: The base.
+        first: Id of the first new token.
+        count: How many there are.
+        where: For messages.
+
+    Raises:
+        UserError: There are fewer, or the base's rows were trained, which has no place here.
+    """
+    import torch
+
+    table = next((item for name, item in ends.items() if name.endswith(_EMBEDDING)), None)
+    if table is None or len(table) < first + count:
+        has = "none" if table is None else f"{len(table)} rows"
+        raise UserError(
+            f"of the embedding there is {has} where {first + count} are wanted", where=where, try_this="--base: the model below it"
+        )
+    pairs = [(table, base.get_input_embeddings().weight)]
+    pairs += [(item, base.get_output_embeddings().weight) for name, item in ends.items() if name.endswith(_HEAD)]
+    for theirs, own in pairs:
+        number = min(first, len(own))
+        if theirs.shape[1] != own.shape[1] or not torch.allclose(
+            theirs[:number].float(), own[:number].detach().cpu().float(), rtol=1e-2, atol=1e-3
+        ):
+            raise UserError("its embeddings are not those of the base", where=where, try_this="--base: the model that it was trained on")
+    return table[first : first + count].float()
+
+
+def renamed(tensors: Mapping[str, Tensor], names: Mapping[str, str], where: str) -> dict[str, Tensor]:
+    """Tensors under other names, each found by the end of its own.
+
+    Raises:
+        UserError: One is missing.
+    """
+    results = {}
+    for end, name in names.items():
+        matches = [item for key, item in tensors.items() if re.search(rf"(^|\.){re.escape(end)}$", key)]
+        if len(matches) != 1:
+            raise UserError(f"{end} is there {len(matches)} times", where=where, try_this="the checkpoint as its authors publish it")
+        results[name] = matches[0].float()
+    return results

@@ -308,8 +308,7 @@ class _Loaded:
         }
         self._known: dict[tuple[tuple[str, str], ...], Prompt] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
-        # What the reply begins with is the decoder's, where there is one.
-        self._begun = lru_cache(64)(lambda start: 0 if self.decodes or not start else len(self.model.text_encoder.target(start)))
+        self._starts: dict[str, int] = {}
         self.model: CausalModel | Seq2SeqModel = (
             Seq2SeqModel(Seq2SeqConfig.model_validate(options), device)
             if self.decodes
@@ -337,7 +336,9 @@ class _Loaded:
             turns, start = started(messages)
             text = self.model.render_chat(turns)
             ids = tuple(self.model.encode(text))
-            self._known[key] = Prompt(text, ids, start, len(ids) + self._begun(start))
+            if start not in self._starts:  # the decoder's, where there is one
+                self._starts[start] = 0 if self.decodes or not start else len(self.model.text_encoder.target(start))
+            self._known[key] = Prompt(text, ids, start, len(ids) + self._starts[start])
         return self._known[key]
 
     def _generate(self, jobs: list[_Job]) -> list[Generation]:

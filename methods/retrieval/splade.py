@@ -95,8 +95,8 @@ class SpladeEncoder:
 
         def file(name: str) -> str | None:
             options = {"revision": self.config.revision, "_raise_exceptions_for_missing_entries": False}
-            found: str | None = cached_file(locate(self.config.model), name, **options)
-            return found
+            cached: str | None = cached_file(locate(self.config.model), name, **options)
+            return cached
 
         path = file("config.json")
         kinds = json.loads(Path(path).read_text("utf-8")).get("architectures") or [] if path else []
@@ -217,8 +217,8 @@ def inverted(chunks: Callable[[], Iterable[Weighted]], terms: int, array: Callab
     free = np.array(starts[:-1])
     for own, term, weight in chunks():
         number = np.bincount(term, minlength=terms)
-        places = (free - np.cumsum(number) + number)[term] + np.arange(len(term))
-        rows[places], weights[places] = own, weight
+        at = (free - np.cumsum(number) + number)[term] + np.arange(len(term))
+        rows[at], weights[at] = own, weight
         free += number
     return starts, rows, weights
 
@@ -255,4 +255,5 @@ class SpladeIndex:
         lists = [slice(int(self._starts[term]), int(self._starts[term + 1])) for term in terms]
         rows = np.concatenate([np.empty(0, dtype=np.int32), *(self._rows[own] for own in lists)])
         products = [weight * self._weights[own].astype(np.float64) for weight, own in zip(weights, lists, strict=True)]
-        return comparable(np.bincount(rows, np.concatenate([np.empty(0), *products]), minlength=len(self._scope.corpus)))
+        summed = np.bincount(rows, np.concatenate([np.empty(0), *products]), minlength=len(self._scope.corpus))
+        return comparable(summed.astype(np.float64))

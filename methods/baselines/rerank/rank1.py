@@ -24,6 +24,7 @@ from methods.retrieval.ranking import reordered
 from methods.work import Lengths, Work, ask, needs_of
 
 NAME, END = "rank1", "</think>"
+BASES = ("0.5b", "1.5b", "3b", "7b", "14b", "32b", "llama3-8b", "mistral-2501-24b")
 
 
 class Rank1Config(LogOddsConfig):
@@ -49,7 +50,7 @@ def _work(config: Rank1Config, lengths: Lengths) -> Work:
     summary="a model reasons about each passage, and says how much likelier true is than false behind it",
     config=Rank1Config,
     paper="Weller et al. 2025, Rank1 (arXiv:2502.18418)",
-    presets={size: {"model": f"jhu-clsp/rank1-{size}"} for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b")},
+    presets={base: {"model": f"jhu-clsp/rank1-{base}"} for base in BASES},
     training_data=("msmarco",),
     extra="models",
     checkpoint_hash=made_of,
@@ -64,13 +65,13 @@ class Rank1(LogOddsReranker):
         services: Provides the device.
     """
 
-    batch_size = 1
-    """A query's passages fill the batches; no query waits for the reasoning about another's."""
+    batch_size = 1  # a query's passages fill the batches; none waits for the reasoning about another query's
 
     def __init__(self, config: Rank1Config, services: Services) -> None:
         options = {name: getattr(config, name) for name in ("model", "revision", "dtype", "max_new_tokens", "batch_size")}
         self._writer = CausalModel(CausalConfig.model_validate(options), services.device)
         super().__init__(config, services, (self._writer.tokenizer, self._writer.model))
+        self._before = [*self._writer.text_encoder.before, *self._before]  # a raw prompt begins as the tokenizer begins texts
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
         """Order candidates by score; of none or one nothing is asked."""
@@ -78,8 +79,7 @@ class Rank1(LogOddsReranker):
 
     def _reranked(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
         ids = ranking.ids[: self.depth]
-        passages = [passage.full_text for passage in corpus.get(ids)] if len(ids) > 1 else []
-        rows = [tuple(row) for row in self.encoded(query.text, passages)]
+        rows = [tuple(row) for row in self.encoded(query.text, [p.full_text for p in corpus.get(ids)] if len(ids) > 1 else [])]
         distinct = sorted(set(rows))
         judged: dict[tuple[int, ...], tuple[int, ...]] = {}
         usage, unfinished = Usage(), 0
@@ -90,8 +90,8 @@ class Rank1(LogOddsReranker):
             unfinished += not ended
         scores = self.scored(list(judged.values()))
         result = reordered(query, ranking, np.array([scores[judged[row]] for row in rows], dtype=np.float64))
-        fallbacks = {"fallbacks": {"unfinished": unfinished}} if unfinished else {}
-        return replace(result, usage=usage, notes={NAME: {"calls": len(distinct), **fallbacks}})
+        note = {"calls": len(distinct), **({"fallbacks": {"unfinished": unfinished}} if unfinished else {})}
+        return replace(result, usage=usage, notes={NAME: note})
 
 
 def whole_sentences(text: str) -> str:

@@ -257,8 +257,7 @@ class GraphCrossEncoderTraining:
         validate: Validate | None = None
         if config.validation:
             held_out, _ = questions_of(load_graphs(config.validation, config.validation_options, train=False), 1)
-            name = f"validation_triple_recall@{config.validate_k}"
-            validate = lambda: {name: recall(objective, held_out, config.validate_k)}  # noqa: E731
+            validate = partial(recall, objective, held_out, config.validate_k)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save_pretrained(str(folder), create_model_card=False)
@@ -286,13 +285,13 @@ class GraphCrossEncoderTraining:
         )
 
 
-def recall(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) -> float:
+def recall(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) -> Figures:
     """Recall of a question's reasoning triples among the k best of its graph, over all questions."""
     recalls = []
     for query in queries:
         texts = (verbalized(query.corpus.triples, rows) for rows in (query.easy, query.gold))
         recalls.append(float((objective.ranked(query.question.text, *texts) < k).mean()))
-    return float(np.mean(recalls))
+    return {f"validation_triple_recall@{k}": float(np.mean(recalls))}
 
 
 def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:

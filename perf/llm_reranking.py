@@ -1,9 +1,10 @@
 """Rerankers that ask a language model again and again: many queries at once against one comparison after another.
 
 With a tiny model of random weights on this machine: 100 queries by heapsort together, against the same comparisons one
-after another, in processor seconds, as one thread computes (other work on the machine counts in neither); the bar is
-that of written replies, likelihoods take one pass anyway. At an endpoint in a process of its own, whose replies take two
-seconds: 100 queries by heapsort, 64 calls in flight, against the ideal (the sum of the latencies / 64 + the longest).
+after another; wall time decides, of written replies and of likelihoods, and processor time stands beside it. At an
+endpoint in a process of its own, whose replies take half a second, one, or two: 100 queries by heapsort, 64 calls in
+flight, against the ideal (the sum of the latencies / 64 + the longest), and beside it a bare `AsyncOpenAI` loop over the
+same prompts, which need not wait for one another.
 
 python -m perf.llm_reranking [--queries 100] [--only local|endpoint]
 """
@@ -11,6 +12,7 @@ python -m perf.llm_reranking [--queries 100] [--only local|endpoint]
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
@@ -23,12 +25,15 @@ from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Ranking, Services
 from methods.flow import each
 from methods.registry import Component
-from perf.flow import IN_FLIGHT, Endpoint
+from perf.flow import IN_FLIGHT, Endpoint, bare
 from tools.tiny_checkpoints import make
 
 FASTER, SLOWER = 5.0, 1.25
-LATENCY_S = 2.0
+LATENCIES_S = (0.5, 1.0, 2.0)
 CANDIDATES = 12
+TURNS = 3
+TOGETHER = 128
+"""Prompts that go through the model at once."""
 
 
 def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:
@@ -48,48 +53,60 @@ def reranker(llm: dict[str, Any], **options: Any) -> Any:
 
 
 def local(queries: int, score: str) -> bool:
-    """Whether queries together are as much faster as they should be; the results must be the same."""
+    """Whether queries together are as much faster as they should be; the results must be the same.
+
+    Sides take turns, so that other work on the machine strikes both: a part of the queries one after another, then all of
+    them together; the median of the turns' ratios counts.
+    """
     requests, rankings, corpus = candidates(queries)
+    turns, same = [], 0
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), ["qwen2.5"])
-        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": 32}, score=score)
+        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": TOGETHER}, score=score)
         each(made, "rerank", requests[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
-        started = time.perf_counter(), time.process_time()
-        alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in zip(requests, rankings, strict=True)]
-        between = time.perf_counter(), time.process_time()
-        together = each(made, "rerank", requests, rankings, corpus)
-        ended = time.perf_counter(), time.process_time()
+        for turn in range(TURNS):
+            own = list(zip(requests, rankings, strict=True))[turn::TURNS]
+            started = time.perf_counter(), time.process_time()
+            alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in own]
+            between = time.perf_counter(), time.process_time()
+            together = each(made, "rerank", requests, rankings, corpus)
+            ended = time.perf_counter(), time.process_time()
+            turns.append([queries / len(own) * (between[n] - started[n]) / (ended[n] - between[n]) for n in (0, 1)])
+            same += sum(one.ids == other.ids for one, other in zip(alone, together[turn::TURNS], strict=True))
     calls = sum(result.usage.model_calls for result in together)
-    same = sum(one.ids == other.ids for one, other in zip(alone, together, strict=True))
-    (apart_s, apart_cpu), (together_s, together_cpu) = (
-        (end[0] - start[0], end[1] - start[1]) for start, end in ((started, between), (between, ended))
-    )
-    ratio = apart_cpu / together_cpu
-    met = score == "likelihood" or ratio >= FASTER
-    target = "" if score == "likelihood" else f" target >= {FASTER:g}: {'met' if met else 'MISSED'}"
+    wall_ms, cpu_ms = (1000 * (ended[n] - between[n]) / calls for n in (0, 1))
+    ratio, of_cpu = (statistics.median(ratios) for ratios in zip(*turns, strict=True))
+    met = ratio >= FASTER
     sys.stdout.write(
-        f"llm_reranking.local {score}, {queries} queries, {calls} comparisons: one after another {apart_s:.1f} s (CPU "
-        f"{apart_cpu:.1f}), together {together_s:.1f} s ({together_cpu:.1f}), ratio of CPU {ratio:.1f}{target}; "
-        f"equal orders {same} of {queries}\n"
+        f"llm_reranking.local {score}, {queries} queries, {calls} comparisons: together {wall_ms:.1f} ms each (CPU {cpu_ms:.1f}), "
+        f"one after another {ratio:.1f} times as long (CPU {of_cpu:.1f}) "
+        f"target >= {FASTER:g}: {'met' if met else 'MISSED'}; equal orders {same} of {queries}\n"
     )
+    sys.stdout.flush()
     return met
 
 
-def endpoint(queries: int) -> bool:
+def endpoint(queries: int, latency_s: float) -> bool:
     """Whether the wall time at an endpoint is near the ideal."""
     requests, rankings, corpus = candidates(queries)
-    with Endpoint(str(LATENCY_S)) as served:
-        made = reranker({"model": "m", "base_url": served.url, "key_variable": None, "concurrency": IN_FLIGHT})
-        results = each(made, "rerank", requests, rankings, corpus)
-        wall_s = time.time() - served.totals[3]  # from the first request on
-        ideal_s = served.ideal
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "prompts"
+        with Endpoint(str(latency_s), log) as served:
+            made = reranker({"model": "m", "base_url": served.url, "key_variable": None, "concurrency": IN_FLIGHT})
+            cpu = time.process_time()
+            results = each(made, "rerank", requests, rankings, corpus)
+            wall_s = time.time() - served.totals[3]  # from the first request on
+            cpu, ideal_s = time.process_time() - cpu, served.ideal
+        bare_s, bare_cpu = bare(log, str(latency_s))
     calls = sum(result.usage.model_calls for result in results)
     ratio = wall_s / ideal_s
     met = ratio <= SLOWER
     sys.stdout.write(
-        f"llm_reranking.endpoint {queries} queries, {calls} comparisons of {LATENCY_S:g} s, {IN_FLIGHT} in flight: {wall_s:.1f} s, "
-        f"ideal {ideal_s:.1f} s, ratio {ratio:.2f} target <= {SLOWER:g}: {'met' if met else 'MISSED'}\n"
+        f"llm_reranking.endpoint {queries} queries, {calls} comparisons of {latency_s:g} s, {IN_FLIGHT} in flight: {wall_s:.1f} s, "
+        f"ideal {ideal_s:.1f} s, ratio {ratio:.2f} target <= {SLOWER:g}: {'met' if met else 'MISSED'}; bare AsyncOpenAI {bare_s:.1f} s; "
+        f"CPU {1000 * cpu / calls:.1f} ms a call (bare {1000 * bare_cpu / calls:.1f})\n"
     )
+    sys.stdout.flush()
     return met
 
 
@@ -102,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.only != "endpoint":
         met = local(options.queries, "generation") & local(options.queries, "likelihood")
     if options.only != "local":
-        met = endpoint(options.queries) and met
+        met = min(endpoint(options.queries, latency_s) for latency_s in LATENCIES_S) and met  # each of them is measured
     return 0 if met else 1
 
 

@@ -351,7 +351,7 @@ class Sampling:
         if not self.temperature > 0 or not 0 < self.top_p <= 1 or (self.top_k is not None and self.top_k < 1):
             raise ValueError(f"temperature must be above 0, top_p in (0, 1], top_k at least 1: {self}")
 
-    def seeds(self, prompts: Sequence[str]) -> list[int]:
+    def seeds(self, prompts: Sequence[str | Sequence[int]]) -> list[int]:
         """A seed per prompt: equal prompts have equal seeds, whatever stands around them."""
         return [int.from_bytes(hashlib.blake2b(f"{self.seed}\0{prompt}".encode(), digest_size=7).digest(), "big") for prompt in prompts]
 
@@ -537,7 +537,7 @@ class CausalModel:
 
     def generate(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str | Sequence[int]],
         starts: Sequence[str] | None = None,
         sampling: Sampling | None = None,
         seeds: Sequence[int] | None = None,
@@ -545,7 +545,7 @@ class CausalModel:
         """Continue prompts.
 
         Args:
-            prompts: As `render` makes them; each, with its start, at most `room` tokens long.
+            prompts: As `render` makes them, or their token ids; each, with its start, at most `room` tokens long.
             starts: Texts that the answers are forced to start with (their leading space included); they are not part
                 of the returned text.
             sampling: How tokens are drawn; None: greedily.
@@ -558,7 +558,7 @@ class CausalModel:
         Raises:
             ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
         """
-        encoded = [self.encode(prompt) for prompt in prompts]
+        encoded = [self.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
         if starts is not None:
             forced = {start: self.text_encoder.target(start) if start else [] for start in set(starts)}
             encoded = [ids + forced[start] for ids, start in zip(encoded, starts, strict=True)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -264,9 +264,9 @@ KNOWN = 256
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A prompt, what its continuation is made to begin with, and how it is continued."""
+    """A prompt's token ids, what its continuation is made to begin with, and how it is continued."""
 
-    prompt: str
+    prompt: tuple[int, ...]
     start: str
     max_tokens: int
     sampling: Sampling | None
@@ -280,6 +280,15 @@ def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]]
     """
     turns = [dict(message) for message in messages]
     return (turns[:-1], turns[-1]["content"]) if turns and turns[-1]["role"] == "assistant" else (turns, "")
+
+
+class Prompt(NamedTuple):
+    """A conversation as a model reads it: its text and token ids, what the reply begins with, and the tokens of both in the prompt."""
+
+    text: str
+    ids: tuple[int, ...]
+    start: str
+    tokens: int
 
 
 class _Loaded:
@@ -297,8 +306,9 @@ class _Loaded:
             "max_prompt_tokens": config.max_prompt_tokens,
             "batch_size": config.batch_size,
         }
-        self._known: dict[tuple[tuple[str, str], ...], tuple[str, str, int]] = {}
+        self._known: dict[tuple[tuple[str, str], ...], Prompt] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
+        self._starts: dict[str, int] = {}
         self.model: CausalModel | Seq2SeqModel = (
             Seq2SeqModel(Seq2SeqConfig.model_validate(options), device)
             if self.decodes
@@ -317,17 +327,18 @@ class _Loaded:
         model.room = model._room()
         return model
 
-    def parts(self, messages: Sequence[Mapping[str, str]]) -> tuple[str, str, int]:
-        """A conversation as the model reads it, what its reply begins with, and the tokens of both in the prompt."""
+    def parts(self, messages: Sequence[Mapping[str, str]]) -> Prompt:
+        """A conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and the model."""
         key = tuple((message["role"], message["content"]) for message in messages)
-        if key not in self._known:  # it is counted once to be shortened, once against the room, and then asked
+        if key not in self._known:
             if len(self._known) >= KNOWN:
                 self._known.clear()
             turns, start = started(messages)
-            prompt = self.model.render_chat(turns)
-            # What the reply begins with is the decoder's, where there is one.
-            begun = self.model.tokenizer(start, add_special_tokens=False)["input_ids"] if start and not self.decodes else []
-            self._known[key] = prompt, start, len(self.model.encode(prompt)) + len(begun)
+            text = self.model.render_chat(turns)
+            ids = tuple(self.model.encode(text))
+            if start not in self._starts:  # the decoder's, where there is one
+                self._starts[start] = 0 if self.decodes or not start else len(self.model.text_encoder.target(start))
+            self._known[key] = Prompt(text, ids, start, len(ids) + self._starts[start])
         return self._known[key]
 
     def _generate(self, jobs: list[_Job]) -> list[Generation]:
@@ -366,7 +377,7 @@ class _OwnCounter:
         return fingerprint(self._model.tokenizer.backend_tokenizer.to_str(), self._model.tokenizer.chat_template)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        return self._loaded.parts(messages)[2]
+        return self._loaded.parts(messages).tokens
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -404,9 +415,9 @@ class LocalBackend(_Here):
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
-        prompt, start, _ = self.weights.parts(messages)
-        (seed,) = self._sampling.seeds([f"{repetition}\0{prompt}{start}"]) if self._sampling else (0,)
-        written = await self.weights.generate(_Job(prompt, start, self.config.max_tokens, self._sampling, seed))
+        prompt = self.weights.parts(messages)
+        (seed,) = self._sampling.seeds([f"{repetition}\0{prompt.text}{prompt.start}"]) if self._sampling else (0,)
+        written = await self.weights.generate(_Job(prompt.ids, prompt.start, self.config.max_tokens, self._sampling, seed))
         text = written.text
         for stop in self.config.stop:
             text = text.partition(stop)[0]
@@ -447,9 +458,9 @@ class LabelModel:
             labels: With the space that stands before them.
             step: Which of its prompts a program asks.
         """
-        prompt, start, tokens = self._weights.parts(messages)
-        scores, seconds = await self._score((prompt, start, tuple(labels)))
-        usage = Usage(tokens, 1, model_calls=1)
+        prompt = self._weights.parts(messages)
+        scores, seconds = await self._score((prompt.text, prompt.start, tuple(labels)))
+        usage = Usage(prompt.tokens, 1, model_calls=1)
         text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
         trace().calls.append(Call(self.role, step, text, scores.best.strip(), usage.prompt_tokens, 1, seconds))
         return scores, usage

@@ -101,7 +101,7 @@ class Seq2SeqModel:
 
     def generate(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str | Sequence[int]],
         starts: Sequence[str] | None = None,
         sampling: Sampling | None = None,
         seeds: Sequence[int] | None = None,
@@ -109,7 +109,7 @@ class Seq2SeqModel:
         """Answer prompts; arguments as those of `CausalModel.generate`.
 
         Args:
-            prompts: As `render` makes them.
+            prompts: As `render` makes them, or their token ids.
             starts: What the decoder is forced to start with; not part of the returned text.
             sampling: How tokens are drawn; None: greedily.
             seeds: One per prompt; None: made of `sampling.seed` and the prompt.
@@ -117,7 +117,7 @@ class Seq2SeqModel:
         Raises:
             ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
         """
-        encoded = self.text_encoder.prompts(prompts)
+        encoded = [self.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
         for ids in encoded:
             if not 0 < len(ids) <= self.room:
                 raise ValueError(f"a prompt has {len(ids)} tokens where 1 to {self.room} fit")

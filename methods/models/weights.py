@@ -531,6 +531,8 @@ def _refusal(model: str) -> UserError:
 
 TOKEN_MATCH = "methods.models.token_match.TokenMatch"
 """A module of this package that a cross-encoder's folder may name."""
+PYLATE = "pylate.models.Dense.Dense"
+"""The projection of PyLate's checkpoints, in whose place the library puts a layer of its own."""
 
 
 def _brings_code(folder: Path) -> bool:
@@ -542,4 +544,4 @@ def _brings_code(folder: Path) -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         # Missing: no modules of its own. Damaged: loading the model will say so.
         return False
-    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind != TOKEN_MATCH)
+    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind not in (TOKEN_MATCH, PYLATE))

@@ -4,9 +4,9 @@
 finished before is taken over; a stage that was interrupted goes on where it was. After each stage the command writes
 the card (`ragmeter.json`) into its folder and enters the checkpoint into the store.
 
-`stages.py` carries stages and their files, `loop.py` the steps of one, `journal.py` its log; `adapters.py` and
-`soft_prompts.py` are what stands on a frozen base; `packing.py`, `candidates.py` and `balance.py` serve rows and
-losses.
+`stages.py` carries stages and their files, `loop.py` the steps of one, `journal.py` its log; `contrast.py` is what
+rerankers that learn by contrast share; `adapters.py` and `soft_prompts.py` are what stands on a frozen base;
+`packing.py`, `candidates.py` and `balance.py` serve rows and losses.
 """
 
 from __future__ import annotations

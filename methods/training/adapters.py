@@ -36,6 +36,13 @@ class LoraOptions(BaseModel):
         "all-linear", description="layers by the end of their names; all-linear: all but the output layer"
     )
 
+    def settings(self, **more: Any) -> Any:
+        """As PEFT takes them."""
+        from peft import LoraConfig
+
+        targets = self.targets if isinstance(self.targets, str) else list(self.targets)
+        return LoraConfig(r=self.r, lora_alpha=self.alpha, lora_dropout=self.dropout, target_modules=targets, **more)
+
 
 class Adapters:
     """The adapters of a base.
@@ -50,13 +57,10 @@ class Adapters:
 
     def __init__(self, base: Any, options: LoraOptions, names: Sequence[str], seed: int, reference: str) -> None:
         import torch
-        from peft import LoraConfig, get_peft_model
+        from peft import get_peft_model
         from peft.tuners.tuners_utils import BaseTunerLayer
 
-        targets = options.targets if isinstance(options.targets, str) else list(options.targets)
-        self._settings = LoraConfig(
-            r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=targets, task_type="CAUSAL_LM"
-        )
+        self._settings = options.settings(task_type="CAUSAL_LM")
         self.seed = seed
         self.names: list[str] = list(names)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():

@@ -1,11 +1,13 @@
-"""What a retriever finds for questions in a whole corpus: candidates of training rows."""
+"""What a retriever finds for questions in a whole corpus: candidates of training rows, and negatives mined from them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query, Question
+from benchmarks.text import has_answer
 from methods.api import Index, Services
 from methods.flow import each
 from methods.pipeline import index_folder
@@ -51,3 +53,44 @@ def retrieved(
 ) -> dict[str, tuple[str, ...]]:
     """What a retriever finds in the whole corpus, by question id."""
     return Search(benchmark, retriever, n, services)(questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """A question's text, its positives, and what they are contrasted with: near ones first to be drawn, others after."""
+
+    id: str
+    question: str
+    positives: tuple[str, ...]
+    near: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def mined(benchmark: Benchmark, n: int, own: bool, answers: bool, services: Services) -> list[Mined]:
+    """The questions of a benchmark that have a positive and something beside it.
+
+    Args:
+        benchmark: With passages.
+        n: What BM25 finds in the whole corpus, at most.
+        own: Whether a question's own other candidates are its near ones.
+        answers: Whether a passage that holds an answer may be a negative.
+        services: Folder of indexes.
+    """
+    corpus = benchmark.corpus
+    questions = [question for question in benchmark.questions if any(item in corpus for item in question.evidence)]
+    retrieved_ids = retrieved(benchmark, questions, Component.of("bm25"), n, services)
+    result = []
+    for question in questions:
+        right = tuple(passage.full_text for passage in corpus.get([item for item in question.evidence if item in corpus]))
+        taken = set(right)
+
+        def texts(ids: Sequence[str], taken: set[str] = taken, golds: Sequence[str] = question.answers) -> tuple[str, ...]:
+            wrong = [passage.full_text for passage in corpus.get(ids) if passage.full_text not in taken]
+            taken.update(wrong)
+            return tuple(wrong) if answers else tuple(text for text in wrong if not has_answer(text, golds))
+
+        near = texts(question.candidates or ()) if own else ()
+        row = Mined(question.id, question.text, right, near, texts(retrieved_ids[question.id]))
+        if row.near or row.others:
+            result.append(row)
+    return result

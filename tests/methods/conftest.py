@@ -235,6 +235,18 @@ def tiny_bge_m3(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="session")
+def tiny_splade(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A masked language model of random weights, as SPLADE's older checkpoints are laid out."""
+    return str(tiny_models.save(tmp_path_factory.mktemp("tiny_splade"), "bert", tiny_models.masked_language_model()))
+
+
+@pytest.fixture(scope="session")
+def tiny_colbert(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """ColBERTv2's layout, of random weights."""
+    return str(tiny_models.colbert(tmp_path_factory.mktemp("tiny_colbert")))
+
+
+@pytest.fixture(scope="session")
 def tiny_clara(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A checkpoint of CLaRa over the tiny Llama, its three adapters drawn at random, as a folder."""
     import torch
@@ -291,7 +303,15 @@ def endpoint(busy: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def offline_options(
-    tiny_encoder: str, tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_pisco: str, tiny_llama: str, scripted_url: str
+    tiny_encoder: str,
+    tiny_rq_rag: str,
+    tiny_bge_m3: str,
+    tiny_splade: str,
+    tiny_colbert: str,
+    tiny_clara: str,
+    tiny_pisco: str,
+    tiny_llama: str,
+    scripted_url: str,
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
@@ -306,6 +326,8 @@ def offline_options(
         "rq_rag": {**tree, "retriever": "bm25"},
         "rq_rag_native": {**tree, "retriever": "bm25"},
         "bge_m3": {"model": tiny_bge_m3, "max_length": 64},
+        "splade": {"model": tiny_splade},
+        "colbert": {"model": tiny_colbert},
         "ark": {"model": tiny_encoder},
         **{name: {**graph, "extractor": "noun_phrases"} for name in ("hipporag", "hipporag2", "lightrag", "graphrag")},
         "linear_rag": graph,

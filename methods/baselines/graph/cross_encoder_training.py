@@ -7,36 +7,30 @@ of seeds that are for training. Its checkpoint is a `CrossEncoder` of sentence-t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from benchmarks import registry
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.graphs import TripleCorpus
-from benchmarks.registry import Benchmark, resolve
+from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
-from benchmarks.worlds.world import require_training_seed
 from methods.api import Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
-from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
-from methods.training.loop import Figures, Loop, LoopOptions, Schedule, Validate, accelerator, backward, own, summed
+from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training.contrast import ContrastConfig, Group, GroupObjective, load_data, prepared, table
+from methods.training.loop import Figures, Validate, accelerator
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps, total
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # -- The README of a cross-encoder of triples --
 
@@ -71,18 +65,10 @@ scores = model.predict([("what does jamaican people speak?", "Jamaica location c
 """
 
 
-def write_card(folder: Path, base: str, seed: int, data: Sequence[str], facts: Mapping[str, object]) -> None:
-    """Write the card; it holds nothing that changes between equal trainings."""
-    rows = (f"| {name} | {f'{value:.6g}' if isinstance(value, float) else value} |" for name, value in facts.items())
-    text = _CARD.format(base=base, seed=seed, data=", ".join(f"`{item}`" for item in data), rows="\n".join(rows))
-    (folder / "README.md").write_text(text, "utf-8")
-
-
 # -- What a cross-encoder of triples is trained on: questions, each with a triple that proves its answer and others --
 
 
 Rows = NDArray[np.int64]
-WHERE = "data"
 
 
 @dataclass(frozen=True)
@@ -104,54 +90,16 @@ class GoldTriples:
     easy: Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A row of training: one question, one triple that proves its answer, and some that do not.
-
-    Attributes:
-        question: The question's text.
-        texts: Triples in natural words, the right one first.
-    """
-
-    question: str
-    texts: tuple[str, ...]
-
-
-def load_training(references: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
-    """Load benchmarks that may be trained on.
-
-    Raises:
-        UserError: One holds no graphs, is a test split, or holds worlds that must not be trained on.
-    """
-    benchmarks = load_graphs(references, options)
-    require_trainable(references, benchmarks)
-    return benchmarks
-
-
-def require_trainable(references: Sequence[str], benchmarks: Sequence[Benchmark]) -> None:
-    """Check that benchmarks may be trained on.
-
-    Raises:
-        UserError: One is a test split, or holds worlds that must not be trained on.
-    """
-    for reference, benchmark in zip(references, benchmarks, strict=True):
-        if "test" in (benchmark.reference.split or "").split("+"):
-            raise UserError(f"{reference} is a test split, which must not be trained on", where=WHERE, try_this="a train split")
-        if benchmark.reference.name == "worlds":
-            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
-                require_training_seed(seed)
-
-
-def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
+def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, Any]], *, train: bool) -> list[Benchmark]:
     """Load benchmarks whose corpora are triples.
 
     Raises:
-        UserError: One holds passages.
+        UserError: One holds passages; or it is to be trained on and must not be.
     """
-    results = [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
+    results = load_data(references, options, train=train)
     for benchmark in results:
         if not isinstance(benchmark.corpus, TripleCorpus):
-            raise UserError(f"{benchmark.reference} has no graphs", where=WHERE, try_this="data of graph QA: worlds/graph:train")
+            raise UserError(f"{benchmark.reference} has no graphs", where="data", try_this="data of graph QA: worlds/graph:train")
     return results
 
 
@@ -179,7 +127,7 @@ def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldT
     if not result:
         raise UserError(
             "no question comes with triples that prove its answer and others beside them",
-            where=WHERE,
+            where="data",
             try_this="data with reasoning triples: worlds/graph:train",
         )
     return result, without
@@ -229,141 +177,28 @@ def _group(query: GoldTriples, gold: int, negatives: int, hard: int, draws: Draw
     return Group(query.question.text, (right, *wrong[:negatives]))
 
 
-# -- The loss of a cross-encoder over groups: of a question's triples the right one should score highest --
-# L = mean over groups of −log( exp(s_right) / Σ over the group's triples exp(s) )
-
-
-class GroupObjective:
-    """Adds the gradient of a batch's loss to the parameters of a cross-encoder.
-
-    Groups are gone through a few at a time; the loss is a mean over groups, so nothing changes.
-
-    Args:
-        model: A `CrossEncoder` of sentence-transformers.
-        part: Pairs that fit.
-        accelerator: Of `accelerate`; None: one process in the model's own precision.
-    """
-
-    def __init__(self, model: Any, part: int, accelerator: Any = None) -> None:
-        self.model, self.part, self.accelerator = model, part, accelerator
-
-    def backward(self, batch: Sequence[Group], seed: Sequence[str | int]) -> float:
-        """Add the gradient; each process adds that of its own groups.
-
-        Args:
-            batch: The groups.
-            seed: What dropout is drawn from: seed, step …
-
-        Returns:
-            The loss.
-        """
-        import torch
-
-        total = 0.0
-        for number, group in own(list(enumerate(self._parts(batch))), self.accelerator):
-            torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
-            loss = self._loss(group) / len(batch)
-            total += float(loss.detach())
-            backward(loss, self.accelerator)
-        return summed(total, self.accelerator, self.model.device)
-
-    def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """Raw scores of questions and triples: shape (pairs,)."""
-        tokenizer = self.model.tokenizer
-        questions, triples = map(list, zip(*pairs, strict=True))
-        features = tokenizer(questions, triples, truncation=True, max_length=self.model.max_seq_length, padding=True, return_tensors="pt")
-        with nullcontext() if self.accelerator is None else self.accelerator.autocast():
-            result = self.model(dict(features.to(self.model.device)))["scores"]
-        return result.float().reshape(len(pairs))
-
-    def _parts(self, batch: Sequence[Group]) -> list[list[Group]]:
-        """Groups in parts of at most so many pairs, at least one group each."""
-        parts: list[list[Group]] = []
-        room = 0
-        for group in batch:
-            if not parts or room < len(group.texts):
-                parts.append([])
-                room = self.part
-            parts[-1].append(group)
-            room -= len(group.texts)
-        return parts
-
-    def _loss(self, part: Sequence[Group]) -> Tensor:
-        """The summed loss of some groups."""
-        scores = self.scores([(group.question, text) for group in part for text in group.texts])
-        ends = np.cumsum([len(group.texts) for group in part]).tolist()
-        starts = [0, *ends[:-1]]
-        losses = [scores[start:end].logsumexp(0) - scores[start] for start, end in zip(starts, ends, strict=True)]
-        return sum(losses)
-
-
-# -- How well a cross-encoder in training ranks the triples that prove the answers of held-out questions --
-
-
-def validator(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) -> Validate:
-    """Recall of a question's reasoning triples among the k best of its graph, over all questions.
-
-    Args:
-        objective: Scores pairs.
-        queries: The questions.
-        k: As said.
-    """
-
-    def validate() -> Figures:
-        return {f"validation_triple_recall@{k}": float(np.mean([_recall(objective, item, k) for item in queries]))}
-
-    return validate
-
-
-def _recall(objective: GroupObjective, query: GoldTriples, k: int) -> float:
-    import torch
-
-    rows = np.concatenate([query.easy, query.gold])
-    texts = verbalized(query.corpus.triples, rows)
-    pairs = [(query.question.text, text) for text in texts]
-    with torch.inference_mode():
-        parts = [objective.scores(pairs[start : start + objective.part]) for start in range(0, len(pairs), objective.part)]
-    # Gold comes last, so that equal scores do not favor it.
-    best = np.argsort(-torch.cat(parts).cpu().numpy(), kind="stable")[:k]
-    return float((best >= len(query.easy)).sum() / len(query.gold))
-
-
 STAGE = "reranker"
 
 
-class GraphCrossEncoderTrainingConfig(TrainingConfig):
+class GraphCrossEncoderTrainingConfig(ContrastConfig):
     """Options of the training."""
 
     data: tuple[str, ...] = Field(
         ("worlds/graph:train",), min_length=1, description="references of questions with graphs and reasoning triples"
     )
-    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
     validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves")
-    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
     validate_k: int = Field(10, ge=1, description="k of the recall of reasoning triples among the best, for curves")
     base: str = Field("minilm", description="folder or hub id of the encoder that is trained")
-    revision: str | None = Field(None, description="revision of a hub id")
     max_length: int = Field(128, ge=16, description="longest pair in tokens")
     negatives: int = Field(7, ge=1, description="other triples that each right one is contrasted with")
     hard: float = Field(0.5, ge=0, le=1, description="share of them that BM25 finds for the question; others: any")
     pool: int = Field(50, ge=1, description="triples that BM25 finds, from which the hard ones are drawn")
     epochs: int = Field(3, ge=1, description="times that each right triple is used")
     batch_size: int = Field(8, ge=1, description="right triples per step")
-    part: int = Field(64, ge=1, description="pairs read at once; bounds memory, changes nothing")
     learning_rate: float = Field(
         3e-4, gt=0, description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less"
     )
-    warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
     weight_decay: float = Field(0.01, ge=0, description="of matrices")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
-    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
-
-    def preflight(self) -> None:
-        """Check references and the base."""
-        for reference in (*self.data, *self.validation):
-            resolve(reference, where="data")
-        locate(self.base)
 
 
 def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -407,86 +242,56 @@ class GraphCrossEncoderTraining:
             UserError: The data may not be trained on or holds no reasoning triples, or the folders hold other work.
         """
         config = self.config
-        benchmarks = load_training(config.data, config.data_options)
+        benchmarks = load_graphs(config.data, config.data_options, train=True)
         process = accelerator(config.precision, context.services.device)
-
-        def begin(identity: str) -> PreparedRun:
-            return _Job(config, benchmarks, context, process).prepared(identity)
-
         data = tuple(benchmark.fingerprint for benchmark in benchmarks)
+        begin = partial(self._begin, benchmarks, context, process)
         yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin)
 
-
-class _Job:
-    """One run of the training."""
-
-    def __init__(
-        self, config: GraphCrossEncoderTrainingConfig, benchmarks: list[Benchmark], context: TrainingContext, process: Any
-    ) -> None:
-        self.config, self.context, self.process = config, context, process
-        self.questions, self.without = questions_of(benchmarks, config.pool)
-        self.model = cross_encoder(config, str(process.device))
-        self.objective = GroupObjective(self.model, config.part, process)
-        self.count = sum(len(item.gold) for item in self.questions)
-        self._groups = lru_cache(1)(self._groups_of)
-
-    @property
-    def _epoch(self) -> int:
-        """Steps of an epoch."""
-        return -(-self.count // self.config.batch_size)
-
-    def prepared(self, identity: str) -> PreparedRun:
-        """The loop, ready to run."""
+    def _begin(self, benchmarks: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
-        options = LoopOptions(
-            config.epochs * self._epoch,
-            self._epoch,
-            Schedule(config.learning_rate, config.warm_up, "linear"),
-            config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            save_every=config.save_every,
-        )
-        validate = None
+        questions, without = questions_of(benchmarks, config.pool)
+        model = cross_encoder(config, str(process.device))
+        objective = GroupObjective(model, config.part, process)
+        hard, count = round(config.hard * config.negatives), sum(len(item.gold) for item in questions)
+        validate: Validate | None = None
         if config.validation:
-            held_out, _ = questions_of(load_graphs(config.validation, config.validation_options), 1)
-            validate = validator(self.objective, held_out, config.validate_k)
-        loop = Loop(
-            {"model": self.model},
-            options,
-            self._step,
-            self.context.work / "train",
+            held_out, _ = questions_of(load_graphs(config.validation, config.validation_options, train=False), 1)
+            validate = partial(recall, objective, held_out, config.validate_k)
+
+        def save(folder: Path, figures: Figures) -> None:
+            model.save_pretrained(str(folder), create_model_card=False)
+            facts = {
+                "other triples per right one": config.negatives,
+                "of them found by BM25": f"{config.hard:.0%}",
+                "rows per batch": config.batch_size,
+                "epochs": config.epochs,
+                **figures,
+            }
+            data = ", ".join(f"`{item}`" for item in config.data)
+            (folder / "README.md").write_text(_CARD.format(base=config.base, seed=config.seed, data=data, rows=table(facts)), "utf-8")
+
+        return prepared(
+            "cross-encoder",
+            config,
+            context,
             identity,
-            self.context.progress,
-            "graph_cross_encoder",
-            self.process,
-            validate,
+            objective,
+            lambda epoch: groups(questions, config.negatives, hard, config.seed, epoch),
+            count,
+            save,
+            {"questions": float(len(questions)), "rows": float(count), "questions_left_out": float(without)},
+            validate=validate,
         )
-        figures = {"questions": float(len(self.questions)), "rows": float(self.count), "questions_left_out": float(self.without)}
-        return PreparedRun(loop, self._save, figures)
 
-    def _step(self, step: int) -> Figures:
-        epoch, position = divmod(step, self._epoch)
-        size = self.config.batch_size
-        rows = self._groups(epoch)[position * size : (position + 1) * size]
-        return {"loss": self.objective.backward(rows, (self.config.seed, "cross-encoder", step))}
 
-    def _groups_of(self, epoch: int) -> list[Group]:
-        hard = round(self.config.hard * self.config.negatives)
-        return groups(self.questions, self.config.negatives, hard, self.config.seed, epoch)
-
-    def _save(self, folder: Path, figures: Figures) -> None:
-        self.model.save_pretrained(str(folder), create_model_card=False)
-        write_card(folder, self.config.base, self.config.seed, self.config.data, self._facts(figures))
-
-    def _facts(self, figures: Figures) -> Mapping[str, object]:
-        config = self.config
-        return {
-            "other triples per right one": config.negatives,
-            "of them found by BM25": f"{config.hard:.0%}",
-            "rows per batch": config.batch_size,
-            "epochs": config.epochs,
-            **figures,
-        }
+def recall(objective: GroupObjective, queries: Sequence[GoldTriples], k: int) -> Figures:
+    """Recall of a question's reasoning triples among the k best of its graph, over all questions."""
+    recalls = []
+    for query in queries:
+        texts = (verbalized(query.corpus.triples, rows) for rows in (query.easy, query.gold))
+        recalls.append(float((objective.ranked(query.question.text, *texts) < k).mean()))
+    return {f"validation_triple_recall@{k}": float(np.mean(recalls))}
 
 
 def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:

@@ -21,7 +21,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
 from methods.baselines.rerank.prompts import Conversation, Writer, load_prompt
-from methods.baselines.rerank.replies import Order, order_of
+from methods.baselines.rerank.replies import UNUSABLE, Order, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import together
 from methods.models import template_text
@@ -198,13 +198,10 @@ class WindowReranker(AskingReranker):
 # -- Systems that are shown a few passages and name the best --
 
 
-Ways = Literal["heapsort", "bubblesort"]
-
-
 class ChoiceConfig(AskingRerankerConfig):
     """Options of systems that choose."""
 
-    sort: Ways = Field("heapsort", description="heapsort asks least; bubblesort always compares neighbors")
+    sort: Literal["heapsort", "bubblesort"] = Field("heapsort", description="heapsort asks least; bubblesort always compares neighbors")
     children: int = Field(3, ge=1, le=22, description="passages of a comparison, less one")
     k: int = Field(10, ge=1, description="how many are put into order; the others follow as they stood")
     votes: int = Field(1, ge=1, description="how often a comparison is asked, each in another order of its passages; most votes win")
@@ -226,6 +223,8 @@ class ChoiceReranker(AskingReranker):
         services: As of `AskingReranker`.
         name: Under which it is counted.
         template: The prompt that ships.
+        labels: What its passages are called.
+        named: From a reply and the number of passages to which of them it names; None: none.
         shuffles: Whether passages are shown in another order even where there is one vote.
         model: As of `AskingReranker`.
         limits: Likewise.
@@ -237,13 +236,15 @@ class ChoiceReranker(AskingReranker):
         services: Services,
         name: str,
         template: str,
+        labels: Sequence[str],
+        named: Callable[[str, int], int | None],
         *,
         shuffles: bool = False,
         model: LabelModel | None = None,
         **limits: Any,
     ) -> None:
         super().__init__(config, services, name, template, limits, model)
-        self._shuffles = shuffles or config.votes > 1
+        self.labels, self._named, self._shuffles = labels, named, shuffles or config.votes > 1
 
     async def order(self, state: State) -> Sequence[int]:
         sort = heapsort if self.config.sort == "heapsort" else bubblesort
@@ -261,6 +262,10 @@ class ChoiceReranker(AskingReranker):
         most = max(votes.values(), default=0)
         return draws.pick(sorted(place for place, number in votes.items() if number == most)) if votes else 0
 
-    @abstractmethod
     async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
         """Which of some passages is best; None, and counted, where the reply does not say."""
+        reply = await self.reply(state, self.writer(state.query, texts, self.labels), "")
+        place = self._named(reply.text, len(texts)) if reply else None
+        if reply and place is None:
+            state.fallbacks[UNUSABLE] += 1
+        return place

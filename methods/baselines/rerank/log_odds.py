@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from string import Template
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -89,15 +89,15 @@ class LogOddsReranker(PairReranker):
     Args:
         config: Options.
         services: Provides the device.
+        loaded: Tokenizer and model, where they are loaded.
 
     Raises:
         UserError: The model cannot be loaded, or its vocabulary lacks one of the two tokens.
     """
 
-    def __init__(self, config: LogOddsConfig, services: Services) -> None:
-        device = device_of(services.device)
-        tokenizer, model = load_pretrained("reranker", "AutoModelForCausalLM", config.model, config.revision, config.dtype, device)
-        super().__init__(config, tokenizer, model, device)
+    def __init__(self, config: LogOddsConfig, services: Services, loaded: tuple[Any, Any] | None = None) -> None:
+        device, source = device_of(services.device), (config.model, config.revision, config.dtype)
+        super().__init__(config, *(loaded or load_pretrained("reranker", "AutoModelForCausalLM", *source, device)), device)
         before, self._body, after = parts_of(config)
         self._before, self._after = self.tokens([before, after])
         self._yes, self._no = (self._token(token) for token in (config.yes, config.no))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -30,7 +30,7 @@ from methods.models.weights import (
 )
 from methods.registry import register
 from methods.training.stages import card_of
-from methods.work import Checkpoint, Needs
+from methods.work import needs_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,14 +39,24 @@ NAME, HEAD = "rankllama", "score"
 ADAPTER, BASE = "castorini/rankllama-v1-7b-lora-passage", "meta-llama/Llama-2-7b-hf"
 
 
-class RankLlamaConfig(PairConfig):
+class PairLengths(BaseModel):
+    """How much of a pair is read."""
+
+    query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
+    passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
+
+    @property
+    def max_length(self) -> int:
+        """Longest pair in tokens."""
+        return self.query_length + self.passage_length
+
+
+class RankLlamaConfig(PairLengths, PairConfig):
     """Options of RankLLaMA."""
 
     adapter: str = Field(ADAPTER, description="a PEFT folder or hub id that holds the score head; also one that `ragmeter train` made")
     base: str | None = Field(None, description="the model that it adapts; null: Llama-2-7b, or what a checkpoint of ours was trained on")
     revision: str | None = Field(None, description="revision of a hub id")
-    query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
-    passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
 
     @property
     def model(self) -> str:
@@ -56,21 +66,11 @@ class RankLlamaConfig(PairConfig):
         card = card_of(self.adapter) if files_of(self.adapter, None) else None
         return str(card["config"]["base"]) if card and "base" in card.get("config", {}) else BASE
 
-    @property
-    def max_length(self) -> int:
-        """Longest pair in tokens."""
-        return self.query_length + self.passage_length
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The base."""
-        return Checkpoint(self.model, self.revision, self.dtype)
-
     def preflight(self) -> None:
         """Check that base and adapter are here, or may be had."""
         locate(self.adapter)
         try:
-            require_weights(Needs((self.checkpoint,)))
+            require_weights(needs_of(self))
         except MissingWeights as error:
             raise UserError(error.what, where=f"{NAME}, option base", try_this=error.try_this) from None
 
@@ -85,7 +85,7 @@ class RankLlamaConfig(PairConfig):
     extra="models",
     checkpoint_hash=lambda config: fingerprint(weights_hash(config.model, config.revision), weights_hash(config.adapter)),
     work=pairs_work,
-    needs=lambda config: Needs((config.checkpoint,)),
+    needs=needs_of,
 )
 class RankLlama(PairReranker):
     """Reranker of a merged adapter.

@@ -1,20 +1,22 @@
-"""Setwise: any language model says which of a few passages is most relevant; sorting by that finds the k best.
+"""Setwise and Rank-R1: a language model says which of a few passages is most relevant; sorting by that finds the k best.
 
-As a text (`score: generation`), or as the likeliest label (`likelihood`, weights of this machine alone): one pass of
-the model in place of several, and never unreadable. An encoder-decoder model (Flan-T5) writes behind the word
-`Passage`, a causal model behind `Passage:` in its turn.
+Setwise takes any model and reads a text (`score: generation`), or the likeliest label (`likelihood`, weights of this
+machine alone): one pass of the model in place of several, and never unreadable. An encoder-decoder model (Flan-T5) writes
+behind the word `Passage`, a causal model behind `Passage:` in its turn. Rank-R1 was trained by reinforcement to reason
+before it names the best of twenty documents; `reasons: false` is its twin Setwise-SFT, trained to name it at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from methods.api import Services
 from methods.baselines.rerank.asking import NO_ROOM, ChoiceConfig, ChoiceReranker, State, choices_work, made_of
-from methods.baselines.rerank.replies import LABELS, UNUSABLE, label_of
+from methods.baselines.rerank.replies import LABELS, answer_of, label_of
 from methods.models.llm import LLM, LabelModel, LocalConfig, defaults
 from methods.models.weights import is_encoder_decoder
 from methods.registry import register
@@ -69,22 +71,70 @@ class Setwise(ChoiceReranker):
         limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens}
         if isinstance(config.llm, LocalConfig):
             limits["start"] = "Passage" if is_encoder_decoder(config.llm.local, config.llm.revision) else " Passage:"
-        super().__init__(config, services, NAME, NAME, model=model, **limits)
+        super().__init__(config, services, NAME, NAME, LABELS, label_of, model=model, **limits)
 
     async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
+        if not isinstance(self.model, LabelModel):
+            return await super().chosen(state, texts)
         messages = self.writer(state.query, texts, LABELS)
-        if isinstance(self.model, LabelModel):
-            if messages is None:
-                state.fallbacks[NO_ROOM] += 1
-                return None
-            scores, usage = await self.model.choose(messages, [f" {label}" for label in LABELS[: len(texts)]])
-            state.calls += 1
-            state.usage += usage
-            return scores.labels.index(scores.best)
-        reply = await self.reply(state, messages, "")
-        if reply is None:
+        if messages is None:
+            state.fallbacks[NO_ROOM] += 1
             return None
-        place = label_of(reply.text, len(texts))
-        if place is None:
-            state.fallbacks[UNUSABLE] += 1
-        return place
+        scores, usage = await self.model.choose(messages, [f" {label}" for label in LABELS[: len(texts)]])
+        state.calls += 1
+        state.usage += usage
+        return scores.labels.index(scores.best)
+
+
+# -- Rank-R1 --
+
+
+R1 = "rank_r1"
+SIZES = ("3B", "7B", "14B")
+
+
+def _local(size: str, adapter: str) -> dict[str, Any]:
+    return {"local": f"Qwen/Qwen2.5-{size}-Instruct", "adapter": f"ielabgroup/{adapter}-{size}-v0.1", "dtype": "bfloat16"}
+
+
+R1_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    **{size.lower(): {"llm": _local(size, "Rank-R1")} for size in SIZES},
+    **{f"sft-{size.lower()}": {"llm": {**_local(size, "Setwise-SFT"), "max_tokens": 32}, "reasons": False} for size in SIZES},
+}
+"""The published adapters, and their twins without reasoning."""
+
+
+class RankR1Config(ChoiceConfig):
+    """Options of Rank-R1."""
+
+    llm: Annotated[LLM, defaults(max_tokens=2048)] = Field(description="the model: {local: base, adapter: the checkpoint}, or an endpoint")
+    children: int = Field(19, ge=1, le=99, description="documents of a comparison, less one; it was trained with 19")
+    reasons: bool = Field(True, description="whether it reasons before it answers")
+    query_tokens: int = Field(32, ge=1, description="tokens of the query that are shown; BRIGHT: 1,024")
+    passage_tokens: int = Field(512, ge=1, description="tokens of a document that are shown; BRIGHT: 1,024")
+
+    @property
+    def template(self) -> str:
+        """The prompt that ships."""
+        return R1 if self.reasons else f"{R1}_direct"
+
+
+@register(
+    "rank_r1",
+    kind="reranker",
+    summary="the k best of documents, by a model that reasons about which of twenty is most relevant",
+    config=RankR1Config,
+    paper="Zhuang et al. 2025, Rank-R1 (arXiv:2503.06034)",
+    presets=R1_PRESETS,
+    training_data=("msmarco",),
+    extra="llm",
+    checkpoint_hash=made_of(lambda config: config.template),
+    work=choices_work,
+    needs=lambda config: needs_of(config.llm),
+)
+def rank_r1(config: RankR1Config, services: Services) -> ChoiceReranker:
+    """The reranker; documents are shown in another order in each comparison, as in the published code."""
+    labels = [str(number) for number in range(1, config.children + 2)]
+    limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens, "plain_references": True}
+    named = partial(answer_of, thinks=config.reasons)
+    return ChoiceReranker(config, services, R1, config.template, labels, named, shuffles=True, **limits)

@@ -26,16 +26,15 @@ from methods.baselines.graph.cross_encoder import BACKFILLED_FROM, GraphHybridCo
 from methods.baselines.graph.cross_encoder_training import (
     GraphCrossEncoderTraining,
     GraphCrossEncoderTrainingConfig,
-    Group,
-    GroupObjective,
     cross_encoder,
     groups,
-    load_training,
+    load_graphs,
     questions_of,
 )
 from methods.models.cross_encoder import CrossEncoderConfig
 from methods.registry import Component
 from methods.training import Silent, TrainedStage, TrainingContext
+from methods.training.contrast import Group, GroupObjective
 from results import checkpoints
 
 torch = pytest.importorskip("torch")
@@ -117,7 +116,7 @@ OPTIONS = {"worlds": {"questions": 16, "triples": 120}}
 
 @pytest.fixture(scope="module")
 def worlds() -> list[registry.Benchmark]:
-    return load_training(["worlds/graph:train"], OPTIONS)
+    return load_graphs(["worlds/graph:train"], OPTIONS, train=True)
 
 
 def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list[registry.Benchmark]) -> None:
@@ -152,11 +151,11 @@ def test_hard_triples_share_more_words_with_the_question(worlds: list[registry.B
 
 def test_only_what_may_be_trained_on_is(data_folder: Path) -> None:
     with pytest.raises(UserError, match="test split"):
-        load_training(["webqsp:test"], {"webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}})
+        load_graphs(["webqsp:test"], {"webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}}, train=True)
     with pytest.raises(UserError, match="must not be trained on"):
-        load_training(["worlds/graph:validation"], OPTIONS)
+        load_graphs(["worlds/graph:validation"], OPTIONS, train=True)
     with pytest.raises(UserError, match="has no graphs"):
-        load_training(["worlds/multihop:train"], {"worlds": {"questions": 4}})
+        load_graphs(["worlds/multihop:train"], {"worlds": {"questions": 4}}, train=True)
 
 
 def test_questions_without_reasoning_triples_are_no_data(data_folder: Path) -> None:

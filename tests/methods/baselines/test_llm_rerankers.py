@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from methods.baselines.rerank.prompts import Writer, load_prompt
 from methods.baselines.rerank.replies import COMPLETED, LABELS, REPAIRED, UNUSABLE, answer_of, label_of, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import each
+from methods.models.causal import Generation
 from methods.models.endpoint import TokenCounter
 from methods.models.weights import adapted
 from methods.registry import Component
@@ -161,7 +163,7 @@ def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], roo
     prompt = load_prompt("setwise")
     writer = Writer(prompt, counter, room, plain_references=True)
     messages = writer("which?", texts, LABELS)
-    plain = [" ".join(text.split()).replace("[1]", "(1)") for text in texts]
+    plain = [re.sub(r"\[(1+)\]", r"(\1)", " ".join(text.split())) for text in texts]
     whole = prompt.messages("which?", plain, LABELS)
     if counter.count(whole) <= room:
         assert messages == whole
@@ -335,14 +337,39 @@ def test_log_odds_are_those_behind_the_whole_prompt_with_any_padding(tiny: Path,
         assert text.endswith("</think>\n\n" if yes == "yes" else "<|im_start|>assistant\n")
 
 
+def test_rank1_judges_behind_the_reasoning_and_ends_what_does_not_end(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    made = reranker("rank1", model=str(tiny / "qwen3"), max_length=256)
+    corpus, ranking = passages(3)
+    rows = sorted(tuple(row) for row in made.encoded(QUERY.text, [passage.full_text for passage in corpus]))
+    replies = ["It says so.</think> true", "It may be. Perhaps it", "no end"]
+    monkeypatch.setattr(made._writer, "generate", lambda wanted: [Generation(text, 9, 5, 0.0) for text in replies[: len(wanted)]])
+    (result,) = each(made, "rerank", [QUERY], [ranking], corpus)
+    scores = {}
+    for row, thought in zip(rows, ("It says so.</think>", "It may be.\n</think>", "no end\n</think>"), strict=True):
+        ids = [*row, *made.tokenizer(thought, add_special_tokens=False)["input_ids"]]
+        with torch.no_grad():
+            logits = made.model(torch.tensor([ids])).logits[0, -1]
+        yes, no = (made.tokenizer.convert_tokens_to_ids(word) for word in (" true", " false"))
+        scores[made.tokenizer.decode(row)] = float(logits[yes] - logits[no])
+    prompts = [made.tokenizer.decode(row) for row in made.encoded(QUERY.text, [passage.full_text for passage in corpus.get(result.ids)])]
+    assert list(result.scores) == pytest.approx([scores[prompt] for prompt in prompts], abs=1e-4)
+    assert all(prompt.endswith("<think>") for prompt in prompts)
+    assert list(result.scores) == sorted(result.scores, reverse=True)
+    assert result.notes == {"rank1": {"calls": 3, "fallbacks": {"unfinished": 2}}}
+    assert (result.usage.model_calls, result.usage.prompt_tokens, result.usage.completion_tokens) == (3, 27, 15)
+    assert each(made, "rerank", [QUERY], [ranking.top(1)], corpus)[0].usage.model_calls == 0
+
+
 ROWS = {
     "rankgpt": {"window": 4, "step": 2, "llm": {"local": "zephyr", "max_tokens": 4}},
-    "rankzephyr": {"llm": {"local": "zephyr", "max_tokens": 4}},
     "setwise": {"llm": {"local": "flan-t5", "max_tokens": 1}, "k": 1},
     "setwise, likelihood": {"llm": {"local": "qwen2.5"}, "score": "likelihood", "k": 3, "sort": "bubblesort"},
     "rank_r1": {"llm": {"local": "qwen2.5", "adapter": "rank-r1", "max_tokens": 4}, "children": 9, "k": 1},
     "rankllama": {"base": "llama", "adapter": "rankllama"},
     "qwen3_reranker": {"model": "qwen3"},
+    "rank1": {"model": "qwen2.5", "max_new_tokens": 2},
 }
 """Each system on a checkpoint of its layout."""
 

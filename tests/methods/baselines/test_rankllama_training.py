@@ -12,9 +12,11 @@ from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.text import has_answer
 from methods.api import Services
-from methods.baselines.rerank.rankllama_training import RankLlamaTraining, _Job, groups, load_training, mined
+from methods.baselines.rerank.rankllama_training import PairObjective, RankLlamaTraining
 from methods.registry import Component
 from methods.training import TRAININGS, Silent, TrainingContext
+from methods.training.candidates import Mined, mined
+from methods.training.contrast import drawn, load_data
 from methods.training.loop import accelerator
 from tools.tiny_checkpoints import make
 
@@ -35,40 +37,45 @@ def context(folder: Path) -> TrainingContext:
     return TrainingContext(folder / "work", folder / "checkpoints", Services(device="cpu"), Silent())
 
 
-def test_a_positive_is_never_a_negative_and_rows_depend_on_the_seed_and_epoch_alone(config: Any, tmp_path: Path) -> None:
-    (benchmark,) = load_training(config.data, config.data_options)
-    rows = mined(benchmark, config, context(tmp_path))
+def rows_of(benchmark: Any, config: Any, answers: bool = True) -> list[Mined]:
+    return mined(benchmark, config.pool, config.own, answers, Services(device="cpu"))
+
+
+def test_a_positive_is_never_a_negative_and_rows_depend_on_the_seed_and_epoch_alone(config: Any) -> None:
+    (benchmark,) = load_data(config.data, config.data_options)
+    rows = rows_of(benchmark, config)
     corpus = benchmark.corpus
     positives = {q.text: {passage.full_text for passage in corpus.get(q.evidence)} for q in benchmark.questions}
-    made = groups(rows, 3, 0, 1)
+    made = drawn(rows, 3, "rows", 0, 1)
     assert sorted(text for group in made for text in group.texts[:1]) == sorted(text for row in rows for text in row.positives)
     for group in made:
         assert group.texts[0] in positives[group.question]
         assert not positives[group.question] & set(group.texts[1:])
         assert len(set(group.texts)) == 4
-    assert made == groups(rows, 3, 0, 1) != groups(rows, 3, 0, 2)
+    assert made == drawn(rows, 3, "rows", 0, 1) != drawn(rows, 3, "rows", 0, 2)
     golds = {question.id: question.answers for question in benchmark.questions}
-    for row in mined(benchmark, config.model_copy(update={"answers": False}), context(tmp_path)):
+    for row in rows_of(benchmark, config, answers=False):
         assert not any(has_answer(text, golds[row.id]) for text in (*row.near, *row.others))
     with pytest.raises(UserError, match="test split"):
-        load_training(["worlds/multihop:test"], WORLD)
+        load_data(["worlds/multihop:test"], WORLD)
 
 
 @pytest.mark.slow
 def test_the_loss_is_the_formula_and_the_checkpoint_is_what_was_trained(config: Any, tmp_path: Path) -> None:
-    benchmarks = load_training(config.data, config.data_options)
-    job = _Job(config, benchmarks, context(tmp_path / "loss"), accelerator("no", "cpu"))
-    job.model.eval()
-    batch = groups(job.rows, 3, 0)[:5]
+    (trained_on,) = load_data(config.data, config.data_options)
+    groups = drawn(rows_of(trained_on, config), 3, "rows", 0)
+    objective = PairObjective(config, accelerator("no", "cpu"))
+    objective.model.eval()
+    batch = groups[:5]
     with torch.no_grad():
-        scores = job.objective.scores([(group.question, text) for group in batch for text in group.texts]).reshape(5, 4)
-    assert job.objective.backward(batch, ("seed",)) == pytest.approx(float(-scores.log_softmax(1)[:, 0].mean()), abs=1e-5)
-    trained = [name for name, weight in job.model.named_parameters() if weight.requires_grad]
+        scores = objective.scores([(group.question, text) for group in batch for text in group.texts]).reshape(5, 4)
+    assert objective.backward(batch, ("seed",)) == pytest.approx(float(-scores.log_softmax(1)[:, 0].mean()), abs=1e-5)
+    trained = [name for name, weight in objective.model.named_parameters() if weight.requires_grad]
     assert all("lora_" in name or "score" in name for name in trained)
     assert any("score" in name for name in trained)
 
     (stage,) = RankLlamaTraining(config).run(context(tmp_path))
-    assert stage.figures["rows"] == len(groups(job.rows, 3, 0))
+    assert stage.figures["rows"] == len(groups)
     made = Component.of("rankllama", {"base": config.base, "adapter": str(stage.folder)}).build(Services(device="cpu"))
     cut = Component.of("rankllama", {"base": config.base, "adapter": str(stage.folder), "query_length": 4}).build(Services(device="cpu"))
     benchmark = registry.load("worlds/multihop:validation", WORLD["worlds"])

@@ -58,6 +58,31 @@ def test_vectors_and_scores_are_those_of_a_loop(folder: Path, tiny_models: Modul
         assert max_sim(query, passages) == pytest.approx(loop, abs=1e-3)
 
 
+def test_the_same_weights_laid_out_as_pylate_does_give_the_same_vectors(folder: Path, tiny_models: ModuleType) -> None:
+    from safetensors.torch import load_file, save_file
+
+    pylate = folder / "pylate"
+    state = load_file(folder / "model.safetensors")
+    tiny_models.tokenizer("bert").save_pretrained(pylate)
+    save_file(
+        {k.removeprefix("bert."): v for k, v in state.items() if k != "linear.weight"}, pylate / "model.safetensors", {"format": "pt"}
+    )
+    settings = json.loads((folder / "config.json").read_text())
+    (pylate / "config.json").write_text(json.dumps({**settings, "architectures": ["BertModel"]}))
+    dense = {"in_features": 32, "out_features": 16, "bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
+    tiny_models.layout(pylate, 60, [("1_Dense", "Dense", dense)], {})
+    save_file({"linear.weight": state["linear.weight"]}, pylate / "1_Dense" / "model.safetensors")
+    modules = (pylate / "modules.json").read_text().replace("sentence_transformers.models.Dense", "pylate.models.Dense.Dense")
+    (pylate / "modules.json").write_text(modules)
+    markers = {"query_prefix": "[unused0]", "document_prefix": "[unused1]", "query_length": 32, "document_length": 60}
+    own = {"model_type": "ColBERT", **markers, "attend_to_expansion_tokens": False, "skiplist_words": list(string.punctuation)}
+    (pylate / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {}, "similarity_fn_name": "MaxSim", **own}))
+    for texts, side in ((tiny_models.TEXTS, "passages"), (tiny_models.TEXTS[:2], "queries")):
+        ours, theirs = (getattr(LateInteraction(LateInteractionConfig(model=str(f)), "cpu"), side)(texts) for f in (pylate, folder))
+        for matrix, other in zip(ours, theirs, strict=True):
+            assert matrix == pytest.approx(other, abs=1e-5)
+
+
 def test_a_passage_without_tokens_comes_last() -> None:
     query = np.eye(2, dtype=np.float32)
     assert max_sim(query, [np.empty((0, 2), np.float32), query[:1]]).tolist() == [-np.inf, 1.0]

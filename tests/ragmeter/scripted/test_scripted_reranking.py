@@ -22,7 +22,7 @@ SYSTEMS = {
     "setwise": {},
     "setwise, bubblesort": {"sort": "bubblesort", "children": 2},
     "rank_r1": {},
-    "rank_r1, direct, three votes": {"reasons": False, "children": 4, "votes": 3},
+    "rank_r1, direct, three votes": {"reasons": False, "children": 9, "votes": 3, "k": 4},
 }
 WRAPPED = "wrapped"
 """The one way of spoiling a reply that leaves what it says readable."""

@@ -1,0 +1,99 @@
+"""Systems that order windows of passages: RankGPT, RankZephyr, ReasonRank."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from methods.api import Services
+from methods.baselines.rerank.asking import WindowConfig, WindowReranker, made_of, windows_work
+from methods.models.llm import LLM, defaults
+from methods.registry import register
+from methods.work import needs_of
+
+# -- RankGPT: a chat model orders windows of passages, shown one a turn --
+
+
+class RankGptConfig(WindowConfig):
+    """Options of RankGPT."""
+
+    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that orders; in SARK's tables Qwen2.5-7B-Instruct")
+
+
+@register(
+    "rankgpt",
+    kind="reranker",
+    summary="a chat model orders windows of 20 passages, from the tail to the head",
+    config=RankGptConfig,
+    paper="Sun et al. 2023, Is ChatGPT Good at Search? (arXiv:2304.09542)",
+    extra="llm",
+    checkpoint_hash=made_of(lambda config: "rankgpt"),
+    work=windows_work,
+    needs=lambda config: needs_of(config.llm),
+)
+def rankgpt(config: RankGptConfig, services: Services) -> WindowReranker:
+    """The reranker."""
+    return WindowReranker(config, services, "rankgpt", passage_words=config.passage_words)
+
+
+# -- RankZephyr: a model of seven billion parameters that was trained to order windows of passages, shown in one message --
+
+
+class RankZephyrConfig(WindowConfig):
+    """Options of RankZephyr."""
+
+    llm: Annotated[LLM, defaults(max_tokens=160)] = Field(
+        default={"local": "castorini/rank_zephyr_7b_v1_full", "dtype": "bfloat16"},
+        validate_default=True,
+        description="the checkpoint here or at an endpoint",
+    )
+    context: int | None = Field(4096, ge=64, description="tokens that prompt and reply may take together; it was trained with 4,096")
+
+
+@register(
+    "rankzephyr",
+    kind="reranker",
+    summary="a 7B model trained to order windows of 20 passages",
+    config=RankZephyrConfig,
+    paper="Pradeep et al. 2023, RankZephyr (arXiv:2312.02724)",
+    training_data=("msmarco",),
+    extra="models",
+    checkpoint_hash=made_of(lambda config: "rankzephyr"),
+    work=windows_work,
+    needs=lambda config: needs_of(config.llm),
+)
+def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
+    """The reranker."""
+    return WindowReranker(config, services, "rankzephyr", passage_words=config.passage_words)
+
+
+# -- ReasonRank: a model that was trained to reason about a window of passages before it orders it --
+
+
+class ReasonRankConfig(WindowConfig):
+    """Options of ReasonRank."""
+
+    llm: Annotated[LLM, defaults(max_tokens=3172)] = Field(description="the checkpoint here or at an endpoint")
+    context: int | None = Field(32768, ge=64, description="tokens that prompt and reply may take together")
+    passage_words: int | None = Field(None, ge=1, description="words of a passage that are shown; null: all")
+    passage_tokens: int | None = Field(100, ge=1, description="tokens of a passage that are shown; the published value depends on the data")
+
+
+@register(
+    "reasonrank",
+    kind="reranker",
+    summary="a model that reasons about windows of 20 passages and orders them",
+    config=ReasonRankConfig,
+    paper="Liu et al. 2025, ReasonRank (arXiv:2508.07050)",
+    presets={size.lower(): {"llm": {"local": f"liuwenhan/reasonrank-{size}", "dtype": "bfloat16"}} for size in ("7B", "32B")},
+    extra="llm",
+    checkpoint_hash=made_of(lambda config: "reasonrank"),
+    work=windows_work,
+    needs=lambda config: needs_of(config.llm),
+)
+def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:
+    """The reranker; a reply without an answer tag leaves a window as it stood, whatever its reasoning names."""
+    return WindowReranker(
+        config, services, "reasonrank", tagged=True, passage_words=config.passage_words, passage_tokens=config.passage_tokens
+    )

@@ -1,0 +1,259 @@
+"""SPLADE: texts as weights of vocabulary terms by a masked language model, found through an inverted index.
+
+    w_v = max over the text's tokens i of log(1 + relu(l_iv)),  l the model's logits;   score(q, p) = Σ_v q_v · p_v
+
+A term may have weight without standing in the text. For every term the index holds the passages that have it and their
+weights, on disk; a query reads the lists of its own terms. Scores are exact, and summed in float64 in the order of terms.
+
+Source: Formal et al. 2022 (arXiv:2205.04733); Lassance et al. 2024, SPLADE-v3 (arXiv:2403.06789).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.files import whole
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import Index, Ranking, Services
+from methods.models.embeddings import read_array
+from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
+from methods.registry import MethodConfig, register
+from methods.retrieval.ranking import Scope, best_rows, built_once, comparable
+from methods.work import FLOAT, Lengths, Work, encode, index, needs_of
+
+CHUNK = 2048
+"""Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
+TERMS = 256
+"""Terms of a passage, about: what planning takes."""
+Weighted = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
+"""Rows, terms and weights above zero, ordered by term and then row; each of shape (entries,)."""
+
+
+class SpladeConfig(MethodConfig):
+    """Options of SPLADE."""
+
+    model: str = Field(
+        "naver/splade-v3", description="a folder or hub id of a SparseEncoder, or of a masked language model trained as SPLADE"
+    )
+    revision: str | None = Field(None, description="revision of a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights; 16 bits flip terms near zero")
+    max_length: int | None = Field(None, ge=8, description="longest text in tokens; null: the checkpoint's own. v3 was trained with 256")
+    batch_size: int = Field(16, ge=1, description="passages encoded at once; queries go one by one")
+    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+
+    def preflight(self) -> None:
+        """Check the model's folder and its code."""
+        locate(self.model)
+        check_remote_code(self.model, self.trust_remote_code)
+
+
+class SpladeEncoder:
+    """Texts to weights of terms, by `sentence_transformers.SparseEncoder`.
+
+    Args:
+        config: Options.
+        device: "cpu", "cuda" …; None chooses.
+
+    Attributes:
+        terms: In the vocabulary.
+
+    Raises:
+        UserError: The model cannot be loaded, brings code that is not trusted, or is no masked language model.
+    """
+
+    def __init__(self, config: SpladeConfig, device: str | None = None) -> None:
+        self.config, self.device = config, device_of(device)
+        check_remote_code(config.model, config.trust_remote_code)
+        with remote_code_refused(config.model), loading("sparse encoder", config.model):
+            import torch
+            from sentence_transformers import SparseEncoder
+
+            self._check_head()
+            self._model: Any = SparseEncoder(
+                locate(config.model),
+                revision=config.revision,
+                device=self.device,
+                trust_remote_code=config.trust_remote_code,
+                model_kwargs={"dtype": getattr(torch, config.dtype)},
+            ).eval()
+        if config.max_length is not None:
+            self._model.max_seq_length = config.max_length
+        self.terms = len(self._vector(""))
+
+    def _check_head(self) -> None:
+        """The library gives a model without a head a random one; its terms would be noise."""
+        from transformers.utils import cached_file
+
+        def file(name: str) -> str | None:
+            options = {"revision": self.config.revision, "_raise_exceptions_for_missing_entries": False}
+            cached: str | None = cached_file(locate(self.config.model), name, **options)
+            return cached
+
+        path = file("config.json")
+        kinds = json.loads(Path(path).read_text("utf-8")).get("architectures") or [] if path else []
+        if path and file("modules.json") is None and not any(kind.endswith("ForMaskedLM") for kind in kinds):
+            raise UserError(
+                f"{self.config.model!r} is not a sparse encoder: it has no masked language model's head", try_this="a SPLADE checkpoint"
+            )
+
+    def passages(self, texts: Sequence[str]) -> Weighted:
+        """Weights of passages, rows being their positions."""
+        vectors = self._model.encode_document(list(texts), batch_size=self.config.batch_size, show_progress_bar=False, save_to_cpu=True)
+        vectors = vectors.coalesce()
+        rows, terms = vectors.indices().numpy().astype(np.int32)
+        weights = vectors.values().float().numpy()
+        order = np.lexsort((rows, terms))
+        order = order[weights[order] > 0]
+        return rows[order], terms[order], weights[order]
+
+    def query(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The terms of a query, ascending, and their weights above zero."""
+        vector = self._vector(text)
+        terms = np.flatnonzero(vector > 0)
+        return terms, vector[terms]
+
+    def _vector(self, text: str) -> NDArray[np.float64]:
+        vectors = self._model.encode_query([text], show_progress_bar=False, convert_to_sparse_tensor=False)
+        return np.asarray(vectors[0].double().cpu().numpy())
+
+
+def _work(config: SpladeConfig, lengths: Lengths) -> Work:
+    """The corpus is encoded and its lists kept; then every question."""
+    kept = Work(bytes=2 * FLOAT * TERMS * lengths.corpus)
+    return index(encode(config, lengths.corpus, lengths.passage) + kept) + encode(config, lengths.questions, lengths.question)
+
+
+@register(
+    "splade",
+    kind="retriever",
+    summary="weights of vocabulary terms by a masked language model, found through an inverted index; SPLADE-v3 by default",
+    config=SpladeConfig,
+    paper="Lassance et al. 2024, SPLADE-v3 (arXiv:2403.06789)",
+    presets={name: {"model": f"naver/splade-v3-{name}"} for name in ("distilbert", "lexical", "doc")},
+    training_data=("msmarco",),
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+    work=_work,
+    needs=needs_of,
+)
+class Splade:
+    """Retriever by weighted terms.
+
+    Args:
+        config: Options.
+        services: Provides the device.
+    """
+
+    def __init__(self, config: SpladeConfig, services: Services) -> None:
+        self.encoder = SpladeEncoder(config, services.device)
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Encode the corpus, or memory-map the lists in `folder`; a build that was cut off continues."""
+        chunks = range(0, len(corpus), CHUNK)
+        if folder is None:
+            encoded = [self._encode(corpus, start) for start in chunks]
+            lists = inverted(lambda: encoded, self.encoder.terms, lambda name, dtype, length: np.zeros(length, dtype=dtype))
+            return SpladeIndex(self.encoder, corpus, *lists)
+        built_once(folder, len(corpus), lambda target: self._save(corpus, target))
+        return SpladeIndex(
+            self.encoder, corpus, *(read_array(folder / f"{name}.npy", mapped=True) for name in ("starts", "rows", "weights"))
+        )
+
+    def _encode(self, corpus: Corpus, start: int) -> Weighted:
+        rows, terms, weights = self.encoder.passages([passage.full_text for passage in corpus[start : start + CHUNK]])
+        return (rows + start).astype(np.int32), terms, weights
+
+    def _save(self, corpus: Corpus, folder: Path) -> None:
+        """Encode chunk by chunk, then put the chunks' entries into one list a term."""
+        paths = {start: folder / f"{start}.chunk" for start in range(0, len(corpus), CHUNK)}
+        for start, path in paths.items():
+            if not path.exists():
+                whole(path, lambda partial, start=start: _write(partial, self._encode(corpus, start)))  # type: ignore[misc]
+
+        def mapped(name: str, dtype: Any, length: int) -> NDArray[Any]:
+            return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=(length,))
+
+        for array in inverted(lambda: map(_read, paths.values()), self.encoder.terms, mapped):
+            array.flush()
+        for path in paths.values():
+            path.unlink()
+
+
+def _write(path: Path, entries: Weighted) -> None:
+    with path.open("wb") as file:
+        np.savez(file, rows=entries[0], terms=entries[1], weights=entries[2])
+
+
+def _read(path: Path) -> Weighted:
+    with np.load(path) as entries:
+        return entries["rows"], entries["terms"], entries["weights"]
+
+
+def inverted(chunks: Callable[[], Iterable[Weighted]], terms: int, array: Callable[[str, Any, int], Any]) -> tuple[Any, Any, Any]:
+    """Entries as one list a term, going through them twice: once to count, once to put them in their places.
+
+    Args:
+        chunks: Entries in the order of rows, chunk by chunk; called twice.
+        terms: In the vocabulary.
+        array: Makes an array, given name, type and length.
+
+    Returns:
+        Where each term's list begins and the last one ends, shape (terms + 1,); rows and weights of all lists.
+    """
+    counts = sum((np.bincount(chunk[1], minlength=terms) for chunk in chunks()), np.zeros(terms, dtype=np.int64))
+    starts = array("starts", np.int64, terms + 1)
+    starts[1:] = np.cumsum(counts)
+    length = max(1, int(counts.sum()))  # an array without rows cannot be mapped
+    rows, weights = array("rows", np.int32, length), array("weights", np.float32, length)
+    free = np.array(starts[:-1])
+    for own, term, weight in chunks():
+        number = np.bincount(term, minlength=terms)
+        at = (free - np.cumsum(number) + number)[term] + np.arange(len(term))
+        rows[at], weights[at] = own, weight
+        free += number
+    return starts, rows, weights
+
+
+class SpladeIndex:
+    """A corpus as one list of passages a term.
+
+    Args:
+        encoder: For the queries.
+        corpus: The passages.
+        starts: Where each term's list begins and the last one ends: shape (terms + 1,).
+        rows: Of the passages in the lists, ascending in each.
+        weights: Of the term in each of them.
+    """
+
+    def __init__(self, encoder: SpladeEncoder, corpus: Corpus, starts: NDArray, rows: NDArray, weights: NDArray) -> None:
+        self.device = encoder.device
+        self._encoder, self._scope = encoder, Scope(corpus)
+        self._starts, self._rows, self._weights = starts, rows, weights
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank the passages that share a term with the query."""
+        rankings = []
+        for query in queries:
+            scores, rows = self._scores(query.text), self._scope.rows(query)
+            rows = np.arange(len(scores)) if rows is None else rows
+            best = best_rows(scores[rows], k, above=0.0)
+            rankings.append(self._scope.ranking(query, rows[best], scores[rows[best]]))
+        return rankings
+
+    def _scores(self, text: str) -> NDArray[np.float64]:
+        """Of every passage: shape (passages,)."""
+        terms, weights = self._encoder.query(text)
+        lists = [slice(int(self._starts[term]), int(self._starts[term + 1])) for term in terms]
+        rows = np.concatenate([np.empty(0, dtype=np.int32), *(self._rows[own] for own in lists)])
+        products = [weight * self._weights[own].astype(np.float64) for weight, own in zip(weights, lists, strict=True)]
+        summed = np.bincount(rows, np.concatenate([np.empty(0), *products]), minlength=len(self._scope.corpus))
+        return comparable(summed.astype(np.float64))

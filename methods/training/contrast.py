@@ -1,0 +1,242 @@
+"""A reranker taught by contrast: of the texts beside a question the right one should score highest.
+
+    L = mean over groups of −log( exp(s_right) / Σ over the group's texts exp(s) )
+
+A group is one question, the text that answers it, and some that do not. How texts are found, what reads a pair and what a
+checkpoint holds are each training's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.registry import Benchmark, load, resolve
+from benchmarks.worlds.world import require_training_seed
+from methods.models.weights import locate
+from methods.training import TrainingConfig, TrainingContext
+from methods.training.candidates import Mined
+from methods.training.loop import Figures, KeepBest, Loop, LoopOptions, Schedule, Validate, backward, own, summed
+from methods.training.stages import PreparedRun
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ContrastConfig(TrainingConfig):
+    """Options that such trainings have in common."""
+
+    data: tuple[str, ...] = Field(min_length=1, description="references of questions with positives, such as nq:train")
+    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
+    validation: tuple[str, ...] = Field((), description="references of held-out questions; the weights of the best validation are kept")
+    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
+    base: str = Field(description="folder or hub id of the model that is trained")
+    revision: str | None = Field(None, description="revision of a hub id")
+    negatives: int = Field(15, ge=1, description="passages that each positive is contrasted with")
+    epochs: int = Field(1, ge=1, description="times that each positive is used")
+    batch_size: int = Field(32, ge=1, description="positives of a step")
+    part: int = Field(64, ge=1, description="pairs read at once; bounds memory, changes nothing")
+    learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
+    warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
+    weight_decay: float = Field(0.0, ge=0, description="of matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
+    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
+
+    def preflight(self) -> None:
+        """Check references and the base."""
+        for reference in (*self.data, *self.validation):
+            resolve(reference, where="data")
+        locate(self.base)
+
+
+def load_data(references: Sequence[str], options: Mapping[str, Mapping[str, Any]], *, train: bool = True) -> list[Benchmark]:
+    """Load benchmarks, that may be trained on if they are to be.
+
+    Raises:
+        UserError: One is a test split, or holds worlds that must not be trained on.
+    """
+    benchmarks = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
+    for reference, benchmark in zip(references, benchmarks, strict=True):
+        if train and "test" in (benchmark.reference.split or "").split("+"):
+            raise UserError(f"{reference} is a test split, which must not be trained on", where="data", try_this="a train split")
+        if train and benchmark.reference.name == "worlds":
+            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
+                require_training_seed(seed)
+    return benchmarks
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row of training.
+
+    Attributes:
+        question: Its text.
+        texts: The right one first.
+    """
+
+    question: str
+    texts: tuple[str, ...]
+
+
+def drawn(rows: Sequence[Mined], negatives: int, *key: str | int) -> list[Group]:
+    """Groups of an epoch: one for each positive, in random order; equal keys give equal groups."""
+    result = []
+    for row in rows:
+        for number, text in enumerate(row.positives):
+            draws = Draws(*key, row.id, number)
+            wrong = draws.sample(row.near, negatives)
+            wrong += draws.sample(row.others, negatives - len(wrong))
+            result.append(Group(row.question, (text, *wrong)))
+    Draws(*key).shuffle(result)
+    return result
+
+
+class GroupObjective:
+    """Adds the gradient of a batch's loss to the parameters of a model that scores pairs.
+
+    Groups are gone through a few at a time; the loss is a mean over groups, so nothing changes.
+
+    Args:
+        model: A `CrossEncoder` of sentence-transformers; another where `scores` is another.
+        part: Pairs that fit.
+        accelerator: Of `accelerate`; None: one process in the model's own precision.
+    """
+
+    def __init__(self, model: Any, part: int, accelerator: Any = None) -> None:
+        self.model, self.part, self.accelerator = model, part, accelerator
+
+    def backward(self, batch: Sequence[Group], seed: Sequence[str | int]) -> float:
+        """Add the gradient; each process adds that of its own groups.
+
+        Args:
+            batch: The groups.
+            seed: What dropout is drawn from: seed, step …
+
+        Returns:
+            The loss.
+        """
+        import torch
+
+        total = 0.0
+        for number, group in own(list(enumerate(self._parts(batch))), self.accelerator):
+            torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
+            loss = self._loss(group) / len(batch)
+            total += float(loss.detach())
+            backward(loss, self.accelerator)
+        return summed(total, self.accelerator, self.model.device)
+
+    def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
+        """Raw scores of questions and texts: shape (pairs,)."""
+        tokenizer = self.model.tokenizer
+        questions, texts = map(list, zip(*pairs, strict=True))
+        features = tokenizer(questions, texts, truncation=True, max_length=self.model.max_seq_length, padding=True, return_tensors="pt")
+        with nullcontext() if self.accelerator is None else self.accelerator.autocast():
+            result = self.model(dict(features.to(self.model.device)))["scores"]
+        return result.float().reshape(len(pairs))
+
+    def ranked(self, question: str, wrong: Sequence[str], right: Sequence[str]) -> NDArray[np.int64]:
+        """Ranks from 0 of the right texts, ascending, where all are sorted by score; equal scores favor the wrong ones."""
+        import torch
+
+        pairs = [(question, text) for text in (*wrong, *right)]
+        with torch.inference_mode():
+            scores = torch.cat([self.scores(pairs[start : start + self.part]) for start in range(0, len(pairs), self.part)])
+        order = np.argsort(-scores.cpu().numpy(), kind="stable")
+        return np.flatnonzero(order >= len(wrong))
+
+    def _parts(self, batch: Sequence[Group]) -> list[list[Group]]:
+        """Groups in parts of at most so many pairs, at least one group each."""
+        parts: list[list[Group]] = []
+        room = 0
+        for group in batch:
+            if not parts or room < len(group.texts):
+                parts.append([])
+                room = self.part
+            parts[-1].append(group)
+            room -= len(group.texts)
+        return parts
+
+    def _loss(self, part: Sequence[Group]) -> Tensor:
+        """The summed loss of some groups."""
+        scores = self.scores([(group.question, text) for group in part for text in group.texts])
+        ends = np.cumsum([len(group.texts) for group in part]).tolist()
+        starts = [0, *ends[:-1]]
+        losses = [scores[start:end].logsumexp(0) - scores[start] for start, end in zip(starts, ends, strict=True)]
+        return sum(losses)
+
+
+def mrr(objective: GroupObjective, rows: Sequence[Mined]) -> float:
+    """Mean of 1 / rank of a question's first positive among its near passages (or the others, where it has none)."""
+    return float(np.mean([1 / (1 + objective.ranked(row.question, row.near or row.others, row.positives)[0]) for row in rows]))
+
+
+def prepared(
+    name: str,
+    config: ContrastConfig,
+    context: TrainingContext,
+    identity: str,
+    objective: GroupObjective,
+    groups: Callable[[int], list[Group]],
+    count: int,
+    save: Callable[[Path, Figures], None],
+    figures: Figures,
+    *,
+    validate: Validate | None = None,
+    keep_best: KeepBest | None = None,
+    trainable_only: bool = False,
+) -> PreparedRun:
+    """A training over groups, ready to run.
+
+    Args:
+        name: For people who watch, and what dropout is drawn for.
+        config: Options.
+        context: Where it works.
+        identity: Hash of everything that decides the result.
+        objective: With the model.
+        groups: From an epoch to its rows.
+        count: Of the rows of an epoch.
+        save: Writes the checkpoint.
+        figures: What is known beforehand.
+        validate: Figures of the model as it is, after each epoch.
+        keep_best: Which validation's weights are the result; None: those of the last step.
+        trainable_only: Points hold only parameters that are trained.
+    """
+    size = config.batch_size
+    epoch = -(-count // size)
+    rows_of = lru_cache(1)(groups)
+
+    def step(number: int) -> Figures:
+        nth, position = divmod(number, epoch)
+        rows = rows_of(nth)[position * size : (position + 1) * size]
+        return {"loss": objective.backward(rows, (config.seed, name, number))}
+
+    options = LoopOptions(
+        config.epochs * epoch,
+        epoch,
+        Schedule(config.learning_rate, config.warm_up, "linear"),
+        config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        save_every=config.save_every,
+        keep_best=keep_best,
+        trainable_only=trainable_only,
+    )
+    modules, work = {"model": objective.model}, context.work / "train"
+    loop = Loop(modules, options, step, work, identity, context.progress, name, objective.accelerator, validate)
+    return PreparedRun(loop, save, figures)
+
+
+def table(facts: Mapping[str, object]) -> str:
+    """Rows of a card's table; they hold nothing that changes between equal trainings."""
+    return "\n".join(f"| {name} | {f'{value:.6g}' if isinstance(value, float) else value} |" for name, value in facts.items())

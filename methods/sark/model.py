@@ -184,7 +184,9 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
 
     mine = [modules[place] for place in HEAD]
     folder = Path(locate(base))
-    theirs = list(load_whole(str(folder), lambda path: load_cross_encoder(path, device="cpu"))) if (folder / "modules.json").is_file() else []
+    theirs = (
+        list(load_whole(str(folder), lambda path: load_cross_encoder(path, device="cpu"))) if (folder / "modules.json").is_file() else []
+    )
     heads = [theirs[place] for place in HEAD] if len(theirs) == len(modules) else []
     shapes = [(own.linear.in_features, their.linear.in_features) for own, their in zip(mine, heads, strict=False)]
     if not shapes or any(own != their for own, their in shapes):

@@ -23,9 +23,10 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, resolve
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
-from methods.baselines.compress.training import Row, StepOptions, answer_rows, benchmarks_of
+from methods.baselines.compress.training import Row, StepOptions, answer_rows
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
+from methods.training.contrast import load_data
 from methods.training.loop import Figures, Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
 from methods.work import Checkpoint, Needs, StageWork, encode, learn, steps, total
@@ -239,7 +240,7 @@ class TextTraining:
             Broke: The loss is no number.
         """
         config = self.config
-        benchmarks = benchmarks_of(config.data, config.data_options)
+        benchmarks = load_data(config.data, config.data_options)
         process = accelerator(config.precision, context.services.device)
         prints = tuple(benchmark.fingerprint for benchmark in benchmarks)
         yield from train_stage(

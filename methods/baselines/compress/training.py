@@ -22,11 +22,11 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, load, resolve
 from methods.baselines.compress.soft import SoftConfig, System, models_of, require_checkpoint, typical_count
-from methods.baselines.graph.cross_encoder_training import require_trainable
 from methods.models.weights import locate
 from methods.registry import Component, laid_over
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext
 from methods.training.candidates import retrieved
+from methods.training.contrast import load_data
 from methods.training.loop import Figures, KeepBest, Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, learn, saved_weights, steps, total, unknown
@@ -156,17 +156,6 @@ class Row:
     documents: tuple[str, ...]
     question: str
     target: str
-
-
-def benchmarks_of(references: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
-    """Load data that may be trained on.
-
-    Raises:
-        UserError: One is a test split, or holds worlds that must not be trained on.
-    """
-    loaded = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
-    require_trainable(references, loaded)
-    return loaded
 
 
 def answer_rows(benchmark: Benchmark, documents: int, context: TrainingContext) -> list[Row]:
@@ -324,7 +313,7 @@ class SoftTraining:
             Broke: The loss is no number.
         """
         config, system = self.config, self.config.system
-        benchmarks = benchmarks_of(config.data, config.data_options)
+        benchmarks = load_data(config.data, config.data_options)
         process, parent = accelerator(config.precision, context.services.device), config.start
         sources = list(models_of(system).values())
         for stage in config.stages_of(system.stages):

@@ -343,6 +343,9 @@ ROWS = {
     "rank_r1": {"llm": {"local": "qwen2.5", "adapter": "rank-r1", "max_tokens": 4}, "children": 9, "k": 1},
     "rankllama": {"base": "llama", "adapter": "rankllama"},
     "qwen3_reranker": {"model": "qwen3"},
+    "ddr_refiner": {"llm": {"local": "llama3", "adapter": "ddr/Kr_model_for_Llama3_8b", "max_tokens": 4}},
+    "dro": {"llm": {"local": "zephyr", "max_tokens": 4}},
+    "dpa_rag": {"model": "dpa-rag"},
 }
 """Each system on a checkpoint of its layout."""
 

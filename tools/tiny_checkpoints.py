@@ -40,7 +40,7 @@ ADAPTERS: Mapping[str, tuple[str, str]] = {
     "ddr/Gen_model_Llama3_8b": ("llama3", "CAUSAL_LM"),
 }
 """Adapters, the base of each, and what they are for."""
-CLASSIFIERS = {"dpa-rag": ("unaligned", "aligned"), "mnli": ("contradiction", "neutral", "entailment")}
+CLASSIFIERS = {"bge": ("relevant",), "dpa-rag": ("unaligned", "aligned"), "mnli": ("contradiction", "neutral", "entailment")}
 """Classifiers of pairs, and their labels."""
 
 

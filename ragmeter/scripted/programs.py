@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from benchmarks.core.random import Draws
 from benchmarks.schema import Question
 from benchmarks.text import normalize
-from methods.baselines.end_to_end.program import load
+from methods.baselines.end_to_end.program import TEMPLATES, load
 from methods.gpr.questions import MASK, MaskedTriple, WorldsQuestions
 from methods.graphs.extraction import Prompt
 from ragmeter.scripted.prompt_patterns import Request, filled
@@ -223,4 +223,4 @@ def _flat(text: str) -> str:
 
 @lru_cache
 def _prompt(name: str) -> Prompt:
-    return load("methods.baselines.end_to_end", name)
+    return load(TEMPLATES, name)

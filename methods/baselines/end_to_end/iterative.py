@@ -70,7 +70,7 @@ _NO_QUERY = re.compile(r"^(?:thus|so|therefore|hence|that is)\b|\d\s*[-+*/=]\s*\
     presets={"paper": {"k": 4, "sentences": 10, "pool": 15}},
 )
 async def ircot(q: Session) -> str:
-    """What is read from the pool; the chain only fills it."""
+    """What is read from the pool, which the chain only fills; where the reading fails, what the chain says."""
     pool = {passage.id: passage for passage in await q.search(q.text)}
     chain: list[str] = []
     for _ in range(q.config.sentences):
@@ -86,4 +86,5 @@ async def ircot(q: Session) -> str:
                 pool.setdefault(passage.id, passage)
     else:
         q.fallback(NO_END)
-    return await q.read(list(pool.values()))
+    answer = await q.read(list(pool.values()))
+    return answer or (behind(chain[-1], ANSWER_IS) if chain else "") or ""

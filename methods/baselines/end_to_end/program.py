@@ -45,6 +45,7 @@ from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
 
 UNUSABLE, NO_REPLY, NO_ROOM, NO_END, NOTHING_FOUND = "unusable", "failed", "no_room", "no_end", "nothing_found"
 """Why a step did not come off: a reply without what was asked for, no reply, a prompt too long, a loop at its cap, an empty search."""
+TEMPLATES = Path(__file__).parent / "templates"
 DEEPEST = 100
 """Passages of a question that are kept as evidence."""
 INSTRUCTIONS = 200
@@ -78,15 +79,16 @@ class ProgramConfig(AskingConfig, SearchingConfig):
         SearchingConfig.preflight(self)
 
 
-def load(package: str, name: str, folder: str | None = None) -> Prompt:
-    """A template: the one that ships, or that of a folder of one's own, which must have the same placeholders.
+def load(shipped: Path, name: str, folder: str | None = None) -> Prompt:
+    """A template: of the folder that ships, or of one's own, where it must have the same placeholders.
 
     Raises:
         UserError: It has others, or cannot be read.
     """
-    wanted = frozenset(Template(template_text(package, name)).get_identifiers())
-    own = Path(folder).expanduser() / f"{name}.txt" if folder else None
-    return read_prompt(package, name, wanted, own if own is not None and own.is_file() else None)
+    file = f"{name}.txt"
+    wanted = frozenset(Template(template_text("", name, shipped / file)).get_identifiers())
+    own = Path(folder).expanduser() / file if folder else shipped
+    return read_prompt("", name, wanted, own if own.is_file() else shipped / file)
 
 
 class Session:
@@ -281,10 +283,10 @@ def register_program(
     """
 
     def decorate(answer: Callable[[Session], Awaitable[str]]) -> Callable[[Session], Awaitable[str]]:
-        package = answer.__module__.rpartition(".")[0]
+        shipped = Path(answer.__code__.co_filename).parent / TEMPLATES.name  # type: ignore[attr-defined]
 
         def loaded(options: Any) -> dict[str, Prompt]:
-            return {name: load(package, name, options.prompts) for name in prompts}
+            return {name: load(shipped, name, options.prompts) for name in prompts}
 
         def main(options: Any) -> Any:
             return getattr(options, "llm", options)

@@ -405,6 +405,7 @@ class Whole:
 
     def __init__(self, built: Any) -> None:
         self._built = built
+        self.waits = bool(getattr(built, "waits", False))
 
     def index(self, corpus: Corpus) -> Indexed | None:
         """Prepare for questions about this corpus."""

@@ -315,10 +315,10 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         from peft import PeftConfig, get_peft_model
         from peft.utils.save_and_load import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
 
-        source, inside = _adapter_place(adapter)
-        settings = PeftConfig.from_pretrained(source, **inside)
+        source = _adapter_folder(adapter)
+        settings = PeftConfig.from_pretrained(source)
         its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
-        weights = {_adapter_key(name): weight for name, weight in load_peft_weights(source, device="cpu", **inside).items()}
+        weights = {_adapter_key(name): weight for name, weight in load_peft_weights(source, device="cpu").items()}
     if head is not None and not any(f".{head}." in name for name in weights):
         raise UserError(
             f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking"
@@ -340,12 +340,15 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
     return made.merge_and_unload()
 
 
-def _adapter_place(adapter: str) -> tuple[str, dict[str, str]]:
-    """A folder or hub id, and where in it the adapter lies."""
+def _adapter_folder(adapter: str) -> str:
+    """A folder or hub id; of an adapter in a folder of a repository, which PEFT would not find, where it is fetched to."""
     source = locate(adapter)
-    owner, _, rest = source.partition("/")
-    name, _, folder = rest.partition("/")
-    return (f"{owner}/{name}", {"subfolder": folder}) if folder and not Path(source).is_dir() else (source, {})
+    if source.count("/") < 2 or Path(source).is_dir():
+        return source
+    from huggingface_hub import snapshot_download
+
+    owner, name, folder = source.split("/", 2)
+    return str(Path(snapshot_download(f"{owner}/{name}", allow_patterns=f"{folder}/*")) / folder)
 
 
 def _adapter_key(name: str) -> str:

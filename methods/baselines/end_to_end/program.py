@@ -33,7 +33,7 @@ from methods.graphs.extraction import Prompt, read_prompt
 from methods.models import template_text
 from methods.models.causal import Generation
 from methods.models.chat import ChatModel
-from methods.models.endpoint import Messages
+from methods.models.endpoint import ChatConfig, Messages
 from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
 from methods.models.pocket import answer_prompt
 from methods.models.weights import POCKET, locate, weights_hash
@@ -121,7 +121,7 @@ class Session:
             return []
         query = replace(self._query, id=f"{self._query.id}~{len(self.searched)}", text=text)
         ranking = await self._system.retrieve(query, k or self.config.k)
-        self.usage += ranking.usage
+        self.usage += replace(ranking.usage, seconds={})  # a program is one stage
         self._found.update(dict.fromkeys(ranking.ids))
         return self._system.corpus.get(ranking.ids)
 
@@ -236,6 +236,7 @@ class Program:
             self.model = open_llm(config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed)
         self.tool = tool(config, services) if tool else None
         self.in_flight = self.model.in_flight if self.model else IN_FLIGHT
+        self.waits = isinstance(getattr(config, "llm", None), ChatConfig)
         self.retrieve: Callable[..., Awaitable[Any]] | None = None
         self.corpus = Corpus.of(())
         self._answer, self._services = answer, services

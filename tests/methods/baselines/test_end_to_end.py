@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -21,13 +20,14 @@ from benchmarks.schema import Passage, Query, Question
 from benchmarks.text import em
 from methods.api import FAILED, Context, Prediction, Ranking, Services
 from methods.baselines.end_to_end.flare import query_of
-from methods.baselines.end_to_end.program import NO_END, NO_REPLY, UNUSABLE, Session
+from methods.baselines.end_to_end.program import NO_END, NO_REPLY, UNUSABLE
 from methods.baselines.end_to_end.self_ask import Entailment
 from methods.baselines.end_to_end.self_rag import RELEVANCE, SUPPORT, TAGS, UTILITY, Segment, SelfRagConfig, TagModel, WeightsConfig
 from methods.flow import run
 from methods.models.causal import Generation
 from methods.models.chat import ChatConfig, Reply
 from methods.models.nli import Inference
+from methods.models.weights import adapted, load_pretrained
 from methods.pipeline import assemble
 from methods.readers.end_to_end import chatqa_prompt
 from methods.registry import Component
@@ -35,7 +35,7 @@ from ragmeter.conformance import check_method
 from ragmeter.scripted import CORRUPTIONS, WorldTruth, draw
 from tools.tiny_checkpoints import make
 
-REFERENCE, OPTIONS = "worlds/multihop:validation", {"questions": 40, "worlds": 2}
+REFERENCE, OPTIONS = "worlds/multihop:validation", {"questions": 30, "worlds": 2}
 SYSTEMS: dict[str, dict[str, Any]] = {
     "genground": {},
     "retrobust": {},
@@ -72,7 +72,7 @@ def right(question: Question, prediction: Prediction) -> bool:
     return em(prediction.answer, [", ".join(question.wanted)] if question.answer_set else list(question.answers)) == 1
 
 
-@pytest.mark.parametrize("system", [name if name == "genground" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
+@pytest.mark.parametrize("system", [name if name == "retrobust" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
 def test_a_model_that_knows_is_right_where_it_was_handed_the_proof_and_what_it_spoils_is_counted(benchmark: Benchmark, system: str) -> None:
     name, truth = system.partition(",")[0], WorldTruth([benchmark], config=OPTIONS)
     sound = predicted(benchmark, system)
@@ -243,7 +243,13 @@ def test_probabilities_of_tags_are_the_softmax_where_they_stand(tiny_selfrag: st
     assert segment is not None
     assert segment.answer == "Ann"
     before = model._model.encode("### Response:\n[Retrieval]<paragraph>Title\nA text.</paragraph>")
-    whole = AutoModelForCausalLM.from_pretrained(tiny_selfrag)(torch.tensor([[*before, *tokens]])).logits[0].double().softmax(-1).tolist()
+    independent = AutoModelForCausalLM.from_pretrained(tiny_selfrag)
+
+    def shares(ids: Sequence[int]) -> Any:
+        with torch.inference_mode():
+            return independent(torch.tensor([list(ids)])).logits[0].double().softmax(-1).tolist()
+
+    whole = shares([*before, *tokens])
     at = len(before) - 1
     for given, tags, place in (
         (segment.relevance, RELEVANCE, at),
@@ -255,9 +261,7 @@ def test_probabilities_of_tags_are_the_softmax_where_they_stand(tiny_selfrag: st
     mean = np.mean([math.log(whole[at + n][token]) for n, token in enumerate(tokens)])
     assert segment.likelihood == pytest.approx(math.exp(mean), rel=1e-3)
     share = run(model.share_of_retrieval(session, "### Response:\n"))
-    prompt = torch.tensor([model._model.encode("### Response:\n")])
-    last = AutoModelForCausalLM.from_pretrained(tiny_selfrag)(prompt).logits[0, -1].double().softmax(-1)
-    yes, no = (float(last[model.ids[tag]]) for tag in TAGS[:2])
+    yes, no = (shares(model._model.encode("### Response:\n"))[-1][model.ids[tag]] for tag in TAGS[:2])
     assert share == pytest.approx(yes / (yes + no), rel=1e-3)
 
 
@@ -304,6 +308,25 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_an_adapter_lies_in_a_folder_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+    import torch
+
+    make(tmp_path, ["ddr/Kr_model_for_Llama3_8b"])
+    fetched: list[tuple[str, str]] = []
+
+    def fetch(repository: str, allow_patterns: str) -> str:
+        fetched.append((repository, allow_patterns))
+        return str(tmp_path / "ddr")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    base = load_pretrained("model", "AutoModelForCausalLM", str(tmp_path / "llama3"), None, "float32", "cpu")[1]
+    before = [weight.clone() for weight in base.parameters()]
+    merged = adapted(base, "OpenMatch/RAG-DDR/Kr_model_for_Llama3_8b", where="llm.adapter")
+    assert fetched == [("OpenMatch/RAG-DDR", "Kr_model_for_Llama3_8b/*")]
+    assert not all(map(torch.equal, before, merged.parameters()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["genground", "retrobust", "self_rag", "flare", "chatqa", "in_context_rag"])
 def test_a_system_keeps_the_contract_on_a_checkpoint_of_its_layout(tiny: Path, name: str) -> None:
@@ -323,19 +346,3 @@ def test_a_system_keeps_the_contract_on_a_checkpoint_of_its_layout(tiny: Path, n
     component = Component.of(name, {**options[name], **({} if name in ("chatqa", "in_context_rag") else {"retriever": "bm25"})})
     component.preflight()
     assert {check.name: check.detail for check in check_method(component) if not check.passed} == {}
-
-
-def test_a_program_is_a_function_of_one_session() -> None:
-    session = SimpleNamespace(text="Who?", config=SimpleNamespace(rounds=1, reasons=False), plain=None)
-
-    async def search(text: str) -> list[str]:
-        return [text]
-
-    async def read(passages: list[str]) -> str:
-        return f"by {passages[0]}"
-
-    from methods.baselines.end_to_end.iterative import iter_retgen
-
-    session.search, session.read = search, read
-    assert isinstance(Session, type)
-    assert asyncio.run(iter_retgen(session)) == "by Who?"  # type: ignore[arg-type]

@@ -64,7 +64,8 @@ from methods.registry import METHODS, Component
 from ragmeter import run
 from ragmeter.conformance import check_dataset, check_method
 results = run(sys.argv[1], store="store")
-three_steps = Component.of("two_looks", {"retriever": "bm25", "k": 1, "llm": {"local": "pocket", "max_tokens": 4, "batch_size": 32}})
+knows = {"scripted": "worlds/multihop:validation", "options": {"questions": 12}}
+three_steps = Component.of("two_looks", {"retriever": "bm25", "llm": knows})
 checks = [*check_method(Component.of("title_overlap", {})), *check_method(three_steps), *check_dataset("rivers", {})]
 table = results.table()
 print(json.dumps({

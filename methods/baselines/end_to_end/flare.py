@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -105,7 +106,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
 )
 async def flare(q: Session) -> str:
     """What the sentences conclude; where they conclude nothing, the last of them."""
-    writer: Writer = q.tool
+    writer: Any = q.tool
     passages = await q.search(q.text)
     written: list[str] = []
     for _ in range(q.config.sentences):

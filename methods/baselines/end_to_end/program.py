@@ -105,7 +105,8 @@ class Session:
     """
 
     def __init__(self, system: Program, query: Query) -> None:
-        self.config, self.tool, self.prompts = system.config, system.tool, system.prompts
+        self.tool: Any = system.tool
+        self.config, self.prompts = system.config, system.prompts
         self.text = query.text
         self.searched: list[str] = []
         self.fallbacks: Counter[str] = Counter()
@@ -284,7 +285,7 @@ def register_program(
     """
 
     def decorate(answer: Callable[[Session], Awaitable[str]]) -> Callable[[Session], Awaitable[str]]:
-        shipped = Path(answer.__code__.co_filename).parent / TEMPLATES.name  # type: ignore[attr-defined]
+        shipped = Path(answer.__code__.co_filename).parent / TEMPLATES.name
 
         def loaded(options: Any) -> dict[str, Prompt]:
             return {name: load(shipped, name, options.prompts) for name in prompts}

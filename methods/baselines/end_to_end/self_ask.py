@@ -121,7 +121,7 @@ class Entailment:
 
     @staticmethod
     def _judged(model: NliModel, pairs: list[tuple[str, str]]) -> list[float]:
-        judged = model.infer(*zip(*pairs, strict=True))  # type: ignore[arg-type]
+        judged = model.infer(*zip(*pairs, strict=True))
         return [float(share) for share in judged.entailment / (judged.entailment + judged.contradiction)]
 
 

@@ -27,7 +27,8 @@ RELEASED: Mapping[str, Any] = {
     "adapter": "OpenMatch/RAG-DDR/Kr_model_for_Llama3_8b",
     "dtype": "bfloat16",
 }
-_VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+_VERDICT = re.compile(r"\A\W*(yes|no)\b", re.IGNORECASE)
+_WRAPPED = re.compile(r"\b(YES|NO)\b")
 
 
 class DdrRefinerConfig(AskingRerankerConfig):
@@ -82,7 +83,8 @@ class DdrRefiner(AskingReranker):
         reply = await self.reply(state, self.writer(state.query, state.texts([position]), ["1"]), "")
         if reply is None:
             return False
-        said = _VERDICT.match(thought_out(reply.text))
+        text = thought_out(reply.text)
+        said = _VERDICT.match(text) or _WRAPPED.search(text)
         if said is None:
             state.fallbacks[UNUSABLE] += 1
         return said is not None and said[1].lower() == "yes"

@@ -53,8 +53,8 @@ class ChatQaConfig(CausalConfig, MethodConfig):
 def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short") -> str:
     """The text that ChatQA continues, without the token that begins it."""
     shown = [f"title: {item.title}, source: {item.text}" if item.title else item.text for item in passages]
-    asked = f"User: {INSTRUCTIONS[instruction]} {question}\n\nAssistant:"
-    return "\n\n".join([SYSTEM, *shown, asked])
+    turn = f"User: {INSTRUCTIONS[instruction]} {question}\n\nAssistant:"
+    return "\n\n".join([SYSTEM, *shown, turn])
 
 
 def _chatqa_hash(config: ChatQaConfig) -> str:

@@ -54,7 +54,7 @@ def hops_of(truth: Knows, question: Question) -> list[Hop]:
     if steps and question.answerable:
         hops: list[Hop] = []
         for step, triple in zip(steps, question.triples, strict=True):
-            text = re.sub(r"#(\d+)", lambda found: hops[int(found[1]) - 1].answer, step["question"])
+            text = re.sub(r"#(\d+)", lambda match: hops[int(match[1]) - 1].answer, step["question"])
             hops.append(Hop(text, step["answer"], replace(question, triples=(triple,))))
         return hops
     if question.answer_set or not question.answerable:
@@ -97,10 +97,10 @@ def next_of(truth: Knows, text: str, steps: Sequence[tuple[str, str]]) -> tuple[
     hops = hops_of(truth, question)
     right = all(normalize(answer) == normalize(hop.answer) for hop, (_, answer) in zip(hops, steps, strict=False))
     if len(steps) < len(hops):
-        asked = hops[len(steps)].text
+        wanted = hops[len(steps)].text
         for hop, (_, answer) in zip(hops, steps, strict=False):
-            asked = asked.replace(hop.answer, answer)
-        return asked, ""
+            wanted = wanted.replace(hop.answer, answer)
+        return wanted, ""
     return "", (truth.answer_to(text) or UNKNOWN) if right else steps[-1][1]
 
 
@@ -124,8 +124,8 @@ def ground(truth: Knows, request: Request) -> str | None:
     if shown is None:
         return None
     passages = _passages(shown["passages"])
-    said = said_of(truth, shown["question"], passages)
-    return f"<ref>{passages[0]}</ref>\n<revise>{said}</revise>" if said else "<ref>Empty</ref>\n<revise>Empty</revise>"
+    proven = said_of(truth, shown["question"], passages)
+    return f"<ref>{passages[0]}</ref>\n<revise>{proven}</revise>" if proven else "<ref>Empty</ref>\n<revise>Empty</revise>"
 
 
 def follow_up(truth: Knows, request: Request) -> str | None:
@@ -178,8 +178,8 @@ def next_sentence(truth: Knows, request: Request) -> str | None:
     if shown is None:
         return None
     steps, open_one = _proven(truth, shown["question"], _passages(shown["passages"]))
-    told = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
-    fresh = next((sentence for sentence in told if sentence not in shown["chain"]), "")
+    stated = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
+    fresh = next((sentence for sentence in stated if sentence not in shown["chain"]), "")
     if fresh or open_one:
         return fresh or open_one
     return f"So the answer is: {next_of(truth, shown['question'], steps)[1]}"
@@ -190,8 +190,8 @@ def think(truth: Knows, request: Request) -> str | None:
     for name, opening, closing in (("search_r1", "<search>", "</search>"), ("r1_searcher", "<|begin_of_query|>", "<|end_of_query|>")):
         first = Request(request.messages[:1])
         if request.messages and (shown := filled(_prompt(name), first)):
-            said = request.messages[1]["content"] if len(request.messages) > 1 else ""
-            passages = re.split(r"\n(?=Doc \d+\(Title: )|<\|?/?(?:information|begin_of_documents|end_of_documents)\|?>", said)
+            turns = request.messages[1]["content"] if len(request.messages) > 1 else ""
+            passages = re.split(r"\n(?=Doc \d+\(Title: )|<\|?/?(?:information|begin_of_documents|end_of_documents)\|?>", turns)
             steps, open_one = _proven(truth, shown["question"], passages)
             if open_one:
                 return f"<think>I have to look this up.</think>\n{opening} {open_one} {closing}"

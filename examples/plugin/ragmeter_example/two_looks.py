@@ -15,6 +15,6 @@ from methods.baselines.end_to_end.program import ProgramConfig, Session, registe
 )
 async def two_looks(q: Session) -> str:
     """The answer from both searches; of the first alone where the model says nothing."""
-    found = await q.search(q.text)
-    missing = await q.ask("missing", found, question=q.text)
-    return await q.read([*found, *(await q.search(missing) if missing else [])])
+    passages = await q.search(q.text)
+    missing = await q.ask("missing", passages, question=q.text)
+    return await q.read([*passages, *(await q.search(missing) if missing else [])])

@@ -301,8 +301,8 @@ def register_program(
 
         def work(options: Any, lengths: Lengths) -> Work:
             prompt = INSTRUCTIONS + lengths.question + options.k * lengths.passage
-            found = options.retriever.component.work(replace(lengths, questions=lengths.questions * searches(options)))
-            return found + ask(main(options), lengths.questions * calls(options), prompt)
+            searching = options.retriever.component.work(replace(lengths, questions=lengths.questions * searches(options)))
+            return searching + ask(main(options), lengths.questions * calls(options), prompt)
 
         def needs(options: Any) -> Needs | None:
             return all_needs((options.retriever.component.needs, needs_of(main(options), *models(options))))
@@ -326,5 +326,5 @@ def tagged(reply: str, tag: str) -> str | None:
 
 def behind(reply: str, mark: str) -> str | None:
     """What the last line with a mark says behind it, as a bare answer; None where no line has it."""
-    found = re.findall(rf"{mark}\s*:?\s*(\S.*)", reply, re.IGNORECASE)
-    return bare_answer(found[-1].strip()) if found else None
+    matches = re.findall(rf"{mark}\s*:?\s*(\S.*)", reply, re.IGNORECASE)
+    return bare_answer(matches[-1].strip()) if matches else None

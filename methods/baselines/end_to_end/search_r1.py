@@ -36,7 +36,7 @@ TAGS = {
 class SearchR1Config(ProgramConfig):
     """Options of both."""
 
-    llm: Annotated[LLM, defaults(max_tokens=500)] = Field(
+    llm: Annotated[LLM, defaults(max_tokens=500, stop=[tags.information[0] for tags in TAGS.values()])] = Field(
         description="the trained model: weights of this machine, or an endpoint that goes on with an assistant's last message"
     )
     tags: str = Field("search_r1", pattern="^(search_r1|r1_searcher)$", description="the tags that the model was trained with")
@@ -70,24 +70,24 @@ async def search_r1(q: Session) -> str:
     question = q.text if q.text.rstrip().endswith("?") else f"{q.text}?"
     start = q.prompts[q.config.tags].messages(question=question)
     (again,) = q.prompts["search_r1_again"].messages(opening=opening, closing=closing)
-    said = ""
+    written = ""
     for turn in range(q.config.turns + 1):
-        conversation = [*start, *([{"role": "assistant", "content": said}] if said else [])]
+        conversation = [*start, *([{"role": "assistant", "content": written}] if written else [])]
         reply = await q.fitted(lambda _, fixed=conversation: fixed, 0, "turn")  # type: ignore[misc]
         wanted = re.search(f"{re.escape(opening)}(.*?){re.escape(closing)}", reply, re.DOTALL)
         answered = re.search("<answer>", reply, re.IGNORECASE)
         if wanted and not (answered and answered.start() < wanted.start()):
             if turn == q.config.turns:
                 break
-            found = await q.search(wanted[1].strip() or q.text)
-            if not found:
+            passages = await q.search(wanted[1].strip() or q.text)
+            if not passages:
                 q.fallback(NOTHING_FOUND)
-            said += f"{reply[: wanted.end()]}\n\n{before}{_shown(found, q.config.words)}{after}\n\n"
+            written += f"{reply[: wanted.end()]}\n\n{before}{_shown(passages, q.config.words)}{after}\n\n"
         elif answer := tagged(reply, "answer"):
             return bare_answer(answer)
         else:
             q.unusable(reply)
-            said += f"{reply}\n\n{again['content']}\n\n"
+            written += f"{reply}\n\n{again['content']}\n\n"
     q.fallback(NO_END)
     return await q.plain()
 

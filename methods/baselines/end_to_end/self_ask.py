@@ -70,9 +70,9 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
         follow = FOLLOW_UP.search(reply)
         reply, question = (reply[: follow.start()], follow[1].strip()) if follow else (reply, "")
         if waiting:
-            given = INTERMEDIATE.search(reply)
+            stated = INTERMEDIATE.search(reply)
             # Models go on behind the words that they were left with, or repeat them.
-            answer = given[1] if given else next((line for line in reply.splitlines() if line.strip()), "")
+            answer = stated[1] if stated else next((line for line in reply.splitlines() if line.strip()), "")
             steps.append((waiting, bare_answer(answer) or "unknown"))
         if not question:
             final = behind(reply, FINAL)
@@ -80,11 +80,11 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
                 q.unusable(reply)
             return Transcript(final, steps, contexts)
         waiting = question
-        found = await q.search(question) if searches else []
-        if searches and not found:
+        passages = await q.search(question) if searches else []
+        if searches and not passages:
             q.fallback(NOTHING_FOUND)
-        contexts.append(found)
-        shown = list({passage.id: passage for passage in [*found, *(shown if keeps else [])]}.values())
+        contexts.append(passages)
+        shown = list({passage.id: passage for passage in [*passages, *(shown if keeps else [])]}.values())
     q.fallback(NO_END)
     return Transcript(None, steps, contexts)
 
@@ -100,8 +100,8 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
 )
 async def self_ask(q: Session) -> str:
     """The final answer; where the transcript comes to none, plain reading."""
-    asked = await self_asked(q, [], keeps=False)
-    return asked.answer or await q.plain()
+    transcript = await self_asked(q, [], keeps=False)
+    return transcript.answer or await q.plain()
 
 
 class Entailment:
@@ -149,15 +149,15 @@ class Entailment:
 async def retrobust(q: Session) -> str:
     """The final answer, of the transcript without retrieval where the one with retrieval is not entailed by its contexts."""
     first = await q.search(q.text)
-    asked = await self_asked(q, first)
-    if asked.answer and q.tool is not None:
-        everything = list({passage.id: passage for some in asked.contexts for passage in some}.values())
-        claims = [(some, *step) for some, step in zip(asked.contexts[1:], asked.steps, strict=False)]
-        if await q.tool.least([(everything, q.text, asked.answer), *claims]) <= q.config.threshold:
+    transcript = await self_asked(q, first)
+    if transcript.answer and q.tool is not None:
+        everything = list({passage.id: passage for some in transcript.contexts for passage in some}.values())
+        claims = [(some, *step) for some, step in zip(transcript.contexts[1:], transcript.steps, strict=False)]
+        if await q.tool.least([(everything, q.text, transcript.answer), *claims]) <= q.config.threshold:
             q.ended = "without retrieval"
             alone = await self_asked(q, [], searches=False)
-            return alone.answer or asked.answer
-    return asked.answer or await q.plain()
+            return alone.answer or transcript.answer
+    return transcript.answer or await q.plain()
 
 
 def opened(config: RetRobustConfig, services: Services) -> Entailment | None:

@@ -157,8 +157,8 @@ class TagModel:
         written = await self.written(q, prompt, "segment")
         before, tokens = self._model.encode(prompt), list(written.tokens)
         names = {number: tag for tag, number in self.ids.items()}
-        places = [next((n for n, token in enumerate(tokens) if names.get(token) in tags), None) for tags in (SUPPORT, UTILITY)]
-        positions = [(0, RELEVANCE), *((place, tags) for place, tags in zip(places, (SUPPORT, UTILITY), strict=True) if place is not None)]
+        marks = [next((n for n, token in enumerate(tokens) if names.get(token) in tags), None) for tags in (SUPPORT, UTILITY)]
+        positions = [(0, RELEVANCE), *((place, tags) for place, tags in zip(marks, (SUPPORT, UTILITY), strict=True) if place is not None)]
         items = [([*before, *tokens[:place]], [self.ids[tag]]) for place, tags in positions for tag in tags]
         logprobs = await self._score([*items, *([(before, tokens)] if tokens else [])])
         shares: dict[tuple[str, ...], list[float]] = {}
@@ -167,7 +167,7 @@ class TagModel:
             # Of shares only ratios count: the largest is 1, so that none is lost to rounding.
             shares[tags] = [math.exp(value - max(own)) for value in own]
         likelihood = math.exp(logprobs[0] / len(tokens)) if tokens and self.config.likelihood else 0.0
-        if None in places:
+        if None in marks:
             q.fallback(UNUSABLE)
         return Segment(plain(written.text), shares[RELEVANCE], shares.get(SUPPORT, ()), shares.get(UTILITY, ()), likelihood)
 
@@ -243,10 +243,10 @@ async def self_rag_prompted(q: Session) -> str:
     """The best segment's answer; plain reading where no segment can be used."""
     if q.config.mode == "adaptive":
         need = await q.ask("self_rag_need", question=q.text)
-        said = re.match(r"\W*(yes|no)\b", need, re.IGNORECASE)
-        if said and said[1].lower() == "no":
+        verdict = re.match(r"\W*(yes|no)\b", need, re.IGNORECASE)
+        if verdict and verdict[1].lower() == "no":
             return await q.read([])
-        if not said:
+        if not verdict:
             q.unusable(need)
     passages = await q.search(q.text)
     replies = await together(*(q.ask("self_rag_segment", [passage], question=q.text) for passage in passages))

@@ -84,7 +84,7 @@ class DdrRefiner(AskingReranker):
         if reply is None:
             return False
         text = thought_out(reply.text)
-        said = _VERDICT.match(text) or _WRAPPED.search(text)
-        if said is None:
+        verdict = _VERDICT.match(text) or _WRAPPED.search(text)
+        if verdict is None:
             state.fallbacks[UNUSABLE] += 1
-        return said is not None and said[1].lower() == "yes"
+        return verdict is not None and verdict[1].lower() == "yes"

@@ -49,12 +49,12 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     numbers = _BRACKETED.findall(text)
     if len(numbers) < 2:
         numbers = _NUMBER.findall(text)
-    places = [int(number) - 1 for number in numbers]
-    known = list(dict.fromkeys(place for place in places if 0 <= place < n))
+    positions = [int(number) - 1 for number in numbers]
+    known = list(dict.fromkeys(place for place in positions if 0 <= place < n))
     order = (*known, *(position for position in range(n) if position not in known))
     if not known:
         return Order(order, UNUSABLE)
-    return Order(order, COMPLETED if len(known) < min(n, named or n) else REPAIRED if len(places) > len(known) else "")
+    return Order(order, COMPLETED if len(known) < min(n, named or n) else REPAIRED if len(positions) > len(known) else "")
 
 
 def label_of(reply: str, n: int) -> int | None:

@@ -84,9 +84,9 @@ def test_a_model_that_knows_is_right_where_it_was_handed_the_proof_and_what_it_s
         assert np.mean([ok for question, ok in scored if question.type == "single"]) >= 0.9
     else:
         for question, prediction in sound.values():
-            found = [passage.full_text for passage in benchmark.corpus.get(item.id for item in prediction.evidence)]
+            evidence = [passage.full_text for passage in benchmark.corpus.get(item.id for item in prediction.evidence)]
             last = re.split(r"\n(?=\[\d+\] )", prediction.calls[-1].prompt)
-            shown = last if name == "iter_retgen" else found  # the others show all that they ever found
+            shown = last if name == "iter_retgen" else evidence  # the others show all that they ever found
             assert right(question, prediction) == truth.proven_by(question, shown), question.text
     for corruption in (0.2, 1.0):
         spoiling = WorldTruth([benchmark], config=OPTIONS, corruption=corruption)
@@ -107,7 +107,7 @@ def test_grounding_corrects_what_was_believed(benchmark: Benchmark) -> None:
         if call.step == "genground_deduce"
     }
     truth = WorldTruth([benchmark], config=OPTIONS)
-    first = [(truth.steps[match[1]], said[1]) for p, said in believed.items() if said and (match := asked(p, truth))]
+    first = [(truth.steps[match[1]], belief[1]) for p, belief in believed.items() if belief and (match := asked(p, truth))]
     wrong = [pair for pair in first if pair[0] != pair[1]]
     assert len(wrong) > len(first) / 3  # and yet nine questions of ten are answered rightly, see above
 
@@ -138,7 +138,7 @@ class Says:
 CORPUS = Corpus.of([Passage(f"p{number}", f"Title {number}", f"Text <answer>no</answer> of {number}.") for number in range(30)])
 
 
-def solo(system: str, *replies: str, found: Callable[[str], Sequence[int]] = lambda text: range(3), **options: Any) -> Any:
+def solo(system: str, *replies: str, finds: Callable[[str], Sequence[int]] = lambda text: range(3), **options: Any) -> Any:
     """A program over a model that says this, with a search that finds that: its session's notes, what was searched, what was asked."""
     config = {"llm": {"scripted": REFERENCE}, "retriever": "bm25", **options}
     made = Component.of(system, config).build(Services(device="cpu"))
@@ -146,7 +146,7 @@ def solo(system: str, *replies: str, found: Callable[[str], Sequence[int]] = lam
 
     async def retrieve(query: Query, k: int) -> Ranking:
         searched.append(query.text)
-        ids = tuple(f"p{number}" for number in found(query.text))[:k]
+        ids = tuple(f"p{number}" for number in finds(query.text))[:k]
         return Ranking(query.id, ids, tuple(1.0 for _ in ids))
 
     made.retrieve = retrieve
@@ -167,7 +167,7 @@ def test_search_r1_stops_at_its_tags_and_its_cap() -> None:
 
 def test_ircot_keeps_one_sentence_which_is_the_next_query_unless_it_concludes() -> None:
     replies = ["Ann knew Bob. Bob left. So the answer is: Celia.", "Thus it was late.", "So the answer is: Robert.", "Dan"]
-    done = solo("ircot", *replies, found=lambda text: range(10) if text == "Who did it" else range(10, 25), k=20, pool=15)
+    done = solo("ircot", *replies, finds=lambda text: range(10) if text == "Who did it" else range(10, 25), k=20, pool=15)
     assert done.answer == "Dan"
     assert done.searched == ["Who did it", "Ann knew Bob.", "Who did it"]
     assert "[15]" in done.asked[-1]
@@ -176,7 +176,7 @@ def test_ircot_keeps_one_sentence_which_is_the_next_query_unless_it_concludes() 
 
 def test_iter_retgen_searches_with_what_it_wrote_and_reads_only_what_that_finds() -> None:
     replies = ["Ann. So the answer is: Robert.", "So the answer is: Celia."]
-    done = solo("iter_retgen", *replies, found=lambda text: [1] if text == "Who did it" else [2])
+    done = solo("iter_retgen", *replies, finds=lambda text: [1] if text == "Who did it" else [2])
     assert (done.answer, len(done.asked)) == ("Celia", 2)
     assert done.searched[1] == "Ann. So the answer is: Robert. Who did it"
     assert "Title 2" in done.asked[1]
@@ -186,7 +186,7 @@ def test_iter_retgen_searches_with_what_it_wrote_and_reads_only_what_that_finds(
 def test_self_ask_shows_the_newest_passages_and_retrobust_all() -> None:
     replies = ["Follow up: one?", "Intermediate answer: Ann\nFollow up: two?", "Bob\nSo the final answer is: Celia."]
     for system, earlier in (("self_ask", False), ("retrobust", True)):
-        done = solo(system, *replies, found=lambda text: [{"one?": 1, "two?": 2}.get(text, 3)])
+        done = solo(system, *replies, finds=lambda text: [{"one?": 1, "two?": 2}.get(text, 3)])
         assert done.answer == "Celia"
         assert "Follow up: one?\nIntermediate answer: Ann\nFollow up: two?" in done.asked[2]
         assert "Title 2" in done.asked[2]
@@ -251,13 +251,13 @@ def test_probabilities_of_tags_are_the_softmax_where_they_stand(tiny_selfrag: st
 
     whole = shares([*before, *tokens])
     at = len(before) - 1
-    for given, tags, place in (
+    for computed, tags, place in (
         (segment.relevance, RELEVANCE, at),
         (segment.support, SUPPORT, at + len(tokens) - 2),
         (segment.utility, UTILITY, at + len(tokens) - 1),
     ):
         expected = np.array([whole[place][model.ids[tag]] for tag in tags])
-        assert np.array(given) / sum(given) == pytest.approx(expected / expected.sum(), rel=1e-3)
+        assert np.array(computed) / sum(computed) == pytest.approx(expected / expected.sum(), rel=1e-3)
     mean = np.mean([math.log(whole[at + n][token]) for n, token in enumerate(tokens)])
     assert segment.likelihood == pytest.approx(math.exp(mean), rel=1e-3)
     share = run(model.share_of_retrieval(session, "### Response:\n"))

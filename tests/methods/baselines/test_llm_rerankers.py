@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], roo
     prompt = load_prompt("setwise")
     writer = Writer(prompt, counter, room, plain_references=True)
     messages = writer("which?", texts, LABELS)
-    plain = [" ".join(text.split()).replace("[1]", "(1)") for text in texts]
+    plain = [re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split())) for text in texts]
     whole = prompt.messages("which?", plain, LABELS)
     if counter.count(whole) <= room:
         assert messages == whole

@@ -46,7 +46,7 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
 
 
 @register(
-    NAME,
+    "ddr_refiner",
     kind="reranker",
     summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
     config=DdrRefinerConfig,

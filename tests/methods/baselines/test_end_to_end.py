@@ -72,7 +72,7 @@ def right(question: Question, prediction: Prediction) -> bool:
     return em(prediction.answer, [", ".join(question.wanted)] if question.answer_set else list(question.answers)) == 1
 
 
-@pytest.mark.parametrize("system", [name if name == "retrobust" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
+@pytest.mark.parametrize("system", [name if name == "search_r1" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
 def test_a_model_that_knows_is_right_where_it_was_handed_the_proof_and_what_it_spoils_is_counted(benchmark: Benchmark, system: str) -> None:
     name, truth = system.partition(",")[0], WorldTruth([benchmark], config=OPTIONS)
     sound = predicted(benchmark, system)

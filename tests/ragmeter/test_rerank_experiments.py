@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import registry as datasets
 from methods.models.llm import ScriptedConfig
 from ragmeter import experiment
 from tools.tiny_checkpoints import make
@@ -66,3 +67,10 @@ def test_a_table_runs_end_to_end_on_random_checkpoints(
     done = call("run", name, "--profile", "tiny", "--limit", "2", "--store", str(tmp_path / "store"))
     assert done.code == 0, done
     assert all(row in done.out for row in ROWS[name])
+    if "GenGround (prompted)" in ROWS[name]:
+        run = ("clara-table3/GenGround (prompted)", "--store", str(tmp_path / "store"))
+        assert "ended plain 2" in " ".join(call("results", "show", *run).out.split())
+        question = datasets.load("worlds/multihop:test", {"worlds": 2, "questions": 4, "candidates": 20}).questions[0].id
+        steps = call("results", "show", run[0], question, *run[1:]).out
+        assert "genground/genground_deduce" in steps
+        assert "genground/read" in steps

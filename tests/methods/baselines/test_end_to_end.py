@@ -154,6 +154,18 @@ def solo(system: str, *replies: str, finds: Callable[[str], Sequence[int]] = lam
     return SimpleNamespace(answer=prediction.answer, note=prediction.notes[system], searched=searched, asked=made.model.asked, system=made)
 
 
+@pytest.mark.parametrize(
+    "reply", ["我不知道。", "<question>Who is it?</question", '{"answer": [', "<search>again</search> Follow up: again?"]
+)
+def test_a_program_comes_to_an_end_whatever_a_model_says_and_counts_it(reply: str) -> None:
+    for name in dict.fromkeys(system.partition(",")[0] for system in SYSTEMS):
+        for finds in (lambda text: range(3), lambda text: ()):
+            done = solo(name, reply, finds=finds)
+            assert done.note["fallbacks"]
+            assert done.answer or done.note["ended"] == "stopped"
+            assert len(done.asked) <= 12
+
+
 def test_search_r1_stops_at_its_tags_and_its_cap() -> None:
     done = solo("search_r1", "<think>no</think><search> one </search> <answer>never</answer>", "what?", "<answer> Ann </answer>")
     assert (done.answer, done.searched) == ("Ann", ["one"])

@@ -60,6 +60,19 @@ def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Pa
     return services.folder("indexes", f"{retriever.fingerprint}-{corpus.fingerprint}")
 
 
+def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[Index | None, Indexed]:
+    """A retriever's index over a corpus, built or reopened, and what that took; an empty corpus needs none."""
+    reused = folder is not None and any(folder.rglob(MARKER))
+    started = time.perf_counter()
+    index = retriever.index(corpus, folder) if len(corpus) else None
+    spent = time.perf_counter() - started
+    # An index says what it cost, whoever paid for it.
+    usage = getattr(index, "usage", None) or Usage()
+    # A retriever that keeps nothing leaves no folder.
+    kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
+    return index, Indexed(kept, reused, replace(usage, seconds={"index": spent}))
+
+
 @dataclass(frozen=True)
 class Composition:
     """What a method is made of; can be described and fingerprinted without loading anything.
@@ -278,16 +291,8 @@ class Pipeline:
     def index(self, corpus: Corpus) -> Indexed:
         """Build the retriever's index over a corpus, or reopen it; an empty corpus needs none."""
         self._corpus = corpus
-        folder = self._locate(corpus) if self._locate else None
-        reused = folder is not None and any(folder.rglob(MARKER))
-        started = time.perf_counter()
-        self._index = self.retriever.index(corpus, folder) if len(corpus) else None
-        spent = time.perf_counter() - started
-        # An index says what it cost, whoever paid for it.
-        usage = getattr(self._index, "usage", None) or Usage()
-        # A retriever that keeps nothing leaves no folder.
-        kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
-        return Indexed(kept, reused, replace(usage, seconds={"index": spent}))
+        self._index, cost = indexed(self.retriever, corpus, self._locate(corpus) if self._locate else None)
+        return cost
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
         """Yield one prediction per query as they finish; no question waits for another.
@@ -413,6 +418,7 @@ class Whole:
 
     def __init__(self, built: Any) -> None:
         self._built = built
+        self.waits = bool(getattr(built, "waits", False))
 
     def index(self, corpus: Corpus) -> Indexed | None:
         """Prepare for questions about this corpus."""

@@ -1,8 +1,9 @@
 """No question waits for another: wall time at an endpoint whose replies take as long as real ones.
 
 The endpoint runs in a process of its own. A reply takes 0.5 s and, one time in twenty (drawn by the prompt), 6 s. For a
-chat reader, HyDE, RQ-RAG by prompts and a pair judge, each at 64 in flight, the time from the first request to the last
-stored row is compared with the ideal (the sum of the latencies / 64 + the longest), and with a bare `AsyncOpenAI` loop
+chat reader, HyDE, RQ-RAG by prompts, a pair judge and a program, each at 64 in flight, the time from the first request to the last
+stored row is compared with the ideal (the sum of the latencies / 64 + the longest; of a program of seven dependent calls the
+longest question), and with a bare `AsyncOpenAI` loop
 that asks the same prompts and appends the replies to a file. Start-up is the same command with `--limit 1` at an endpoint
 that answers at once. `--kill` starts a job of 6 s replies again and again and kills it 8 s after its first request.
 `--many` asks 10,000 questions at an endpoint of 20 ms, 256 in flight: calls per second against the bare loop, and memory.
@@ -19,6 +20,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -26,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +48,8 @@ CASES = {
     "hyde": ("{id: hyde, config: {samples: 4, llm: LLM}, reader: extractive}", 5),
     "rq_rag": ("{id: rq_rag_prompted, config: {retriever: bm25, llm: LLM}, reader: extractive}", 3),
     "judge": ("{id: bm25, reader: extractive}, {id: random, reader: extractive}", 4),
+    # Seven calls, each of which waits for the one before.
+    "program": ("{id: ircot, config: {retriever: bm25, sentences: 6, llm: LLM}}", 7),
 }
 """Methods of an experiment, and by what its questions are divided, so that all make about as many calls."""
 
@@ -144,7 +149,17 @@ def measure(case: str, questions: int, log: Path, mode: str = "real", slots: int
         ended = _last_write(Path(folder) / "store")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Measured(int(endpoint.totals[0]), ended - endpoint.totals[3], cpu, endpoint.ideal, after.ru_maxrss / 1024)
+        ideal = endpoint.ideal if case != "program" else endpoint.totals[1] / IN_FLIGHT + _longest_chain(log)
+        return Measured(int(endpoint.totals[0]), ended - endpoint.totals[3], cpu, ideal, after.ru_maxrss / 1024)
+
+
+def _longest_chain(log: Path) -> float:
+    """Seconds of latency of the question whose calls, one after another, take longest."""
+    chains: Counter[str] = Counter()
+    for prompt in map(json.loads, log.read_text().splitlines()):
+        question = re.search(r"^Question: (.*)$", prompt, re.MULTILINE)
+        chains[question[1] if question else prompt] += latency(prompt)  # type: ignore[assignment]
+    return float(max(chains.values()))
 
 
 def _last_write(store: Path) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.padding import Padding
@@ -35,8 +35,8 @@ def _failed(row: Row) -> str:
     return f", {row.run.failed} failed ({', '.join(f'{kind} {count}' for kind, count in row.failures.items())})" if row.run.failed else ""
 
 
-def show_run(row: RunRow, scores: Board, endpoints: Stated) -> None:
-    """Print what a run was, what the endpoints that it asked said of themselves, and what it scored."""
+def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[str, Mapping[str, int]]) -> None:
+    """Print what a run was, what the endpoints that it asked said of themselves, what did not come off, and what it scored."""
     facts = {
         "run": row.run,
         "path": row.path,
@@ -48,6 +48,7 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated) -> None:
         "method": json.dumps(row.description, ensure_ascii=False),
     }
     facts |= {f"endpoint of {model}": " | ".join(items) for model, items in endpoints.items()}
+    facts |= {f"fallbacks of {name}": ", ".join(f"{why} {count:,}" for why, count in own.items()) for name, own in fallbacks.items()}
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
@@ -68,6 +69,10 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
         stages = ", ".join(f"{stage} {seconds:.3g} s" for stage, seconds in answer.stages.items())
         waited = f"; waited for a slot {answer.waited_s:.3g} s" if answer.waited_s else ""
         out.print(Text(f"took:   {sum(answer.stages.values()):.3g} s ({stages}){waited}"))
+    for name, note in answer.notes.items():
+        if isinstance(note, dict):  # of a system: what it searched with, what did not come off
+            facts = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in note.items())
+            out.print(Text(f"{name}: {facts}"))
     out.print()
     for item in answer.evidence[:10]:
         mark = Text("gold ", style="green") if item.gold else Text("     ")

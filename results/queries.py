@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -711,6 +712,18 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
         for run, method, answer, failed, notes, stages, *used in responses
     ]
     return sorted(rows, key=lambda row: wanted.index(row.run))
+
+
+def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
+    """Of each system that notes them: steps of a run's questions that did not come off, by reason, and how questions `ended`."""
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT notes FROM predictions WHERE run = ?", [run]).fetchall()
+    counts: dict[str, Counter[str]] = {}
+    for system, note in (item for (text,) in rows for item in json.loads(text).items()):
+        if isinstance(note, dict):
+            own = Counter(note.get("fallbacks") or {}) + Counter([f"ended {note['ended']}"] if note.get("ended") else [])
+            counts[system] = counts.get(system, Counter()) + own
+    return {system: dict(sorted(own.items())) for system, own in sorted(counts.items()) if own}
 
 
 def calls(store: Store, run: str, question: str) -> list[Call]:

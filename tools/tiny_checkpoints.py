@@ -1,27 +1,50 @@
-"""`python -m tools.tiny_checkpoints FOLDER`: random checkpoints of the layouts of published rerankers and compressors, of a few kilobytes.
+"""`python -m tools.tiny_checkpoints FOLDER`: random checkpoints of layouts that rerankers, compressors and end-to-end systems have.
 
-They rank and answer as dice do. With them every row of a table runs here as it would with the real weights: the classes, files, names
-and types are those, `ragmeter run sark/table1 --profile tiny` looks for them in `tiny/` where it is called.
+They rank and answer as dice do, and take a few kilobytes. With them every row of a table runs here as it would with the real
+weights: the classes, files, names and types are those, `ragmeter run sark/table1 --profile tiny` looks for them in `tiny/`
+where it is called.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from methods.baselines.end_to_end.self_rag import TAGS
+from methods.readers.end_to_end import END_OF_TURN
 
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 WORDS = ("yes", "no", "true", "false", "Passage", "<think>", "</think>", "Ġtrue", "Ġfalse")
 """Tokens that are read off single logits."""
-CAUSAL = {"llama": "Llama", "zephyr": "Mistral", "qwen2.5": "Qwen2", "qwen3": "Qwen3"}
-ADAPTERS = {"rankllama": ("llama", "SEQ_CLS"), "rank-r1": ("qwen2.5", "CAUSAL_LM")}
+CAUSAL = {
+    "llama": "Llama",
+    "llama3": "Llama",
+    "chatqa": "Llama",
+    "selfrag": "Llama",
+    "zephyr": "Mistral",
+    "qwen2.5": "Qwen2",
+    "qwen3": "Qwen3",
+}
+CHATLESS = {"llama", "chatqa", "selfrag"}
+"""Causal models without a chat template; of the class Llama, and their own tokens."""
+OWN_TOKENS = {"selfrag": TAGS, "chatqa": (END_OF_TURN,)}
+ADAPTERS: Mapping[str, tuple[str, str]] = {
+    "rankllama": ("llama", "SEQ_CLS"),
+    "rank-r1": ("qwen2.5", "CAUSAL_LM"),
+    "retrobust": ("llama", "CAUSAL_LM"),
+    "ddr/Kr_model_for_Llama3_8b": ("llama3", "CAUSAL_LM"),
+    "ddr/Gen_model_Llama3_8b": ("llama3", "CAUSAL_LM"),
+}
 """Adapters, the base of each, and what they are for."""
+CLASSIFIERS = {"bge": ("relevant",), "dpa-rag": ("unaligned", "aligned"), "mnli": ("contradiction", "neutral", "entailment")}
+"""Classifiers of pairs, and their labels."""
 
 
-def tokenizer(chat: bool) -> Any:
+def tokenizer(chat: bool, more: Sequence[str] = ()) -> Any:
     """Bytes, and pairs of them that are frequent in the rerankers' prompts, so that these are about as long as in real ones."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -35,7 +58,7 @@ def tokenizer(chat: bool) -> Any:
     trainer = trainers.BpeTrainer(vocab_size=1000, initial_alphabet=alphabet, special_tokens=specials, show_progress=False)
     raw.train_from_iterator([path.read_text("utf-8") for path in prompts], trainer)
     made = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
-    made.add_tokens([AddedToken(word.replace("Ġ", " "), normalized=False) for word in WORDS])
+    made.add_tokens([AddedToken(word.replace("Ġ", " "), normalized=False) for word in (*WORDS, *more)])
     made.chat_template = CHAT if chat else None
     return made
 
@@ -47,7 +70,7 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
         folder: Gets a folder of each.
         names: Some of them; None: all.
     """
-    wanted = [*CAUSAL, "flan-t5", *ADAPTERS] if names is None else names
+    wanted = [*CAUSAL, "flan-t5", *ADAPTERS, *CLASSIFIERS] if names is None else names
     for name in wanted:
         target = folder / name
         if target.exists():
@@ -58,16 +81,17 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
             adapter(folder / base, target, task)
         elif name == "flan-t5":
             encoder_decoder(target)
+        elif name in CLASSIFIERS:
+            classifier(target, CLASSIFIERS[name])
         else:
-            causal(target, CAUSAL[name])
+            causal(target, CAUSAL[name], tokenizer(name not in CHATLESS, OWN_TOKENS.get(name, ())))
 
 
-def causal(folder: Path, kind: str) -> None:
+def causal(folder: Path, kind: str, tokens: Any) -> None:
     """A causal language model of a class."""
     import torch
     import transformers
 
-    tokens = tokenizer(chat=kind != "Llama")
     common = {"max_position_embeddings": 32768, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, **SIZES}
     torch.manual_seed(0)
     model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(vocab_size=len(tokens), **common))
@@ -87,6 +111,22 @@ def encoder_decoder(folder: Path) -> None:
     model = T5ForConditionalGeneration(T5Config(vocab_size=len(tokens), n_positions=32768, eos_token_id=2, pad_token_id=0, **options))
     spread(model)
     model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+
+
+def classifier(folder: Path, labels: Sequence[str]) -> None:
+    """A BERT that gives each label of a pair a score."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    tokens = tokenizer(chat=False)
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: number for number, name in enumerate(labels)}}
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(tokens), pad_token_id=0, **options, **names))
+    spread(model)
+    model.save_pretrained(folder)
+    tokens.model_max_length = 512
     tokens.save_pretrained(folder)
 
 

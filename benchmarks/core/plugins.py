@@ -115,13 +115,13 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
 
     Args:
         package: The package whose modules register ("methods").
-        decorator: By which they do ("register", "register_training").
+        decorator: By which they do ("register", "register_training"); what "register" registers, "register_program" does, too.
     """
     return {
         identifier: module
         for module, path in _registering_modules(package)
         for result, identifier in _WRITTEN.findall(path.read_text("utf-8"))
-        if result == decorator
+        if result in {decorator, {"register": "register_program"}.get(decorator)}
     }
 
 

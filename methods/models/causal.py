@@ -412,13 +412,14 @@ class CausalConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a model wrote after one prompt: text without special tokens, what it cost, and whether it came to an end."""
+    """What a model wrote after one prompt: text without special tokens, what it cost, whether it came to an end, all its tokens."""
 
     text: str
     prompt_tokens: int
     completion_tokens: int
     seconds: float
     ended: bool = True
+    tokens: tuple[int, ...] = ()
 
 
 def chat_text(tokenizer: Any, messages: Messages) -> str:
@@ -617,4 +618,5 @@ class CausalModel:
         end = next((position for position, token in enumerate(written) if token in self._ends), None)
         kept = written if end is None else written[:end]
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
-        return Generation(text, prompt_tokens, len(kept) + (end is not None), seconds, end is not None)
+        tokens = tuple(written if end is None else written[: end + 1])
+        return Generation(text, prompt_tokens, len(tokens), seconds, end is not None, tokens)

@@ -113,12 +113,13 @@ class CrossEncoderModel:
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
+        labels: How many it may have; of two the score is how much likelier the second is, in nats.
 
     Raises:
-        UserError: The model cannot be loaded, brings code that is not trusted, or gives more than one score.
+        UserError: The model cannot be loaded, brings code that is not trusted, or gives other than so many scores.
     """
 
-    def __init__(self, config: CrossEncoderConfig, device: str | None = None) -> None:
+    def __init__(self, config: CrossEncoderConfig, device: str | None = None, labels: Sequence[int] = (1,)) -> None:
         self.config = config
         config.check()
         with remote_code_refused(config.model), loading("cross-encoder", config.model):
@@ -133,7 +134,7 @@ class CrossEncoderModel:
         self._model.to(getattr(torch, config.dtype)).eval()
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
         self._pairs = PairTokens(self._model.tokenizer, length, config.query_share)
-        if self._model.num_labels != 1:
+        if self._model.num_labels not in labels:
             raise UserError(
                 f"{config.model!r} gives {self._model.num_labels} scores per pair where a reranker gives one",
                 try_this="name a cross-encoder that was trained for ranking",
@@ -189,4 +190,5 @@ class CrossEncoderModel:
 
         features = self._pairs.padded(batch, self._model.device)
         with torch.inference_mode():
-            return self._model(features)["scores"].float().reshape(len(batch)).cpu().numpy()
+            scores = self._model(features)["scores"].float().reshape(len(batch), -1)
+            return (scores[:, -1] - (scores[:, 0] if scores.shape[1] > 1 else 0.0)).cpu().numpy()

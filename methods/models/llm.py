@@ -52,7 +52,9 @@ class LocalConfig(_Options):
 
     local: str = Field(description="a folder or hub id of a causal language model, or of an encoder-decoder model (T5)")
     revision: str | None = Field(None, description="revision of a hub id")
-    adapter: str | None = Field(None, description="a folder or hub id of a PEFT adapter to put onto it")
+    adapter: str | None = Field(
+        None, description="a folder or hub id of a PEFT adapter to put onto it; of one of several in a repository owner/name/folder"
+    )
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="null: float32 on CPU, the checkpoint's own elsewhere"
     )

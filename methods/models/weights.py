@@ -304,7 +304,7 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
 
     Args:
         model: A `transformers` model.
-        adapter: A folder or hub id.
+        adapter: A folder or hub id, of a repository of several with the folder behind it: `owner/name/folder`.
         where: The option that names it.
         head: A module that the adapter must bring whole, such as `score`.
 
@@ -315,9 +315,10 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         from peft import PeftConfig, get_peft_model
         from peft.utils.save_and_load import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
 
-        settings = PeftConfig.from_pretrained(locate(adapter))
+        source = _adapter_folder(adapter)
+        settings = PeftConfig.from_pretrained(source)
         its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
-        weights = {_adapter_key(name): weight for name, weight in load_peft_weights(locate(adapter), device="cpu").items()}
+        weights = {_adapter_key(name): weight for name, weight in load_peft_weights(source, device="cpu").items()}
     if head is not None and not any(f".{head}." in name for name in weights):
         raise UserError(
             f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking"
@@ -337,6 +338,17 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         raise _foreign(adapter, its_base, says, where)
     set_peft_model_state_dict(made, weights)
     return made.merge_and_unload()
+
+
+def _adapter_folder(adapter: str) -> str:
+    """A folder or hub id; of an adapter in a folder of a repository, which PEFT would not find, where it is fetched to."""
+    source = locate(adapter)
+    if source.count("/") < 2 or Path(source).is_dir():
+        return source
+    from huggingface_hub import snapshot_download
+
+    owner, name, folder = source.split("/", 2)
+    return str(Path(snapshot_download(f"{owner}/{name}", allow_patterns=f"{folder}/*")) / folder)
 
 
 def _adapter_key(name: str) -> str:

@@ -35,7 +35,8 @@ class ChatReaderConfig(AskingConfig, ReadingOptions, MethodConfig):
         self.templates()
 
 
-def _prompts(config: ChatReaderConfig) -> str:
+def prompts_made_of(config: ChatReaderConfig) -> str:
+    """A hash of the templates and of the weights, and of what cuts the prompts."""
     texts, llm = config.templates() + llm_hash(config.llm), config.llm
     if config.max_prompt_tokens is None or not isinstance(llm, ChatConfig) or llm.tokenizer is None:
         return texts
@@ -50,7 +51,7 @@ def _prompts(config: ChatReaderConfig) -> str:
     config=ChatReaderConfig,
     presets={"rog": {"reading": "triples", "llm": {"max_tokens": 512}}},
     extra="llm",
-    checkpoint_hash=_prompts,
+    checkpoint_hash=prompts_made_of,
     work=lambda config, lengths: reading_work(config, lengths, config.llm),
     needs=lambda config: needs_of(config.llm),
 )

@@ -241,7 +241,7 @@ def _counter(tokenizer: str | None, model: str) -> TokenCounter:
     return TokenCounter(tokenizer or (str(own) if own.is_file() else None))
 
 
-def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = None) -> Work:
+def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = None, before: float = 0.0) -> Work:
     """One call a question, with the prompt that the reader writes.
 
     Args:
@@ -249,6 +249,7 @@ def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = No
         lengths: Of the data.
         llm: Options of its model.
         limit: Longest prompt where the options name none.
+        before: Tokens that stand before the prompt.
     """
     if config.follows_benchmark and lengths.reading is None:
         return unknown("prompts by instructions of the benchmark, which brings none")
@@ -259,7 +260,7 @@ def reading_work(config: Any, lengths: Lengths, llm: Any, limit: int | None = No
 
     framed = PER_MESSAGE * len(write("", ()))
     most = getattr(config, "max_prompt_tokens", None) or limit
-    prompt = framed + prompt_tokens(write, lengths, llm, most and most - framed)
+    prompt = before + framed + prompt_tokens(write, lengths, llm, most and most - framed)
     return ask(llm, lengths.questions, prompt, instructions.longest(longest_reply(llm)))
 
 

@@ -48,12 +48,13 @@ class CrossEncoderReranker(PointwiseReranker):
     Args:
         config: Options.
         services: Provides the device.
+        model: In place of the one that the options name.
     """
 
-    def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
+    def __init__(self, config: CrossEncoderRerankerConfig, services: Services, model: CrossEncoderModel | None = None) -> None:
         super().__init__(config.depth)
         self.config = config
-        self.model = CrossEncoderModel(config, services.device)
+        self.model = model or CrossEncoderModel(config, services.device)
         self.device = self.model.device
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:

@@ -190,8 +190,9 @@ def show(
         scores = board(store, [row])
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
         endpoints = stated(store, row.run)
-        value = row.to_json() | documents | {"endpoints": endpoints, "board": scores.to_json()}
-        common.emit(value, lambda: show_run(row, scores, endpoints))
+        fallbacks = queries.fallbacks(store, row.run)
+        value = row.to_json() | documents | {"endpoints": endpoints, "fallbacks": fallbacks, "board": scores.to_json()}
+        common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks))
         return
     known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
     if question not in known:

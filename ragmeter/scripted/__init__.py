@@ -36,6 +36,7 @@ from ragmeter.scripted.graph_rag import GRAPH_RAG
 from ragmeter.scripted.grounding import GROUNDING
 from ragmeter.scripted.judges import JUDGING
 from ragmeter.scripted.knowledge import KNOWLEDGE
+from ragmeter.scripted.programs import PROGRAMS
 from ragmeter.scripted.prompt_patterns import Request, filled
 from ragmeter.scripted.queries import LABELING, REWRITING, SEARCHING
 from ragmeter.scripted.reranking import RERANKING
@@ -94,6 +95,7 @@ class WorldTruth:
             *JUDGING,
             *KNOWLEDGE,
             *LABELING,
+            *PROGRAMS,
             *RERANKING,
             *REWRITING,
             *SEARCHING,

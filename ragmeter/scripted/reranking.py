@@ -30,10 +30,10 @@ NUMBERS = tuple(str(number) for number in range(1, 101))
 
 def order_window(truth: Knows, request: Request) -> str | None:
     """The prompts of systems that order a window; those that reason first do so in a word."""
-    for name in ("rankgpt", "rankzephyr", "reasonrank"):
+    for name in ("rankgpt", "rankzephyr", "reasonrank", "dro"):
         ranked = _ranked(truth, name, request, NUMBERS)
         if ranked is not None:
-            order = " > ".join(f"[{place + 1}]" for place in ranked)
+            order = " > ".join(f"[{place + 1}]" for place in (ranked[:5] if name == "dro" else ranked))
             return f"<think>Facts first.</think> <answer>{order}</answer>" if name == "reasonrank" else order
     return None
 
@@ -53,7 +53,18 @@ def choose_document(truth: Knows, request: Request) -> str | None:
     return None
 
 
-RERANKING: tuple[Callable[[Any, Request], str | None], ...] = (order_window, choose_passage, choose_document)
+def keep_passage(truth: Knows, request: Request) -> str | None:
+    """The prompt of DDR's refinement: YES to a passage with a fact of the proof."""
+    (part,) = _prompt("ddr_refiner").parts
+    match = template_pattern(part.text.strip()).fullmatch(request.prompt)
+    if match is None:
+        return None
+    question = truth.questions.get(match["query"])
+    facts = [replace(question, triples=(triple,)) for triple in question.triples] if question else []
+    return "YES" if any(truth.proven_by(fact, [match["passage"]]) for fact in facts) else "NO"
+
+
+RERANKING: tuple[Callable[[Any, Request], str | None], ...] = (order_window, choose_passage, choose_document, keep_passage)
 
 
 def _ranked(truth: Knows, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:

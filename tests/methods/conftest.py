@@ -24,6 +24,7 @@ from methods.registry import Component
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TOWNS = ["Arle", "Bresk", "Corvin", "Dalmow", "Estry", "Fennick", "Garlow", "Hulme", "Istrin", "Jorva", "Kestle", "Lorn"]
+PROGRAMS = ("genground", "retrobust", "self_ask", "self_rag_prompted", "iter_retgen", "ircot", "search_r1")
 TRADES = ["baker", "pilot", "printer", "sailor", "teacher", "weaver"]
 
 
@@ -221,6 +222,16 @@ def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> st
 
 
 @pytest.fixture(scope="session")
+def tiny_selfrag(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Llama of random weights with Self-RAG's tags, as a folder."""
+    from tools.tiny_checkpoints import make
+
+    folder = tmp_path_factory.mktemp("tiny_selfrag")
+    make(folder, ["selfrag"])
+    return str(folder / "selfrag")
+
+
+@pytest.fixture(scope="session")
 def tiny_bge_m3(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
     """BGE-M3 of random weights with its two heads, as a folder."""
     import torch
@@ -311,6 +322,7 @@ def offline_options(
     tiny_clara: str,
     tiny_pisco: str,
     tiny_llama: str,
+    tiny_selfrag: str,
     scripted_url: str,
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
@@ -333,6 +345,11 @@ def offline_options(
         "linear_rag": graph,
         **{name: {**graph, "llm": llm} for name in ("memorag", "raptor")},
         "graphrag_global": {**graph, "llm": llm, "extractor": "noun_phrases"},
+        **{name: {"llm": llm, "retriever": "bm25", "k": 2} for name in PROGRAMS},
+        "self_rag": {"model": tiny_selfrag, "retriever": "bm25", "k": 2, "max_new_tokens": 6, "mode": "always"},
+        "flare": {"model": tiny_llama, "retriever": "bm25", "k": 1, "max_new_tokens": 6, "sentences": 2},
+        "chatqa": {"model": tiny_llama, "max_new_tokens": 6},
+        "in_context_rag": {"llm": {"local": tiny_llama, "max_tokens": 6}, "demonstrations": "worlds/multihop:train", "count": 1},
         "g_retriever": {"model": tiny_encoder},
         "grag": {"model": tiny_encoder},
         "clara": {"model": tiny_clara, "max_new_tokens": 6},

@@ -176,12 +176,15 @@ class WindowReranker(AskingReranker):
         services: As of `AskingReranker`.
         name: Also of the template that ships.
         tagged: Whether the order stands in an answer tag.
+        named: Passages that a reply has to name; None: all.
         limits: As of `AskingReranker`.
     """
 
-    def __init__(self, config: Any, services: Services, name: str, *, tagged: bool = False, **limits: Any) -> None:
+    def __init__(
+        self, config: Any, services: Services, name: str, *, tagged: bool = False, named: int | None = None, **limits: Any
+    ) -> None:
         super().__init__(config, services, name, name, {"plain_references": True, **limits})
-        self._tagged = tagged
+        self._tagged, self._named = tagged, named
 
     async def order(self, state: State) -> Sequence[int]:
         return await windows(len(state.ids), partial(self._sorted, state), self.config.window, self.config.step)
@@ -189,7 +192,7 @@ class WindowReranker(AskingReranker):
     async def _sorted(self, state: State, window: Sequence[int]) -> Sequence[int]:
         labels = [str(number) for number in range(1, len(window) + 1)]
         reply = await self.reply(state, self.writer(state.query, state.texts(window), labels), "window")
-        order = order_of(reply.text, len(window), tagged=self._tagged) if reply else Order(tuple(range(len(window))))
+        order = order_of(reply.text, len(window), tagged=self._tagged, named=self._named) if reply else Order(tuple(range(len(window))))
         if order.fault:
             state.fallbacks[order.fault] += 1
         return [window[position] for position in order.positions]

@@ -34,13 +34,14 @@ class Order:
     fault: str = ""
 
 
-def order_of(reply: str, n: int, *, tagged: bool = False) -> Order:
+def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = None) -> Order:
     """The order that a reply gives to passages numbered from 1; what it leaves out follows as it stood.
 
     Args:
         reply: As written. Where two numbers in brackets stand in it, only such count.
         n: Passages.
         tagged: Whether the order stands in an answer tag; without the tag nothing is taken from the reply.
+        named: Passages that it has to name; None: all.
     """
     text = thought_out(reply)
     if tagged:
@@ -48,12 +49,12 @@ def order_of(reply: str, n: int, *, tagged: bool = False) -> Order:
     numbers = _BRACKETED.findall(text)
     if len(numbers) < 2:
         numbers = _NUMBER.findall(text)
-    named = [int(number) - 1 for number in numbers]
-    known = list(dict.fromkeys(position for position in named if 0 <= position < n))
+    positions = [int(number) - 1 for number in numbers]
+    known = list(dict.fromkeys(place for place in positions if 0 <= place < n))
     order = (*known, *(position for position in range(n) if position not in known))
     if not known:
         return Order(order, UNUSABLE)
-    return Order(order, COMPLETED if len(known) < n else REPAIRED if len(named) > n else "")
+    return Order(order, COMPLETED if len(known) < min(n, named or n) else REPAIRED if len(positions) > len(known) else "")
 
 
 def label_of(reply: str, n: int) -> int | None:

@@ -163,7 +163,7 @@ def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], roo
     prompt = load_prompt("setwise")
     writer = Writer(prompt, counter, room, plain_references=True)
     messages = writer("which?", texts, LABELS)
-    plain = [re.sub(r"\[(1+)\]", r"(\1)", " ".join(text.split())) for text in texts]
+    plain = [re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split())) for text in texts]
     whole = prompt.messages("which?", plain, LABELS)
     if counter.count(whole) <= room:
         assert messages == whole
@@ -370,6 +370,9 @@ ROWS = {
     "rankllama": {"base": "llama", "adapter": "rankllama"},
     "qwen3_reranker": {"model": "qwen3"},
     "rank1": {"model": "qwen2.5", "max_new_tokens": 2},
+    "ddr_refiner": {"llm": {"local": "llama3", "adapter": "ddr/Kr_model_for_Llama3_8b", "max_tokens": 4}},
+    "dro": {"llm": {"local": "zephyr", "max_tokens": 4}},
+    "dpa_rag": {"model": "dpa-rag"},
 }
 """Each system on a checkpoint of its layout."""
 

@@ -22,6 +22,8 @@ SYSTEMS = {
     "setwise": {},
     "setwise, bubblesort": {"sort": "bubblesort", "children": 2},
     "rank_r1": {},
+    "ddr_refiner": {},
+    "dro": {},
     "rank_r1, direct, three votes": {"reasons": False, "children": 9, "votes": 3, "k": 4},
 }
 WRAPPED = "wrapped"

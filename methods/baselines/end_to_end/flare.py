@@ -1,0 +1,126 @@
+"""FLARE: a sentence is drafted; where the model is unsure of a token, the draft is searched with and the sentence written anew.
+
+Source: Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983), FLARE direct with the settings of its code
+for 2WikiMultihopQA. Endpoints give no probabilities of all tokens, so that it takes weights of this machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.schema import Passage
+from benchmarks.text import sentences
+from methods.api import Services
+from methods.baselines.end_to_end.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
+from methods.flow import Batcher
+from methods.models.causal import CausalConfig, CausalModel, Generation
+from methods.models.likelihood import ScoringConfig
+from methods.models.pocket import answer_prompt
+from methods.models.weights import POCKET
+from methods.readers.prompts import bare_answer, longest_prefix, numbered
+
+ANSWER_IS = "answer is"
+
+
+class FlareConfig(SearchingConfig, CausalConfig):
+    """Options of FLARE."""
+
+    k: int = Field(2, ge=1, le=100, description="passages of a search, which take the place of those before")
+    max_new_tokens: int = Field(64, ge=1, description="longest draft")
+    sentences: int = Field(4, ge=1, description="of an answer at most (256 tokens)")
+    unsure: float = Field(0.8, ge=0, le=1, description="a draft with a token no likelier than this is searched with")
+    left_out: float = Field(0.4, ge=0, le=1, description="tokens no likelier than this are no part of the query")
+
+
+class Writer:
+    """A model that writes a sentence, and how probable each of its tokens was.
+
+    Args:
+        config: Options.
+        services: Of them the device.
+    """
+
+    def __init__(self, config: FlareConfig, services: Services) -> None:
+        self.config = config
+        self._model = CausalModel(config, services.device)
+        self._write: Batcher[str, tuple[Generation, list[float]]] = Batcher(
+            self._written, 4 * config.batch_size, device=self._model.device, length=len
+        )
+
+    async def sentence(self, q: Session, passages: Sequence[Passage], before: Sequence[str], step: str) -> list[tuple[str, float]]:
+        """The tokens of the next sentence, each with its probability; none where not even the question fits."""
+
+        def prompt(count: int) -> str:
+            if self.config.model == POCKET:  # which knows no other format
+                return self._model.render("", answer_prompt(q.text, passages[:count]))
+            (message,) = q.prompts["flare"].messages(question=q.text, passages=numbered(passages[:count]) or "(none)")
+            return " ".join([self._model.render("", message["content"]), *before])
+
+        def fits(count: int) -> bool:
+            return len(self._model.encode(prompt(count))) <= self._model.room
+
+        count = len(passages) if fits(len(passages)) else longest_prefix(len(passages), fits)
+        if not count and not fits(0):
+            q.fallback(NO_ROOM)
+            return []
+        generation, shares = await self._write(prompt(count))
+        text = q.wrote(generation, prompt(count), step)
+        first = next(iter(sentences(text)), "")
+        end = text.find(first) + len(first)
+        # What each token adds to the text, as far as the sentence goes.
+        decoded = [self._model.tokenizer.decode(generation.tokens[:n], skip_special_tokens=True) for n in range(len(shares) + 1)]
+        return [
+            (after[len(earlier) :], share)
+            for earlier, after, share in zip(decoded, decoded[1:], shares, strict=False)
+            if len(earlier) < min(end, len(after))
+        ]
+
+    def _written(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
+        made = self._model.generate(prompts)
+        items = [(self._model.encode(prompt), list(own.tokens)) for prompt, own in zip(prompts, made, strict=True) if own.tokens]
+        shares = iter(self._model.logprobs(items, ScoringConfig()))
+        return [(own, [math.exp(value) for value in next(shares)] if own.tokens else []) for own in made]
+
+
+def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float) -> str | None:
+    """What a draft is searched with: its tokens but the least likely ones; None where the model is sure of all."""
+    if all(share > unsure for _, share in draft):
+        return None
+    return " ".join("".join(token if share > left_out else " " for token, share in draft).split())
+
+
+@register_program(
+    "flare",
+    summary="an answer sentence by sentence; where the model is unsure, it searches with the draft and writes anew",
+    config=FlareConfig,
+    prompts=("flare",),
+    calls=lambda config: 2 * config.sentences,
+    searches=lambda config: config.sentences + 1,
+    tool=Writer,
+    extra="models",
+    paper="Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983)",
+)
+async def flare(q: Session) -> str:
+    """What the sentences conclude; where they conclude nothing, the last of them."""
+    writer: Any = q.tool
+    passages = await q.search(q.text)
+    written: list[str] = []
+    for _ in range(q.config.sentences):
+        draft = await writer.sentence(q, passages, written, "draft")
+        query = query_of(draft, q.config.unsure, q.config.left_out)
+        if query is not None:
+            passages = await q.search(query or q.text)
+            draft = await writer.sentence(q, passages, written, "sentence")
+        sentence = "".join(token for token, _ in draft).strip()
+        if not sentence:
+            break
+        written.append(sentence)
+        if behind(sentence, ANSWER_IS) or q.config.model == POCKET:  # which writes an answer and no more
+            break
+    else:
+        q.fallback(NO_END)
+    return behind(" ".join(written), ANSWER_IS) or bare_answer(written[-1] if written else "")

@@ -1,0 +1,90 @@
+"""Iter-RetGen and IRCoT: what was written so far says what to search for next.
+
+Source: Shao et al. 2023, Iter-RetGen (arXiv:2305.15294); Trivedi et al. 2023, IRCoT (arXiv:2212.10509).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from benchmarks.text import sentences
+from methods.baselines.end_to_end.program import NO_END, ProgramConfig, Session, behind, register_program
+from methods.models.llm import LLM, defaults
+
+ANSWER_IS = "answer is"
+
+
+class IterRetGenConfig(ProgramConfig):
+    """Options of Iter-RetGen."""
+
+    llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model; paper: text-davinci-003")
+    rounds: int = Field(2, ge=1, description="searches and answers; paper: up to 7, of which the second gives most")
+    reasons: bool = Field(True, description="write reasoning, which is searched with; false: answers alone, for models that write no more")
+
+
+@register_program(
+    "iter_retgen",
+    summary="search again with what was written and the question; the last round answers",
+    config=IterRetGenConfig,
+    prompts=("iter_retgen",),
+    calls=lambda config: config.rounds + 1,
+    searches=lambda config: config.rounds + 1,
+    paper="Shao et al. 2023, Iter-RetGen (arXiv:2305.15294)",
+    presets={"paper": {"rounds": 2, "k": 5}},
+)
+async def iter_retgen(q: Session) -> str:
+    """The last round's answer; each round reads what its own search found, and nothing else."""
+    written = ""
+    for _ in range(q.config.rounds):
+        passages = await q.search(f"{written} {q.text}".strip())
+        written = await (q.ask("iter_retgen", passages, question=q.text) if q.config.reasons else q.read(passages))
+        if q.config.reasons and not behind(written, ANSWER_IS):
+            q.unusable(written)
+    return (behind(written, ANSWER_IS) if q.config.reasons else written) or await q.plain()
+
+
+class IrcotConfig(ProgramConfig):
+    """Options of IRCoT."""
+
+    llm: Annotated[LLM, defaults(max_tokens=200)] = Field(description="the model; paper: code-davinci-002, Flan-T5")
+    k: int = Field(4, ge=1, le=100, description="passages of a search (tuned among 2, 4, 6, 8)")
+    sentences: int = Field(10, ge=1, description="of a chain at most")
+    pool: int = Field(15, ge=1, description="passages that are shown at most")
+
+
+_NO_QUERY = re.compile(r"^(?:thus|so|therefore|hence|that is)\b|\d\s*[-+*/=]\s*\d", re.IGNORECASE)
+"""Sentences that conclude or calculate, which nothing is found with."""
+
+
+@register_program(
+    "ircot",
+    summary="a chain of reasoning whose every sentence is searched with; then plain reading of all that was found",
+    config=IrcotConfig,
+    prompts=("ircot",),
+    calls=lambda config: config.sentences + 1,
+    searches=lambda config: config.sentences + 1,
+    paper="Trivedi et al. 2023, IRCoT (arXiv:2212.10509)",
+    presets={"paper": {"k": 4, "sentences": 10, "pool": 15}},
+)
+async def ircot(q: Session) -> str:
+    """What is read from the pool, which the chain only fills; where the reading fails, what the chain says."""
+    pool = {passage.id: passage for passage in await q.search(q.text)}
+    chain: list[str] = []
+    for _ in range(q.config.sentences):
+        reply = await q.ask("ircot", list(pool.values()), question=q.text, chain=" ".join(chain) or "(nothing yet)")
+        first = next(iter(sentences(reply)), "")
+        if not first:
+            break
+        chain.append(first)
+        if ANSWER_IS in first.lower():
+            break
+        for passage in await q.search(q.text if _NO_QUERY.search(first) else first):
+            if len(pool) < q.config.pool:
+                pool.setdefault(passage.id, passage)
+    else:
+        q.fallback(NO_END)
+    answer = await q.read(list(pool.values()))
+    return answer or (behind(chain[-1], ANSWER_IS) if chain else "") or ""

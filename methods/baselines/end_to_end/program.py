@@ -1,0 +1,330 @@
+"""What end-to-end systems are written with: an `async` function of one question that searches and asks as often as it likes.
+
+    @register_program("two_looks", prompts=("two_looks",), calls=lambda config: 1, searches=lambda config: 2, summary="…", paper="…")
+    async def two_looks(q: Session) -> str:
+        seen = await q.search(q.text)
+        hint = await q.ask("two_looks", question=q.text, passages=seen)
+        return await q.read([*seen, *await q.search(hint)]) if hint else await q.plain()
+
+Prompts are files of the folder `templates` beside the program: the system's message, a line `---`, the user's; or the
+user's alone. What a reply is not good for is counted (`Session.fallback`), and the program goes on as it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from methods.api import FAILED, Call, Evidence, Indexed, Prediction, Services, Usage, kept
+from methods.baselines.hybrid import Part, RetrieverPart
+from methods.flow import IN_FLIGHT, one, trace
+from methods.graphs.extraction import Prompt, read_prompt
+from methods.models import template_text
+from methods.models.causal import Generation
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig, Messages
+from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
+from methods.models.pocket import answer_prompt
+from methods.models.weights import POCKET, locate, weights_hash
+from methods.pipeline import index_folder, indexed
+from methods.readers.prompts import bare_answer, longest_prefix, numbered, prompt_hash
+from methods.readers.prompts import load_prompt as reading_prompt
+from methods.registry import MethodConfig, register
+from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
+
+UNUSABLE, NO_REPLY, NO_ROOM, NO_END, NOTHING_FOUND = "unusable", "failed", "no_room", "no_end", "nothing_found"
+"""Why a step did not come off: a reply without what was asked for, no reply, a prompt too long, a loop at its cap, an empty search."""
+TEMPLATES = Path(__file__).parent / "templates"
+DEEPEST = 100
+"""Passages of a question that are kept as evidence."""
+INSTRUCTIONS = 200
+"""Tokens of a prompt beside question and passages, about."""
+
+
+class SearchingConfig(MethodConfig):
+    """Options of all programs."""
+
+    retriever: RetrieverPart = Field(Part(id="dense"), description="what to search with; a bare name stands for {id: …}")
+    k: int = Field(5, ge=1, le=DEEPEST, description="passages of a search")
+    prompts: str | None = Field(
+        None, description="a folder with templates of one's own, by the names of those that ship; what it lacks is taken from these"
+    )
+
+    def preflight(self) -> None:
+        """Check the retriever, the folder of templates, and a model of the program's own."""
+        self.retriever.component.preflight()
+        if self.prompts is not None and not Path(self.prompts).expanduser().is_dir():
+            raise UserError("there is no such folder of templates", where=f"prompts {self.prompts}")
+        if model := getattr(self, "model", None):
+            locate(model)
+
+
+class ProgramConfig(AskingConfig, SearchingConfig):
+    """Options of programs that ask a language model."""
+
+    def preflight(self) -> None:
+        """Check the model, the retriever and the templates."""
+        AskingConfig.preflight(self)
+        SearchingConfig.preflight(self)
+
+
+def load(shipped: Path, name: str, folder: str | None = None) -> Prompt:
+    """A template: of the folder that ships, or of one's own, where it must have the same placeholders.
+
+    Raises:
+        UserError: It has others, or cannot be read.
+    """
+    file = f"{name}.txt"
+    wanted = frozenset(Template(template_text("", name, shipped / file)).get_identifiers())
+    own = Path(folder).expanduser() / file if folder else shipped
+    return read_prompt("", name, wanted, own if own.is_file() else shipped / file)
+
+
+class Session:
+    """One question under way.
+
+    Attributes:
+        text: The question.
+        config: The program's options.
+        tool: What the program brought along besides a language model (`tool=`).
+        prompts: Its templates.
+        searched: What was searched with, in order.
+        fallbacks: Steps that did not come off, by reason.
+        ended: How the program ended where it did not as it should: `plain`, `stopped` …
+    """
+
+    def __init__(self, system: Program, query: Query) -> None:
+        self.tool: Any = system.tool
+        self.config, self.prompts = system.config, system.prompts
+        self.text = query.text
+        self.searched: list[str] = []
+        self.fallbacks: Counter[str] = Counter()
+        self.ended = ""
+        self.usage = Usage()
+        self._system, self._query = system, query
+        self._found: dict[str, None] = {}
+
+    async def search(self, text: str, k: int | None = None) -> list[Passage]:
+        """The passages that a search finds among those that the question may use, best first."""
+        self.searched.append(text)
+        if self._system.retrieve is None or self._query.candidates == ():
+            return []
+        query = replace(self._query, id=f"{self._query.id}~{len(self.searched)}", text=text)
+        ranking = await self._system.retrieve(query, k or self.config.k)
+        self.usage += replace(ranking.usage, seconds={})  # a program is one stage
+        self._found.update(dict.fromkeys(ranking.ids))
+        return self._system.corpus.get(ranking.ids)
+
+    async def ask(self, name: str, passages: Sequence[Passage] = (), **values: str) -> str:
+        """What the model replies to a template, without what it thought before; "" and counted where it says nothing.
+
+        Args:
+            name: Of the template.
+            passages: Put in as `$passages`, numbered; the last are left out where the prompt is too long.
+            values: Of the other placeholders.
+        """
+        prompt = self._system.prompts[name]
+        shows = "passages" in Template(prompt.system + prompt.user).get_identifiers()
+
+        def messages(count: int) -> list[dict[str, str]]:
+            return prompt.messages(**values, **({"passages": numbered(passages[:count]) or "(none)"} if shows else {}))
+
+        reply = await self.fitted(messages, len(passages), name)
+        if "<think>" in reply and "</think>" not in reply:
+            self.unusable(reply)
+            return ""
+        return reply.rpartition("</think>")[2].strip()
+
+    async def fitted(self, messages: Callable[[int], Messages], count: int, step: str) -> str:
+        """The reply to a conversation with as many of the first passages as fit."""
+        model = self._system.model
+        assert model is not None
+        if model.room is not None and model.counter.count(messages(count)) > model.room:
+            room = model.room
+            count = longest_prefix(count, lambda some: model.counter.count(messages(some)) <= room)
+            if not count and model.counter.count(messages(0)) > room:
+                self.fallback(NO_ROOM)
+                return ""
+        reply = await model.ask(messages(count), step=step)
+        self.usage += reply.usage
+        if reply.failed is not None:
+            self.fallback(NO_REPLY)
+        return reply.text
+
+    async def read(self, passages: Sequence[Passage]) -> str:
+        """The answer of plain reading, as the reader `chat` has it; of the model that ships in the format that it knows."""
+        if isinstance(self.config.llm, LocalConfig) and self.config.llm.local == POCKET:
+            return bare_answer(await self.fitted(lambda some: _user(answer_prompt(self.text, passages[:some])), len(passages), "read"))
+
+        def messages(count: int) -> list[dict[str, str]]:
+            shown = numbered(passages[:count])
+            system, user = reading_prompt(None, "passages" if shown else "closed_book").filled(self.text, shown)
+            return [{"role": "system", "content": system}, *_user(user)]
+
+        return bare_answer(await self.fitted(messages, len(passages), "read"))
+
+    async def plain(self) -> str:
+        """What programs end with where they come to nothing: plain retrieval and reading, and the notes say so."""
+        self.ended = "plain"
+        return await self.read(await self.search(self.text))
+
+    def fallback(self, reason: str) -> None:
+        """Count a step that did not come off."""
+        self.fallbacks[reason] += 1
+
+    def unusable(self, reply: str) -> None:
+        """Count a reply that does not hold what was asked for; one that never came is counted already."""
+        if reply:
+            self.fallback(UNUSABLE)
+
+    def wrote(self, generation: Generation, prompt: str, step: str) -> str:
+        """What a model of the program's own wrote, kept as a call of the question."""
+        cost = generation.prompt_tokens, generation.completion_tokens
+        trace().calls.append(Call(self._system.name, step, kept(prompt), kept(generation.text), *cost, generation.seconds))
+        self.usage += Usage(*cost, model_calls=1)
+        return generation.text
+
+    def prediction(self, answer: str) -> Prediction:
+        """What came of it."""
+        ids = list(self._found)[:DEEPEST]
+        note: dict[str, Any] = {"searches": self.searched}
+        note |= {"fallbacks": dict(sorted(self.fallbacks.items()))} if self.fallbacks else {}
+        note |= {"ended": self.ended} if self.ended else {}
+        failed = {FAILED: "the model gave no reply"} if not answer and self.fallbacks[NO_REPLY] else {}
+        evidence = tuple(Evidence(identifier, 1 / rank) for rank, identifier in enumerate(ids, 1))
+        return Prediction(self._query.id, answer, evidence, self.usage, {self._system.name: note, **failed})
+
+
+def _user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+class Program:
+    """A whole system in single form.
+
+    Args:
+        name: Its id.
+        answer: The program.
+        config: Options.
+        services: Handed to the retriever, whose index it shares; of them the cache of replies, device and seed.
+        prompts: Its templates.
+        tool: Made of options and services, beside the language model.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        answer: Callable[[Session], Awaitable[str]],
+        config: Any,
+        services: Services,
+        prompts: Mapping[str, Prompt],
+        tool: Callable[[Any, Services], Any] | None,
+    ) -> None:
+        self.name, self.config, self.prompts = name, config, prompts
+        self.model: ChatModel | None = None
+        if hasattr(config, "llm"):
+            self.model = open_llm(config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed)
+        self.tool = tool(config, services) if tool else None
+        self.in_flight = self.model.in_flight if self.model else IN_FLIGHT
+        self.waits = isinstance(getattr(config, "llm", None), ChatConfig)
+        self.retrieve: Callable[..., Awaitable[Any]] | None = None
+        self.corpus = Corpus.of(())
+        self._answer, self._services = answer, services
+        self._retriever = config.retriever.component.build(services)
+
+    def index(self, corpus: Corpus) -> Indexed:
+        """Build the index of the retriever, or reopen it."""
+        folder = index_folder(self.config.retriever.component, corpus, self._services)
+        index, cost = indexed(self._retriever, corpus, folder)
+        self.corpus, self.retrieve = corpus, one(index, "retrieve") if index is not None else None
+        return cost
+
+    async def answer_one(self, query: Query) -> Prediction:
+        """Run the program.
+
+        Raises:
+            Broke: No further call could succeed (key, model, endpoint).
+        """
+        session = Session(self, query)
+        return session.prediction(await self._answer(session))
+
+
+def register_program(
+    identifier: str,
+    *,
+    summary: str,
+    config: type[SearchingConfig],
+    calls: Callable[[Any], float],
+    searches: Callable[[Any], float],
+    prompts: Sequence[str] = (),
+    tool: Callable[[Any, Services], Any] | None = None,
+    models: Callable[[Any], Sequence[Any]] = lambda config: (),
+    extra: str = "llm",
+    **more: Any,
+) -> Callable[[Callable[[Session], Awaitable[str]]], Callable[[Session], Awaitable[str]]]:
+    """Register a program as a method; decorates the `async` function.
+
+    Args:
+        identifier, summary, config, extra: As of `register`, and so is what else is given.
+        calls: From options to calls of the model for a question, at most.
+        searches: The same for searches.
+        prompts: Names of the templates, files of the folder `templates` beside the program.
+        tool: From options and services to what `Session.tool` is.
+        models: From options to those of models that the tool loads, each with `model` and `revision`.
+    """
+
+    def decorate(answer: Callable[[Session], Awaitable[str]]) -> Callable[[Session], Awaitable[str]]:
+        shipped = Path(answer.__code__.co_filename).parent / TEMPLATES.name
+
+        def loaded(options: Any) -> dict[str, Prompt]:
+            return {name: load(shipped, name, options.prompts) for name in prompts}
+
+        def main(options: Any) -> Any:
+            return getattr(options, "llm", options)
+
+        def made_of(options: Any) -> str:
+            texts = [prompt.hash for prompt in loaded(options).values()] + [prompt_hash((None, "passages"), (None, "closed_book"))]
+            own = llm_hash(options.llm) if hasattr(options, "llm") else weights_hash(options.model, options.revision)
+            others = [weights_hash(item.model, item.revision) for item in models(options)]
+            return fingerprint(options.retriever.component.fingerprint, texts, own, others)
+
+        def work(options: Any, lengths: Lengths) -> Work:
+            prompt = INSTRUCTIONS + lengths.question + options.k * lengths.passage
+            searching = options.retriever.component.work(replace(lengths, questions=lengths.questions * searches(options)))
+            return searching + ask(main(options), lengths.questions * calls(options), prompt)
+
+        def needs(options: Any) -> Needs | None:
+            return all_needs((options.retriever.component.needs, needs_of(main(options), *models(options))))
+
+        def build(options: Any, services: Services) -> Program:
+            return Program(identifier, answer, options, services, loaded(options), tool)
+
+        build.__module__ = answer.__module__
+        facts: dict[str, Any] = {"checkpoint_hash": made_of, "work": work, "needs": needs, "extra": extra, **more}
+        register(identifier, kind="method", summary=summary, config=config, **facts)(build)
+        return answer
+
+    return decorate
+
+
+def tagged(reply: str, tag: str) -> str | None:
+    """What stands between the first pair of tags, whose letters may be of any case; None where one is missing."""
+    match = re.search(rf"<{tag}>(.*?)</{tag}>", reply, re.DOTALL | re.IGNORECASE)
+    return match[1].strip() if match else None
+
+
+def behind(reply: str, mark: str) -> str | None:
+    """What the last line with a mark says behind it, as a bare answer; None where no line has it."""
+    matches = re.findall(rf"{mark}\s*:?\s*(\S.*)", reply, re.IGNORECASE)
+    return bare_answer(matches[-1].strip()) if matches else None

@@ -1,0 +1,101 @@
+"""Search-R1 and R1-Searcher: a model trained to search while it thinks, by tags that it writes.
+
+What is put between the tags of information is never taken for the model's own. A reply that holds no tag costs a turn and is
+answered with how to go on. The last turn is written without a search.
+
+Source: Jin et al. 2025, Search-R1 (arXiv:2503.09516); Song et al. 2025, R1-Searcher (arXiv:2503.05592).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from benchmarks.schema import Passage
+from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
+from methods.models.llm import LLM, defaults
+from methods.readers.prompts import bare_answer
+
+
+class Tags(NamedTuple):
+    """What a model writes around a search, and what it is shown around the result."""
+
+    search: tuple[str, str]
+    information: tuple[str, str]
+
+
+TAGS = {
+    "search_r1": Tags(("<search>", "</search>"), ("<information>", "</information>")),
+    "r1_searcher": Tags(("<|begin_of_query|>", "<|end_of_query|>"), ("<|begin_of_documents|>", "<|end_of_documents|>")),
+}
+
+
+class SearchR1Config(ProgramConfig):
+    """Options of both."""
+
+    llm: Annotated[LLM, defaults(max_tokens=500, stop=[tags.information[0] for tags in TAGS.values()])] = Field(
+        description="the trained model: weights of this machine, or an endpoint that goes on with an assistant's last message"
+    )
+    tags: str = Field("search_r1", pattern="^(search_r1|r1_searcher)$", description="the tags that the model was trained with")
+    k: int = Field(3, ge=1, le=100, description="passages of a search (R1-Searcher: 5)")
+    turns: int = Field(4, ge=1, description="searches at most, before the last turn (R1-Searcher: 16)")
+    words: int = Field(250, ge=1, description="words of information at most (500 tokens)")
+
+
+def _released(model: str, **more: object) -> dict[str, object]:
+    return {"llm": {"local": model, "dtype": "bfloat16"}, **more}
+
+
+@register_program(
+    "search_r1",
+    summary="a model trained to search while it thinks",
+    config=SearchR1Config,
+    prompts=("search_r1", "r1_searcher", "search_r1_again"),
+    calls=lambda config: config.turns + 2,
+    searches=lambda config: config.turns + 1,
+    paper="Jin et al. 2025, Search-R1 (arXiv:2503.09516)",
+    presets={
+        "released-3b": _released("PeterJinGo/SearchR1-nq_hotpotqa_train-qwen2.5-3b-em-grpo"),
+        "released-7b": _released("PeterJinGo/SearchR1-nq_hotpotqa_train-qwen2.5-7b-it-em-ppo"),
+        "r1-searcher": _released("XXsongLALA/Qwen-2.5-7B-base-RAG-RL", tags="r1_searcher", k=5, turns=16),
+    },
+)
+async def search_r1(q: Session) -> str:
+    """What stands in the tag of the answer; plain reading where there is none in the end."""
+    opening, closing = TAGS[q.config.tags].search
+    before, after = TAGS[q.config.tags].information
+    question = q.text if q.text.rstrip().endswith("?") else f"{q.text}?"
+    start = q.prompts[q.config.tags].messages(question=question)
+    (again,) = q.prompts["search_r1_again"].messages(opening=opening, closing=closing)
+    written = ""
+    for turn in range(q.config.turns + 1):
+        conversation = [*start, *([{"role": "assistant", "content": written}] if written else [])]
+        reply = await q.fitted(lambda _, fixed=conversation: fixed, 0, "turn")  # type: ignore[misc]
+        wanted = re.search(f"{re.escape(opening)}(.*?){re.escape(closing)}", reply, re.DOTALL)
+        answered = re.search("<answer>", reply, re.IGNORECASE)
+        if wanted and not (answered and answered.start() < wanted.start()):
+            if turn == q.config.turns:
+                break
+            passages = await q.search(wanted[1].strip() or q.text)
+            if not passages:
+                q.fallback(NOTHING_FOUND)
+            written += f"{reply[: wanted.end()]}\n\n{before}{_shown(passages, q.config.words)}{after}\n\n"
+        elif answer := tagged(reply, "answer"):
+            return bare_answer(answer)
+        else:
+            q.unusable(reply)
+            written += f"{reply}\n\n{again['content']}\n\n"
+    q.fallback(NO_END)
+    return await q.plain()
+
+
+def _shown(passages: Sequence[Passage], words: int) -> str:
+    lines = [f"Doc {number}(Title: {item.title}) {' '.join(item.text.split())}" for number, item in enumerate(passages, 1)]
+    kept: list[str] = []
+    for line in lines:
+        kept.append(" ".join(line.split()[:words]))
+        words = max(0, words - len(line.split()))
+    return "\n".join(line for line in kept if line)

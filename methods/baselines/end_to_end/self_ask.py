@@ -1,0 +1,165 @@
+"""Self-Ask and RetRobust: follow-up questions in one transcript, each answered from what is found for it.
+
+RetRobust reads all contexts found so far and was trained not to be misled by them; untrained models are guarded by an NLI
+model: where the contexts do not entail an answer, that of the same transcript without retrieval counts.
+
+Source: Press et al. 2023, Measuring and Narrowing the Compositionality Gap (arXiv:2210.03350); Yoran et al. 2024, Making
+Retrieval-Augmented Language Models Robust to Irrelevant Context (arXiv:2310.01558).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from benchmarks.schema import Passage
+from methods.api import Services
+from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program
+from methods.flow import Batcher, together
+from methods.models.llm import LLM, defaults
+from methods.models.nli import NliConfig, NliModel
+from methods.readers.prompts import bare_answer
+
+FOLLOW_UP = re.compile(r"^\s*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
+INTERMEDIATE = re.compile(r"^\s*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
+FINAL = "final answer is"
+
+
+class SelfAskConfig(ProgramConfig):
+    """Options of Self-Ask."""
+
+    llm: Annotated[LLM, defaults(max_tokens=128, stop=("Context",))] = Field(description="the model")
+    hops: int = Field(5, ge=1, description="follow-up questions at most")
+
+
+class RetRobustConfig(SelfAskConfig):
+    """Options of RetRobust."""
+
+    nli: NliConfig | None = Field(None, description="the model of the back-off; null: contexts are trusted")
+    threshold: float = Field(0.5, ge=0, le=1, description="an answer that is entailed no more than this is not trusted")
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """Follow-up questions with their answers, and what was found for each; the answer, None where it came to none."""
+
+    answer: str | None
+    steps: Sequence[tuple[str, str]]
+    contexts: Sequence[Sequence[Passage]]
+
+
+async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = True, keeps: bool = True) -> Transcript:
+    """Ask until the final answer.
+
+    Args:
+        q: The question.
+        first: What was found for the question itself.
+        searches: Whether follow-up questions are searched with.
+        keeps: Whether the contexts of earlier ones stay.
+    """
+    shown, steps, contexts = list(first), list[tuple[str, str]](), [first]
+    waiting = ""
+    for _ in range(q.config.hops + 1):
+        lines = [f"Follow up: {question}\nIntermediate answer: {answer}" for question, answer in steps]
+        lines += [f"Follow up: {waiting}\nIntermediate answer:"] if waiting else []
+        reply = await q.ask("self_ask", shown, question=q.text, transcript="\n".join(lines) or "(nothing yet)")
+        follow = FOLLOW_UP.search(reply)
+        reply, question = (reply[: follow.start()], follow[1].strip()) if follow else (reply, "")
+        if waiting:
+            stated = INTERMEDIATE.search(reply)
+            # Models go on behind the words that they were left with, or repeat them.
+            answer = stated[1] if stated else next((line for line in reply.splitlines() if line.strip()), "")
+            steps.append((waiting, bare_answer(answer) or "unknown"))
+        if not question:
+            final = behind(reply, FINAL)
+            if not final:
+                q.unusable(reply)
+            return Transcript(final, steps, contexts)
+        waiting = question
+        passages = await q.search(question) if searches else []
+        if searches and not passages:
+            q.fallback(NOTHING_FOUND)
+        contexts.append(passages)
+        shown = list({passage.id: passage for passage in [*passages, *(shown if keeps else [])]}.values())
+    q.fallback(NO_END)
+    return Transcript(None, steps, contexts)
+
+
+@register_program(
+    "self_ask",
+    summary="follow-up questions, each answered from what is found for it; the newest passages are shown",
+    config=SelfAskConfig,
+    prompts=("self_ask",),
+    calls=lambda config: config.hops + 2,
+    searches=lambda config: config.hops + 2,
+    paper="Press et al. 2023, Measuring and Narrowing the Compositionality Gap (arXiv:2210.03350)",
+)
+async def self_ask(q: Session) -> str:
+    """The final answer; where the transcript comes to none, plain reading."""
+    transcript = await self_asked(q, [], keeps=False)
+    return transcript.answer or await q.plain()
+
+
+class Entailment:
+    """How far contexts entail answers: P(entailment | entailment or contradiction).
+
+    Args:
+        model: Judges pairs; those of all questions that wait go through together.
+    """
+
+    def __init__(self, model: NliModel) -> None:
+        self._judge: Batcher[tuple[str, str], float] = Batcher(lambda pairs: self._judged(model, pairs), device=model.device)
+
+    async def least(self, claims: Sequence[tuple[Sequence[Passage], str, str]]) -> float:
+        """That of the least entailed among claims: passages, a question and its answer; 1 for none."""
+        pairs = [("\n".join(passage.full_text for passage in some), f"{question} {answer}") for some, question, answer in claims]
+        return min(await together(*map(self._judge, pairs)), default=1.0)
+
+    @staticmethod
+    def _judged(model: NliModel, pairs: list[tuple[str, str]]) -> list[float]:
+        judged = model.infer(*zip(*pairs, strict=True))
+        return [float(share) for share in judged.entailment / (judged.entailment + judged.contradiction)]
+
+
+@register_program(
+    "retrobust",
+    summary="follow-up questions with a context each; an NLI model decides whether the contexts are to be trusted",
+    config=RetRobustConfig,
+    prompts=("self_ask",),
+    calls=lambda config: 2 * (config.hops + 1) + 1,
+    searches=lambda config: config.hops + 2,
+    tool=lambda config, services: opened(config, services),
+    models=lambda config: [config.nli] if config.nli else [],
+    paper="Yoran et al. 2024, Making Retrieval-Augmented Language Models Robust to Irrelevant Context (arXiv:2310.01558)",
+    presets={
+        "paper": {"k": 1, "nli": {"model": "facebook/bart-large-mnli"}},
+        **{
+            f"released-{data}": {
+                "k": 1,
+                "llm": {"local": "meta-llama/Llama-2-13b-hf", "adapter": f"Ori/llama-2-13b-peft-{data}-retrobust", "dtype": "bfloat16"},
+            }
+            for data in ("nq", "2wikihop", "strategyqa")
+        },
+    },
+)
+async def retrobust(q: Session) -> str:
+    """The final answer, of the transcript without retrieval where the one with retrieval is not entailed by its contexts."""
+    first = await q.search(q.text)
+    transcript = await self_asked(q, first)
+    if transcript.answer and q.tool is not None:
+        everything = list({passage.id: passage for some in transcript.contexts for passage in some}.values())
+        claims = [(some, *step) for some, step in zip(transcript.contexts[1:], transcript.steps, strict=False)]
+        if await q.tool.least([(everything, q.text, transcript.answer), *claims]) <= q.config.threshold:
+            q.ended = "without retrieval"
+            alone = await self_asked(q, [], searches=False)
+            return alone.answer or transcript.answer
+    return transcript.answer or await q.plain()
+
+
+def opened(config: RetRobustConfig, services: Services) -> Entailment | None:
+    """The back-off, where there is one."""
+    return Entailment(NliModel(config.nli, services.device)) if config.nli else None

@@ -1,0 +1,259 @@
+"""Self-RAG: is anything to be looked up; then an answer from each passage by itself, judged by what the model says of it.
+
+    relevance   r = p(Relevant) / (p(Relevant) + p(Irrelevant)), at the first token
+    support     s = (p(Fully supported) + ½ p(Partially supported)) / (the three), where the first support tag stands
+    usefulness  u = Σ w_i p(Utility:i) / Σ p(Utility:i), w = −1, −½, 0, ½, 1, where the first utility tag stands
+    score       [exp(mean log p of the tokens)] + w_r r + w_s s + w_u u
+
+`self_rag` reads these off the tags of its own model, `self_rag_prompted` asks any model for them in words, which count as
+certain. It reads one passage at a time, so that it cannot join two.
+
+Source: Asai et al. 2024, Self-RAG (arXiv:2310.11511), short answers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage
+from methods.api import Services
+from methods.baselines.end_to_end.program import NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
+from methods.flow import Batcher, together
+from methods.models.causal import CausalConfig, CausalModel, Generation
+from methods.models.likelihood import Item, ScoringConfig
+from methods.models.llm import LLM, defaults
+from methods.readers.prompts import bare_answer, longest_prefix
+
+PAPER = "Asai et al. 2024, Self-RAG (arXiv:2310.11511)"
+RETRIEVAL = ("[Retrieval]", "[No Retrieval]")
+RELEVANCE = ("[Relevant]", "[Irrelevant]")
+SUPPORT = ("[Fully supported]", "[Partially supported]", "[No support / Contradictory]")
+UTILITY = tuple(f"[Utility:{number}]" for number in range(1, 6))
+OTHERS = ("[Continue to Use Evidence]", "<paragraph>", "</paragraph>")
+TAGS = (*RETRIEVAL, *RELEVANCE, *SUPPORT, *UTILITY, *OTHERS)
+WORTH = (-1.0, -0.5, 0.0, 0.5, 1.0)
+"""Of the five degrees of usefulness."""
+
+
+class WeightsConfig(SearchingConfig):
+    """What both have in common."""
+
+    k: int = Field(10, ge=1, le=100, description="passages, each read by itself")
+    mode: Literal["adaptive", "always"] = Field("adaptive", description="look up where the model says so, or always")
+    relevance: float = Field(1.0, ge=0, description="weight of relevance")
+    support: float = Field(1.0, ge=0, description="weight of support")
+    usefulness: float = Field(0.5, ge=0, description="weight of usefulness")
+
+
+class SelfRagConfig(WeightsConfig, CausalConfig):
+    """Options of Self-RAG."""
+
+    model: str = Field("selfrag/selfrag_llama2_7b", description="a causal language model with Self-RAG's tags")
+    max_new_tokens: int = Field(100, ge=1, description="longest answer, tags included")
+    threshold: float = Field(0.2, ge=0, le=1, description="look up where the share of [Retrieval] is above this")
+    share: Literal["probabilities", "log_probabilities"] = Field(
+        "probabilities", description="of what that share is taken; the released code divides log-probabilities"
+    )
+    likelihood: bool = Field(True, description="whether the likelihood of an answer counts, too")
+
+
+class PromptedConfig(ProgramConfig, WeightsConfig):
+    """Options of Self-RAG by prompts."""
+
+    llm: Annotated[LLM, defaults(max_tokens=128)] = Field(description="the model that reads and judges")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """An answer from one passage.
+
+    Attributes:
+        answer: Without tags.
+        relevance: Probabilities of the tags `RELEVANCE`.
+        support: Those of `SUPPORT`; () where no such tag was written.
+        utility: Those of `UTILITY`; likewise.
+        likelihood: Geometric mean of the probabilities of its tokens; 0 where it does not count.
+    """
+
+    answer: str
+    relevance: Sequence[float]
+    support: Sequence[float] = ()
+    utility: Sequence[float] = ()
+    likelihood: float = 0.0
+
+    def score(self, config: WeightsConfig) -> float:
+        """See above."""
+        relevant = self.relevance[0] / sum(self.relevance)
+        supported = (self.support[0] + 0.5 * self.support[1]) / sum(self.support) if self.support else 0.0
+        useful = sum(w * p for w, p in zip(WORTH, self.utility, strict=True)) / sum(self.utility) if self.utility else 0.0
+        return self.likelihood + config.relevance * relevant + config.support * supported + config.usefulness * useful
+
+
+# -- By its own model --
+
+
+class TagModel:
+    """A model that writes tags, and how probable each is; prompts of all questions that wait go through together.
+
+    Args:
+        config: Options.
+        services: Of them the device.
+
+    Raises:
+        UserError: The vocabulary lacks a tag.
+    """
+
+    def __init__(self, config: SelfRagConfig, services: Services) -> None:
+        self.config = config
+        self._model = CausalModel(config, services.device)
+        # The released prompt is no conversation.
+        self._model.tokenizer.chat_template = None
+        size, device = 4 * config.batch_size, self._model.device
+        self._write: Batcher[str, Generation] = Batcher(self._model.generate, size, device=device, length=len)
+        self._score: Batcher[list[Item], list[float]] = Batcher(self._scored, size, device=device)
+        unknown = self._model.tokenizer.unk_token_id
+        self.ids = {tag: self._model.tokenizer.convert_tokens_to_ids(tag) for tag in TAGS}
+        if missing := [tag for tag, number in self.ids.items() if number in (None, unknown)]:
+            raise UserError(
+                f"the vocabulary has no tag {missing[0]}", where=f"model {config.model!r}", try_this="selfrag/selfrag_llama2_7b"
+            )
+
+    async def share_of_retrieval(self, q: Session, prompt: str) -> float:
+        """The share of [Retrieval] among the two tags that may come first."""
+        ids = self._model.encode(prompt)
+        yes, no = await self._score([(ids, [self.ids[tag]]) for tag in RETRIEVAL])
+        if self.config.share == "log_probabilities":
+            return yes / (yes + no)
+        return 1 / (1 + math.exp(min(700.0, no - yes)))
+
+    async def written(self, q: Session, prompt: str, step: str) -> Generation:
+        """What the model writes, kept as a call of the question."""
+        generation = await self._write(prompt)
+        q.wrote(generation, prompt, step)
+        return generation
+
+    async def segment(self, q: Session, head: str, passage: Passage) -> Segment | None:
+        """The answer from a passage, which is cut to what fits; None, and counted, where nothing does."""
+        words = passage.text.split()
+
+        def shown(count: int) -> str:
+            return f"{head}[Retrieval]<paragraph>{passage.title}\n{' '.join(words[:count])}</paragraph>"
+
+        def fits(count: int) -> bool:
+            return len(self._model.encode(shown(count))) <= self._model.room
+
+        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        if not count:
+            q.fallback(NO_ROOM)
+            return None
+        prompt = shown(count)
+        written = await self.written(q, prompt, "segment")
+        before, tokens = self._model.encode(prompt), list(written.tokens)
+        names = {number: tag for tag, number in self.ids.items()}
+        marks = [next((n for n, token in enumerate(tokens) if names.get(token) in tags), None) for tags in (SUPPORT, UTILITY)]
+        positions = [(0, RELEVANCE), *((place, tags) for place, tags in zip(marks, (SUPPORT, UTILITY), strict=True) if place is not None)]
+        items = [([*before, *tokens[:place]], [self.ids[tag]]) for place, tags in positions for tag in tags]
+        logprobs = await self._score([*items, *([(before, tokens)] if tokens else [])])
+        shares: dict[tuple[str, ...], list[float]] = {}
+        for _, tags in positions:
+            own, logprobs = logprobs[: len(tags)], logprobs[len(tags) :]
+            # Of shares only ratios count: the largest is 1, so that none is lost to rounding.
+            shares[tags] = [math.exp(value - max(own)) for value in own]
+        likelihood = math.exp(logprobs[0] / len(tokens)) if tokens and self.config.likelihood else 0.0
+        if None in marks:
+            q.fallback(UNUSABLE)
+        return Segment(plain(written.text), shares[RELEVANCE], shares.get(SUPPORT, ()), shares.get(UTILITY, ()), likelihood)
+
+    def _scored(self, jobs: list[list[Item]]) -> list[list[float]]:
+        """Log-probabilities of targets; those of several tokens are summed."""
+        sums = iter([math.fsum(own) for own in self._model.logprobs([item for items in jobs for item in items], ScoringConfig())])
+        return [[next(sums) for _ in items] for items in jobs]
+
+
+def plain(text: str) -> str:
+    """A text without tags."""
+    for tag in TAGS:
+        text = text.replace(tag, " ")
+    return " ".join(text.split())
+
+
+@register_program(
+    "self_rag",
+    summary="its own model's tags: whether to look up, and the best of the answers from single passages",
+    config=SelfRagConfig,
+    calls=lambda config: config.k + 1,
+    searches=lambda config: 1,
+    tool=TagModel,
+    extra="models",
+    paper=PAPER,
+    presets={
+        "paper": {"model": "selfrag/selfrag_llama2_7b", "dtype": "bfloat16"},
+        "paper-13b": {"model": "selfrag/selfrag_llama2_13b", "dtype": "bfloat16"},
+        "released": {"dtype": "bfloat16", "share": "log_probabilities"},
+    },
+)
+async def self_rag(q: Session) -> str:
+    """The best segment's answer; without retrieval what the model says by itself."""
+    model: Any = q.tool
+    head = f"### Instruction:\n{q.text}\n\n### Response:\n"
+    if q.config.mode == "always" or await model.share_of_retrieval(q, head) > q.config.threshold:
+        passages = await q.search(q.text)
+        segments = [item for item in await together(*(model.segment(q, head, passage) for passage in passages)) if item]
+        if segments:
+            return max(segments, key=lambda item: item.score(q.config)).answer
+    return plain((await model.written(q, f"{head}[No Retrieval]", "answer")).text)
+
+
+# -- By prompts --
+
+
+_LINE = re.compile(r"^\W*(relevant|answer|supported|useful)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
+_DEGREES = {"yes": (1.0, 0.0), "no": (0.0, 1.0)}
+_SUPPORT = {"fully": (1.0, 0.0, 0.0), "partly": (0.0, 1.0, 0.0), "no": (0.0, 0.0, 1.0)}
+
+
+def judged(reply: str) -> Segment | None:
+    """A segment as a model states it in words; None where a line is missing or says something else."""
+    lines = {name.lower(): text.strip() for name, text in _LINE.findall(reply)}
+    relevance, support = (re.sub(r"\W", "", lines.get(name, "").lower()) for name in ("relevant", "supported"))
+    useful = re.match(r"[1-5]\b", lines.get("useful", ""))
+    if relevance not in _DEGREES or support not in _SUPPORT or not useful or not lines.get("answer"):
+        return None
+    utility = [float(number == int(useful[0])) for number in range(1, 6)]
+    return Segment(bare_answer(lines["answer"]), _DEGREES[relevance], _SUPPORT[support], utility)
+
+
+@register_program(
+    "self_rag_prompted",
+    summary="any model answers from each passage by itself and judges the answers; the best one counts",
+    config=PromptedConfig,
+    prompts=("self_rag_need", "self_rag_segment"),
+    calls=lambda config: config.k + 2,
+    searches=lambda config: 1,
+    paper=f"after {PAPER}, whose own model is self_rag",
+)
+async def self_rag_prompted(q: Session) -> str:
+    """The best segment's answer; plain reading where no segment can be used."""
+    if q.config.mode == "adaptive":
+        need = await q.ask("self_rag_need", question=q.text)
+        verdict = re.match(r"\W*(yes|no)\b", need, re.IGNORECASE)
+        if verdict and verdict[1].lower() == "no":
+            return await q.read([])
+        if not verdict:
+            q.unusable(need)
+    passages = await q.search(q.text)
+    replies = await together(*(q.ask("self_rag_segment", [passage], question=q.text) for passage in passages))
+    segments = [segment for segment in map(judged, replies) if segment]
+    for reply in replies:
+        if judged(reply) is None:
+            q.unusable(reply)
+    if not segments:
+        return await q.plain()
+    return max(segments, key=lambda item: item.score(q.config)).answer

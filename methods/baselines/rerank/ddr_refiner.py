@@ -1,0 +1,90 @@
+"""RAG-DDR's knowledge refinement: a model says YES or NO to each passage, from the first on, until enough are kept.
+
+What it keeps comes first, in its order; the others follow as they stood, and fill up what the reader is handed.
+
+Source: Li et al. 2025, RAG-DDR (arXiv:2410.13509); five passages of at most 1,024 tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from methods.api import Services
+from methods.baselines.rerank.asking import OVERHEAD, AskingReranker, AskingRerankerConfig, State, made_of
+from methods.baselines.rerank.replies import UNUSABLE, thought_out
+from methods.flow import together
+from methods.models.llm import LLM, defaults
+from methods.registry import register
+from methods.work import Lengths, Work, ask, needs_of
+
+NAME = "ddr_refiner"
+RELEASED: Mapping[str, Any] = {
+    "local": "meta-llama/Meta-Llama-3-8B-Instruct",
+    "adapter": "OpenMatch/RAG-DDR/Kr_model_for_Llama3_8b",
+    "dtype": "bfloat16",
+}
+_VERDICT = re.compile(r"\A\W*(yes|no)\b", re.IGNORECASE)
+_WRAPPED = re.compile(r"\b(YES|NO)\b")
+
+
+class DdrRefinerConfig(AskingRerankerConfig):
+    """Options of the refinement."""
+
+    llm: Annotated[LLM, defaults(max_tokens=8)] = Field(description="the model that says YES or NO; released: an adapter of Llama-3-8B")
+    keep: int = Field(5, ge=1, description="passages with a YES after which it stops")
+    passage_tokens: int = Field(1024, ge=1, description="tokens of a passage that are shown")
+
+
+def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
+    """A call a passage at most."""
+    prompt = OVERHEAD + lengths.question + min(lengths.passage, config.passage_tokens)
+    return ask(config.llm, lengths.questions * lengths.ranked(config.depth), prompt)
+
+
+@register(
+    "ddr_refiner",
+    kind="reranker",
+    summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
+    config=DdrRefinerConfig,
+    paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
+    presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},
+    extra="llm",
+    checkpoint_hash=made_of(lambda config: NAME),
+    work=_work,
+    needs=lambda config: needs_of(config.llm),
+)
+class DdrRefiner(AskingReranker):
+    """The reranker.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies, device and seed.
+    """
+
+    def __init__(self, config: DdrRefinerConfig, services: Services) -> None:
+        super().__init__(config, services, NAME, NAME, {"passage_tokens": config.passage_tokens})
+
+    async def order(self, state: State) -> Sequence[int]:
+        kept: list[int] = []
+        start, end = 0, len(state.ids)
+        while start < end and len(kept) < self.config.keep:
+            # So many more would be asked about one after another, too.
+            batch = range(start, min(end, start + self.config.keep - len(kept)))
+            verdicts = await together(*(self._keeps(state, position) for position in batch))
+            kept += [position for position, verdict in zip(batch, verdicts, strict=True) if verdict]
+            start = batch.stop
+        return [*kept, *(position for position in range(end) if position not in set(kept))]
+
+    async def _keeps(self, state: State, position: int) -> bool:
+        reply = await self.reply(state, self.writer(state.query, state.texts([position]), ["1"]), "")
+        if reply is None:
+            return False
+        text = thought_out(reply.text)
+        verdict = _VERDICT.match(text) or _WRAPPED.search(text)
+        if verdict is None:
+            state.fallbacks[UNUSABLE] += 1
+        return verdict is not None and verdict[1].lower() == "yes"

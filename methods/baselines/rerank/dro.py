@@ -1,0 +1,42 @@
+"""DRO's selector: a language model names the passages that together let a question be answered, the best first.
+
+Its windows are RankGPT's. No checkpoint is published: `llm` is a model that is prompted, or one trained so.
+
+Source: Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075): five of twenty passages.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from methods.api import Services
+from methods.baselines.rerank.asking import WindowConfig, WindowReranker, made_of, windows_work
+from methods.models.llm import LLM, defaults
+from methods.registry import register
+from methods.work import needs_of
+
+
+class DroConfig(WindowConfig):
+    """Options of the selector."""
+
+    llm: Annotated[LLM, defaults(max_tokens=64)] = Field(description="the model that selects; paper: Llama-3-8B or Mistral-7B, trained")
+    named: int = Field(5, ge=1, description="passages that a reply has to name; the others follow as they stood")
+
+
+@register(
+    "dro",
+    kind="reranker",
+    summary="DRO's list-wise selector: a model names five of twenty passages, in windows",
+    config=DroConfig,
+    paper="Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075)",
+    presets={"paper": {"window": 20, "named": 5}},
+    extra="llm",
+    checkpoint_hash=made_of(lambda config: "dro"),
+    work=windows_work,
+    needs=lambda config: needs_of(config.llm),
+)
+def dro(config: DroConfig, services: Services) -> WindowReranker:
+    """The reranker."""
+    return WindowReranker(config, services, "dro", named=config.named, passage_words=config.passage_words)

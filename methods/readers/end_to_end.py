@@ -1,0 +1,165 @@
+"""Readers of systems that CLaRa is compared with: ChatQA in its own format, and In-context RAG with demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from benchmarks import registry as datasets
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.registry import DataReference
+from benchmarks.schema import Passage
+from methods.api import Services
+from methods.models.causal import CausalConfig, CausalModel
+from methods.models.endpoint import Messages
+from methods.models.weights import locate, weights_hash
+from methods.readers.chat import ChatReader, ChatReaderConfig, prompts_made_of
+from methods.readers.local import CausalReader
+from methods.readers.prompts import prompt_tokens, reading_work
+from methods.registry import MethodConfig, register
+from methods.work import Lengths, Work, ask, needs_of
+
+# -- ChatQA: a plain text, as its card has it. Source: Liu et al. 2025, ChatQA (arXiv:2401.10225) --
+
+
+SYSTEM = (
+    "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+    "and polite answers to the user's questions based on the context. The assistant should also indicate when the answer "
+    "cannot be found in the context."
+)
+INSTRUCTIONS = {
+    "short": "Answer the following question with a short span. The answer needs to be just in a few words.",
+    "full": "Please give a full and complete answer for the question.",
+}
+"""What stands before the question: for data with short answers, and for others."""
+END_OF_TURN = "<|eot_id|>"
+
+
+class ChatQaConfig(CausalConfig, MethodConfig):
+    """Options of ChatQA."""
+
+    model: str = Field("nvidia/Llama3-ChatQA-1.5-8B", description="a checkpoint of ChatQA")
+    max_new_tokens: int = Field(64, ge=1, description="longest answer")
+    instruction: str = Field("short", pattern="^(short|full)$", description="which of its instructions stands before the question")
+
+    def preflight(self) -> None:
+        """Check the model's folder."""
+        locate(self.model)
+
+
+def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short") -> str:
+    """The text that ChatQA continues, without the token that begins it."""
+    shown = [f"title: {item.title}, source: {item.text}" if item.title else item.text for item in passages]
+    turn = f"User: {INSTRUCTIONS[instruction]} {question}\n\nAssistant:"
+    return "\n\n".join([SYSTEM, *shown, turn])
+
+
+def _chatqa_hash(config: ChatQaConfig) -> str:
+    example = chatqa_prompt("question", [Passage("", "title", "text")], config.instruction)
+    return fingerprint(weights_hash(config.model, config.revision), example)
+
+
+def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
+    prompt = prompt_tokens(lambda q, passages: [chatqa_prompt(q, passages, config.instruction)], lengths, config, config.max_prompt_tokens)
+    return ask(config, lengths.questions, prompt)
+
+
+@register(
+    "chatqa",
+    kind="reader",
+    summary="ChatQA: a model tuned to answer from contexts, in its own format",
+    config=ChatQaConfig,
+    paper="Liu et al. 2025, ChatQA (arXiv:2401.10225)",
+    presets={
+        "paper": {"dtype": "bfloat16"},
+        "released": {"dtype": "bfloat16"},
+        "70b": {"model": "nvidia/Llama3-ChatQA-1.5-70B", "dtype": "bfloat16"},
+    },
+    extra="models",
+    checkpoint_hash=_chatqa_hash,
+    work=_chatqa_work,
+    needs=needs_of,
+)
+class ChatQa(CausalReader):
+    """Reader that runs a checkpoint of ChatQA on this machine; contexts that do not fit are left out, the last first.
+
+    Args:
+        config: Options.
+        services: Provides the device.
+    """
+
+    def __init__(self, config: ChatQaConfig, services: Services) -> None:
+        self._model = CausalModel(config, services.device)
+        tokenizer = self._model.tokenizer
+        tokenizer.chat_template = None
+        # Some tokenizers begin a text by themselves, others do not; it begins once.
+        begin = tokenizer.bos_token or ""
+        self._begin = begin if begin and self._model.encode("a")[:1] != [tokenizer.bos_token_id] else ""
+        if tokenizer.convert_tokens_to_ids(END_OF_TURN) not in (None, tokenizer.unk_token_id):
+            self._model.end_at(END_OF_TURN)
+        self._instruction = config.instruction
+        self.batch_size = 2 * config.batch_size
+
+    def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
+        return self._begin + chatqa_prompt(question, passages, self._instruction)
+
+
+# -- In-context RAG: questions of the training data with their passages and answers, then the question --
+
+
+class InContextConfig(ChatReaderConfig):
+    """Options of In-context RAG: the model, the instructions and the demonstrations."""
+
+    demonstrations: str = Field(description="the training data that they are drawn from, such as hotpotqa:train; never another split")
+    data_options: dict[str, Any] = Field(default_factory=dict, description="options of that data set")
+    count: int = Field(3, ge=1, description="demonstrations")
+
+    @field_validator("demonstrations")
+    @classmethod
+    def _of_training(cls, value: str) -> str:
+        if DataReference.parse(value).split != "train":
+            raise ValueError("demonstrations are drawn from training data alone: name the split train")
+        return value
+
+
+def _in_context_work(config: InContextConfig, lengths: Lengths) -> Work:
+    demonstrations = config.count * (lengths.question + lengths.answer + 2 * lengths.passage)
+    return reading_work(config, lengths, config.llm, before=demonstrations)
+
+
+@register(
+    "in_context_rag",
+    kind="reader",
+    summary="any language model, shown how questions of the training data are answered from passages, then the question",
+    config=InContextConfig,
+    paper="Ram et al. 2023, In-Context Retrieval-Augmented Language Models (arXiv:2302.00083), with demonstrations",
+    extra="llm",
+    checkpoint_hash=prompts_made_of,
+    work=_in_context_work,
+    needs=lambda config: needs_of(config.llm),
+)
+class InContext(ChatReader):
+    """Reader that shows demonstrations first.
+
+    Args:
+        config: Options.
+        services: As of `chat`; the seed draws the demonstrations.
+    """
+
+    def __init__(self, config: InContextConfig, services: Services) -> None:
+        super().__init__(config, services)
+        self._turns: list[dict[str, str]] = []
+        benchmark = datasets.load(config.demonstrations, config.data_options)
+        fit = [q for q in benchmark.questions if q.answers and q.answerable and q.evidence and set(q.evidence) <= set(benchmark.corpus.ids)]
+        for question in Draws("demonstrations", services.seed).sample(fit, config.count):
+            _, user = self._instructions.filled(question.text, self._instructions.evidence(benchmark.corpus.get(question.evidence)))
+            answer = ", ".join(question.wanted) if question.answer_set else question.answers[0]
+            self._turns += [{"role": "user", "content": user}, {"role": "assistant", "content": answer}]
+
+    def _messages(self, question: str, evidence: str) -> Messages:
+        system, user = self._instructions.filled(question, evidence)
+        messages = [*self._turns, {"role": "user", "content": user}]
+        return [{"role": "system", "content": system}, *messages] if system else messages

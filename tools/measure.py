@@ -55,8 +55,8 @@ def page(results: Sequence[tuple[str, Gain]], when: date, commit: str, machine: 
         differences = [f"{item.shown} {mark(item.cell)} {item.name}" if item else "–" for item in (gain.base, gain.strongest)]
         # Of two datasets that differ in options alone, these are given.
         same = {other.board.dataset for _, other in results if other.asked == gain.asked}
-        asked = gain.asked if len(same) == 1 else f"{gain.board.dataset}, {gain.board.sampled.in_words(gain.board.questions)}"
-        texts = [gain.approach, asked, gain.metric, gain.value, *differences, "yes" if gain.sure else f"no: {gain.why_not()}"]
+        dataset = gain.asked if len(same) == 1 else f"{gain.board.dataset}, {gain.board.sampled.in_words(gain.board.questions)}"
+        texts = [gain.approach, dataset, gain.metric, gain.value, *differences, "yes" if gain.sure else f"no: {gain.why_not()}"]
         rows.append([*map(markdown_text, texts), f"`ragmeter run {name}`"])
     heads = ("approach", "asked", "metric", "value", "over its base", "over the strongest baseline", "sure", "command")
     return _TEXT.format(when=when, commit=commit, machine=machine, table=to_markdown(heads, rows, left=3))

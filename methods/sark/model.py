@@ -81,14 +81,14 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
         # An encoder may have parts that its file does not hold, and draws those too.
         torch.manual_seed(config.seed)
         options, hub = config.model, {"revision": config.revision} if config.revision else {}
-        given = {
+        options_of_encoder = {
             "transformer_task": "feature-extraction",
             "max_seq_length": options.max_length,
             "model_kwargs": {"dtype": torch.float32, **hub},
             "processor_kwargs": hub,
             "config_kwargs": {**hub, **_dropouts(config)},
         }
-        encoder = load_whole(locate(config.base), lambda folder: Transformer(folder, **given))
+        encoder = load_whole(locate(config.base), lambda folder: Transformer(folder, **options_of_encoder))
         _require_room(encoder, options, config.base)
         width = encoder.get_embedding_dimension()
         modules = [

@@ -174,16 +174,16 @@ class WorldTruth:
         return {entity.name: entity.aliases for world in self.worlds.values() for entity in world.entities if entity.aliases}
 
     @cached_property
-    def told(self) -> list[tuple[list[str], list[list[str]]]]:
+    def names_by_head(self) -> list[tuple[list[str], list[list[str]]]]:
         """What the facts of its worlds name, in lower case: of every head its names, and the names of each of its tails."""
-        told = []
+        result = []
         for world in self.worlds.values():
             names = {entity.name: [name.casefold() for name in (entity.name, *entity.aliases)] for entity in world.entities}
             tails: dict[str, list[list[str]]] = {name: [] for name in names}
             for head, _, tail in world.triples:
                 tails[head].append(names.get(tail, [tail.casefold()]))
-            told += [(names[head], of_head) for head, of_head in tails.items()]
-        return told
+            result += [(names[head], of_head) for head, of_head in tails.items()]
+        return result
 
     # -- what it replies --
 

@@ -34,7 +34,7 @@ class Truth(Protocol):
     @property
     def questions(self) -> dict[str, Question]: ...
     @property
-    def told(self) -> list[tuple[list[str], list[list[str]]]]: ...
+    def names_by_head(self) -> list[tuple[list[str], list[list[str]]]]: ...
 
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
 
@@ -114,8 +114,8 @@ def _tells(truth: Truth, sentence: str, context: str) -> bool:
     """Whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
-    told = [(head, tails) for head, tails in truth.told if any(name in folded for name in head)]
-    sides_by_fact = [(head, tail) for head, tails in told for tail in tails if any(name in folded for name in tail)]
+    stated = [(head, tails) for head, tails in truth.names_by_head if any(name in folded for name in head)]
+    sides_by_fact = [(head, tail) for head, tails in stated for tail in tails if any(name in folded for name in tail)]
     return bool(sides_by_fact) and all(
         any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in sides_by_fact
     )

@@ -227,7 +227,7 @@ def test_the_likeliest_label_is_the_models_own(tiny: Path, layout: str) -> None:
             ends = len(both) - len(before)
             totals.append(float(logits[-ends:].gather(1, torch.tensor(both[-ends:])[:, None]).sum()))
         wanted = torch.tensor(totals).softmax(0)
-        assert np.allclose(scores.probabilities, wanted, atol=1e-5)
+        assert np.allclose(scores.probabilities, wanted, atol=1e-4)
         assert usage.model_calls == 1
 
 

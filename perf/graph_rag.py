@@ -102,7 +102,7 @@ def asking() -> bool:
     corpus = Corpus.of([Passage(f"p{n}", "", f"passage {n}") for n in range(PASSAGES)])
     chunks = [ChunkRead((), tuple(some)) for some in reads]
     config = Hippo2Config.model_validate({"extractor": "noun_phrases", "scope": "corpus"})
-    index = Hippo2Index(config, corpus, Drawn(), chunks, Usage(), model=None)
+    index = Hippo2Index(config, corpus, Drawn(), chunks, Usage(), lambda *_: None)
     first, _ = timed(lambda: each(index, "retrieve", [Query("q", "first")], 100))
     queries = [Query(f"q{n}", f"question {n}") for n in range(20)]
     own = [timed(lambda query=query: each(index, "retrieve", [query], 100))[0] for query in queries]

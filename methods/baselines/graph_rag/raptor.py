@@ -13,34 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from benchmarks.core.fingerprint import fingerprint
-from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
-from methods.baselines.graph_rag.common import (
-    LONG,
-    AskedOnce,
-    Group,
-    System,
-    SystemConfig,
-    SystemIndex,
-    opened,
-    prompt_of,
-    reading_work,
-    system_needs,
-    within,
-)
+from methods.baselines.graph_rag.common import Group, SystemConfig, SystemIndex, indexed_passages, prompt_of, reading_work, register, within
 from methods.flow import together
-from methods.graphs.extraction import ChunkRead
-from methods.models.chat import ChatModel
-from methods.registry import register
+from methods.graphs.extraction import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask, index, tokens
 
@@ -62,6 +45,9 @@ class RaptorConfig(SystemConfig):
     cluster_tokens: int = Field(3500, ge=100, description="of a cluster; a longer one is divided")
     summary_tokens: int = Field(100, ge=16, description="of a summary")
     tokens: int = Field(2000, ge=1, description="native context: of all nodes; paper: 2000")
+
+    def prompts(self) -> list[Prompt]:
+        return [prompt_of("summary")]
 
 
 @dataclass
@@ -135,21 +121,29 @@ def _mixture(vectors: NDArray[np.float32], seed: int) -> list[list[int]]:
     return [rows for rows in members if rows]
 
 
+def _work(config: RaptorConfig, lengths: Lengths) -> Work:
+    # About a sixth as many summaries as nodes below, layer upon layer.
+    summaries = indexed_passages(config, lengths) / 5
+    return reading_work(config, lengths) + index(ask(config.llm, summaries, 60 + 6 * lengths.passage, config.summary_tokens))
+
+
+@register(
+    "raptor",
+    summary="RAPTOR: a tree of summaries of clustered passages, all nodes searched as one list",
+    config=RaptorConfig,
+    paper="Sarthi et al. 2024, RAPTOR (arXiv:2401.18059), with SVD in place of UMAP",
+    work=_work,
+)
 class RaptorIndex(SystemIndex):
-    """A corpus with a tree over each group.
+    """A corpus with a tree over each group."""
 
-    Args:
-        model: Writes summaries.
-        path: Where they are kept.
-    """
-
-    note = "raptor"
-
-    def __init__(self, *arguments: Any, model: ChatModel, path: Path | None) -> None:
+    def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.in_flight = model.in_flight
-        self._ask = AskedOnce(model, path)
-        self._prompt = prompt_of("summary", "text")
+        self._ask = self.asked_once("summaries", self.config.summary_tokens, "summaries.jsonl")
+
+    @property
+    def prepares(self) -> bool:
+        return True
 
     async def prepare(self, group: Group) -> tuple[Tree, Usage]:
         """The tree of a group, layer by layer."""
@@ -164,7 +158,7 @@ class RaptorIndex(SystemIndex):
             sizes = [tokens(text) for text in texts]
             grouped = await self.compute(lambda: clusters(vectors, sizes, self.config.cluster_tokens))  # noqa: B023
             joined = ["\n\n".join(texts[n] for n in rows) for rows in grouped]
-            written = await together(*(self._ask(self._prompt, "summary", text) for text in joined))
+            written = await together(*(self._ask(prompt_of("summary"), "summary", text) for text in joined))
             above = []
             for rows, (text, cost, _) in zip(grouped, written, strict=True):
                 usage += cost
@@ -179,55 +173,26 @@ class RaptorIndex(SystemIndex):
             layer = above
         return tree, usage
 
-    async def _nearest(self, query: Query) -> tuple[Group, Tree, list[int], Usage]:
+    async def _nearest(self, query: Query) -> tuple[Group, Tree, list[int]]:
         group = await self.compute(lambda: self.group(query))
-        tree, usage = await self.prepared(group)
+        tree: Tree = await self.prepared(group)
 
         def order() -> list[int]:
             vectors = group.index.once("nodes", lambda: group.index.vectors(tree.texts))
             scores = (vectors @ self.query_vector(query.text)).astype(np.float64)
             return best_rows(scores, len(scores)).tolist()
 
-        return group, tree, await self.compute(order), usage
+        return group, tree, await self.compute(order)
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages in the order of the nodes above them, those under one summary in the order of the text."""
-        group, tree, order, usage = await self._nearest(query)
+        group, tree, order = await self._nearest(query)
         note = {"summaries": len(tree.texts) - len(group.rows), **({"failed": tree.failed} if tree.failed else {})}
-        return self.ranking(query, group, [leaf for node in order for leaf in tree.leaves[node]], k, note, usage)
+        return self.ranking(query, group, [leaf for node in order for leaf in tree.leaves[node]], k, note)
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
         """The passages; in the native context the nearest nodes, as far as the tokens go."""
         if self.config.context != "native" or not ranking.ids:
             return await super().contexts_one(query, ranking)
-        _, tree, order, _ = await self._nearest(query)
+        _, tree, order = await self._nearest(query)
         return Context(query.id, tuple(within([Passage(f"node {node}", "", tree.texts[node]) for node in order], self.config.tokens)))
-
-
-def _work(config: RaptorConfig, lengths: Lengths) -> Work:
-    # About a sixth as many summaries as nodes below, layer upon layer.
-    summaries = lengths.corpus / 5
-    return reading_work(config, lengths) + index(ask(config.llm, summaries, 60 + 6 * lengths.passage, config.summary_tokens))
-
-
-@register(
-    "raptor",
-    kind="retriever",
-    summary="RAPTOR: a tree of summaries of clustered passages, all nodes searched as one list",
-    config=RaptorConfig,
-    paper="Sarthi et al. 2024, RAPTOR (arXiv:2401.18059), with SVD in place of UMAP",
-    extra="models",
-    checkpoint_hash=lambda config: fingerprint(config.weights(), prompt_of("summary", "text").hash),
-    work=_work,
-    needs=system_needs,
-)
-class Raptor(System[RaptorIndex]):
-    """Retriever over a tree of summaries."""
-
-    note = "raptor"
-
-    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> RaptorIndex:
-        model = opened(self.config, self._services, "summaries", min(LONG, self.config.summary_tokens))
-        assert model is not None
-        path = folder / "summaries.jsonl" if folder is not None else None
-        return RaptorIndex(self.config, corpus, self.encoder, reads, usage, model=model, path=path)

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from benchmarks.schema import Passage, Query
 from benchmarks.settings import Setting, apply
 from methods.api import FAILED, Services, Usage
 from methods.baselines.graph_rag.common import alternating, within
-from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, Reporter, report_passages
+from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, report_passages
 from methods.baselines.graph_rag.hipporag import Facts, Hippo2Config, Hippo2Index, HippoConfig, HippoIndex, adjacency, likenesses
 from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex
 from methods.baselines.graph_rag.memorag import lines_of
@@ -82,8 +81,8 @@ READS = [ChunkRead.of([triple_records(json.dumps({"triples": some}))], []) for s
 QUERY = Query("q", "Who kept the Tower?")
 
 
-def index(kind: type, config: Any, **options: Any) -> Any:
-    return kind(config, CORPUS, Words(), READS, Usage(), **options)
+def index(kind: type, config: Any, *, model: Any = None, folder: Path | None = None) -> Any:
+    return kind(config, CORPUS, Words(), READS, Usage(), lambda *_: model, folder)
 
 
 def ranked(made: Any, query: Query = QUERY, k: int = 10) -> Any:
@@ -94,7 +93,7 @@ def ranked(made: Any, query: Query = QUERY, k: int = 10) -> Any:
 
 
 def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_hold_a_phrase() -> None:
-    made = index(HippoIndex, HippoConfig(extractor="noun_phrases"), model=None)
+    made = index(HippoIndex, HippoConfig(extractor="noun_phrases"))
     group = made.group(QUERY)
     facts = made.facts(group)
     chi, linked = made.restart(group, ["TOWER", "MILL"])
@@ -111,7 +110,7 @@ def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_
 
 def test_version_2_walks_over_passages_and_is_dense_retrieval_where_no_fact_is_left() -> None:
     config = Hippo2Config(extractor="noun_phrases")
-    made = index(Hippo2Index, config, model=None)
+    made = index(Hippo2Index, config)
     by_mode = made._found(QUERY)
     facts = made.facts(by_mode.group)
     chi, linked = made.restarts(facts, by_mode.facts, by_mode)
@@ -133,7 +132,7 @@ def test_version_2_walks_over_passages_and_is_dense_retrieval_where_no_fact_is_l
 
 
 def test_a_question_that_names_nothing_is_answered_by_dense_scores() -> None:
-    made = index(HippoIndex, HippoConfig(extractor="noun_phrases"), model=None)
+    made = index(HippoIndex, HippoConfig(extractor="noun_phrases"))
     ranking = ranked(made, Query("q", "who wrote it?"))
     assert ranking.notes["hipporag"]["fallback"] == "dense"
     assert len(ranking.ids) == len(TEXTS)
@@ -142,7 +141,7 @@ def test_a_question_that_names_nothing_is_answered_by_dense_scores() -> None:
 def test_rankings_keep_to_the_candidates_in_either_scope() -> None:
     for scope in ("document", "corpus"):
         for kind, config in ((HippoIndex, HippoConfig), (Hippo2Index, Hippo2Config), (LightIndex, LightConfig)):
-            made = index(kind, config(extractor="noun_phrases", scope=scope), model=None)
+            made = index(kind, config(extractor="noun_phrases", scope=scope))
             assert set(ranked(made, replace(QUERY, candidates=("p1", "p3"))).ids) <= {"p1", "p3"}
             assert len(ranked(made, k=1).ids) == 1
 
@@ -230,13 +229,12 @@ def test_two_cliques_are_two_communities_in_whatever_order_edges_come_and_no_edg
 
 def test_reports_without_a_title_are_none_and_reports_keep_to_their_tokens() -> None:
     pytest.importorskip("graspologic_native", reason="extra graphs")
-    config = LocalConfig(extractor="noun_phrases", report_tokens=100)
-    group = SimpleNamespace(index=index(HippoIndex, HippoConfig(extractor="noun_phrases"), model=None).group(QUERY).index)
     good = '{"title": "Tower and Bay", "summary": "s", "findings": [{"summary": "f", "explanation": "e"}]}'
-    reporter = Reporter(config, Says(good, '{"title": "", "summary": "s"}', None), None)  # type: ignore[arg-type]
-    reported = run(reporter.reports(group))  # type: ignore[arg-type]
+    config = LocalConfig(extractor="noun_phrases", report_tokens=100, context="native", llm={"model": "m"})
+    made = index(GraphRagIndex, config, model=Says(good, '{"title": "", "summary": "s"}', None))
+    reported = run(made.prepared(made.group(QUERY)))
     assert len(reported.reports) + sum(reported.counts.values()) == len(reported.communities)
-    assert reported.usage.model_calls == len(reported.communities)
+    assert made.usage.model_calls == len(reported.communities)
     shown = report_passages(
         Reported(reported.communities, {c.id: Report(title=f"t{c.id}", summary="s") for c in reported.communities}), [0]
     )
@@ -250,7 +248,7 @@ def test_budgets_are_never_exceeded_and_orders_alternate() -> None:
 
 
 def test_local_search_goes_by_the_order_of_entities_and_says_it_in_the_native_context() -> None:
-    made = index(GraphRagIndex, LocalConfig(extractor="noun_phrases", context="native", entities=2), reporter=None, in_flight=4)
+    made = index(GraphRagIndex, LocalConfig(extractor="noun_phrases", context="native", entities=2))
     ranking = ranked(made)
     first = made.group(QUERY).index.graph.nodes[ranking.notes["graphrag"]["entities"][0]]
     assert ranking.ids[0] in {f"p{chunk}" for chunk in first.chunks}
@@ -280,11 +278,11 @@ def test_keywords_that_are_no_json_are_asked_for_twice_and_then_the_question_sta
     ranking = ranked(index(LightIndex, LightConfig(extractor="noun_phrases"), model=model))
     assert len(model.asked) == 2
     assert ranking.notes["lightrag"]["fallback"].startswith("the question as keywords")
-    assert ranking.ids == ranked(index(LightIndex, LightConfig(extractor="noun_phrases"), model=None)).ids
+    assert ranking.ids == ranked(index(LightIndex, LightConfig(extractor="noun_phrases"))).ids
 
 
 def test_relations_are_ordered_by_the_degrees_of_their_ends() -> None:
-    made = index(LightIndex, LightConfig(extractor="noun_phrases"), model=None)
+    made = index(LightIndex, LightConfig(extractor="noun_phrases"))
     group = made.group(QUERY)
     edges = group.index.graph.edges
     order = made.by_degree(group, np.arange(len(edges)))
@@ -334,7 +332,8 @@ def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corrup
             whole = name == "graphrag_global"
             method = assemble(system, services, **({} if whole else {"reader": reader}))
             indexed = method.index(world.corpus)
-            assert (indexed.usage.model_calls > 0) == (name != "linear_rag")
+            built = method.build_for([question.query() for question in world.questions]) or indexed.usage  # type: ignore[attr-defined]
+            assert (built.model_calls > 0) == (name != "linear_rag")
             predictions = {prediction.question_id: prediction for prediction in method.answer(q.query() for q in world.questions)}
             assert len(predictions) == len(world.questions)
             for question in world.questions:

@@ -241,6 +241,31 @@ def test_reports_without_a_title_are_none_and_reports_keep_to_their_tokens() -> 
     assert len(shown) == 1
 
 
+def test_what_is_built_for_candidates_is_the_cost_of_the_index_and_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+    pytest.importorskip("graspologic_native", reason="extra graphs")
+    config = LocalConfig(extractor="noun_phrases", context="native", max_community=2, llm={"model": "m"})
+    queries = [replace(QUERY, id=f"q{n}", candidates=some) for n, some in enumerate([("p0", "p1"), ("p1", "p2", "p3"), ("p0", "p1")])]
+    good = '{"title": "Tower and Bay", "summary": "s"}'
+    whole = index(GraphRagIndex, config, model=Says(good))
+    whole.build_for(queries)
+    assert len(whole.model.asked) == whole.usage.model_calls > 2
+    assert sum(ranked(whole, query).usage.model_calls for query in queries) == 0
+
+    class CutOff(Says):
+        async def ask(self, messages: Any, **options: Any) -> Reply:
+            if len(self.asked) == 2:
+                raise RuntimeError("killed")
+            return await super().ask(messages, **options)
+
+    with pytest.raises(RuntimeError, match="killed"):
+        index(GraphRagIndex, config, model=CutOff(good), folder=tmp_path).build_for(queries)
+    for left in (len(whole.model.asked) - 2, 0):
+        again = index(GraphRagIndex, config, model=Says(good), folder=tmp_path)
+        again.build_for(queries)
+        assert (len(again.model.asked), again.usage) == (left, whole.usage)
+    assert json.loads((tmp_path / "cost.json").read_text())["model_calls"] == whole.usage.model_calls
+
+
 def test_budgets_are_never_exceeded_and_orders_alternate() -> None:
     passages = [Passage(str(n), "", "x" * 40) for n in range(5)]
     assert [len(within(passages, budget)) for budget in (0, 9, 10, 29, 30, 1000)] == [0, 0, 1, 2, 3, 5]

@@ -5,20 +5,23 @@ few are left. A question is compared with all nodes; in the native context a rea
 next would not fit, as passages those under the nearest nodes.
 
 Source: Sarthi et al. 2024 (arXiv:2401.18059) and its released code. A variant: truncated SVD of the vectors stands for
-UMAP; the search for a number of clusters ends where five in a row are no better; a cluster is divided once more where it
-is too long, never again and again; one tree per document (scope).
+UMAP unless that is wanted; the search for a number of clusters ends where five in a row are no better; a cluster is divided
+once more where it is too long, never again and again; one tree per document (scope).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from benchmarks.core.errors import MissingPackage
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
 from methods.baselines.graph_rag.common import Group, SystemConfig, SystemIndex, indexed_passages, prompt_of, reading_work, register, within
@@ -31,7 +34,9 @@ FEW = 11
 """Nodes that are not clustered any more."""
 POSTERIOR = 0.1
 """Of a cluster, from which a node belongs to it."""
-DIMENSIONS = 10
+SEED = 0
+DIMENSIONS, NEIGHBORS = 10, 10
+"""Of the reduced vectors; of UMAP inside a cluster."""
 MOST, PATIENCE = 50, 5
 """Numbers of clusters that are tried, and how many in a row that are no better end the search."""
 
@@ -41,10 +46,16 @@ class RaptorConfig(SystemConfig):
 
     needs_llm = True
 
+    reduction: Literal["svd", "umap"] = Field("svd", description="of the vectors before they are clustered; paper: umap (extra umap)")
     layers: int = Field(5, ge=1, description="of summaries, at most")
     cluster_tokens: int = Field(3500, ge=100, description="of a cluster; a longer one is divided")
     summary_tokens: int = Field(100, ge=16, description="of a summary")
     tokens: int = Field(2000, ge=1, description="native context: of all nodes; paper: 2000")
+
+    def preflight(self) -> None:
+        super().preflight()
+        if self.reduction == "umap" and find_spec("umap") is None:
+            raise MissingPackage("umap-learn", "umap", "reduction: umap")
 
     def prompts(self) -> list[Prompt]:
         return [prompt_of("summary")]
@@ -65,22 +76,22 @@ class Tree:
     failed: int = 0
 
 
-def clusters(vectors: NDArray[np.float32], lengths: Sequence[int], most_tokens: int, seed: int = 0) -> list[list[int]]:
+def clusters(vectors: NDArray[np.float32], lengths: Sequence[int], most_tokens: int, reduction: str = "svd") -> list[list[int]]:
     """Soft clusters of rows: a row may be in several, every row is in one.
 
     Args:
         vectors: Shape (rows, dimension).
         lengths: Tokens of each row.
         most_tokens: Beyond which a cluster is divided.
-        seed: Of the mixture.
+        reduction: How vectors become shorter.
     """
     if len(vectors) <= FEW:
         return [list(range(len(vectors)))]
     results: list[list[int]] = []
-    for rows in _mixture(vectors, seed):
+    for rows in _mixture(vectors, reduction, math.isqrt(len(vectors) - 1)):
         parts = [rows]
         if len(rows) > FEW:
-            parts = [[rows[n] for n in part] for part in _mixture(vectors[rows], seed)]
+            parts = [[rows[n] for n in part] for part in _mixture(vectors[rows], reduction, NEIGHBORS)]
         for part in parts:
             results += _divided(part, lengths, most_tokens)
     return results
@@ -99,17 +110,26 @@ def _divided(rows: list[int], lengths: Sequence[int], most: int) -> list[list[in
     return parts
 
 
-def _mixture(vectors: NDArray[np.float32], seed: int) -> list[list[int]]:
+def _reduced(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> NDArray[np.float64]:
+    size = max(1, min(DIMENSIONS, len(vectors) - 2))
+    if reduction == "umap":
+        from umap import UMAP
+
+        # One thread, and the same each time.
+        umap = UMAP(n_neighbors=neighbors, n_components=size, metric="cosine", random_state=SEED, n_jobs=1)
+        return np.asarray(umap.fit_transform(vectors), np.float64)
+    left, values, _ = np.linalg.svd((vectors - vectors.mean(axis=0)).astype(np.float64), full_matrices=False)
+    return np.asarray(left[:, :size] * values[:size])
+
+
+def _mixture(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> list[list[int]]:
     """Clusters by the Gaussian mixture with the least BIC."""
     from sklearn.mixture import GaussianMixture
 
-    centered = (vectors - vectors.mean(axis=0)).astype(np.float64)
-    left, values, _ = np.linalg.svd(centered, full_matrices=False)
-    size = max(1, min(DIMENSIONS, len(vectors) - 2))
-    reduced = left[:, :size] * values[:size]
+    reduced = _reduced(vectors, reduction, neighbors)
     best, least, since = None, np.inf, 0
     for number in range(1, min(MOST, len(vectors))):
-        mixture = GaussianMixture(number, random_state=seed, reg_covar=1e-5).fit(reduced)
+        mixture = GaussianMixture(number, random_state=SEED, reg_covar=1e-5).fit(reduced)
         since += 1
         if (bic := mixture.bic(reduced)) < least:
             best, least, since = mixture, bic, 0
@@ -131,7 +151,7 @@ def _work(config: RaptorConfig, lengths: Lengths) -> Work:
     "raptor",
     summary="RAPTOR: a tree of summaries of clustered passages, all nodes searched as one list",
     config=RaptorConfig,
-    paper="Sarthi et al. 2024, RAPTOR (arXiv:2401.18059), with SVD in place of UMAP",
+    paper="Sarthi et al. 2024, RAPTOR (arXiv:2401.18059), with SVD in place of UMAP (reduction)",
     work=_work,
 )
 class RaptorIndex(SystemIndex):
@@ -156,7 +176,7 @@ class RaptorIndex(SystemIndex):
             texts = [tree.texts[node] for node in layer]
             vectors = await self.compute(lambda: group.index.vectors(texts))  # noqa: B023
             sizes = [tokens(text) for text in texts]
-            grouped = await self.compute(lambda: clusters(vectors, sizes, self.config.cluster_tokens))  # noqa: B023
+            grouped = await self.compute(lambda: clusters(vectors, sizes, self.config.cluster_tokens, self.config.reduction))  # noqa: B023
             joined = ["\n\n".join(texts[n] for n in rows) for rows in grouped]
             written = await together(*(self._ask(prompt_of("summary"), "summary", text) for text in joined))
             above = []

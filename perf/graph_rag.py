@@ -30,7 +30,6 @@ from methods.graphs.knowledge_graph import RelationRecord, clean_name, similar_p
 from methods.graphs.noun_phrases import NounPhrases, near
 from methods.graphs.pagerank import walk_over
 from methods.registry import Component
-from methods.retrieval.ranking import best_rows
 
 PHRASES, FACTS, PASSAGES, WIDTH = 20_000, 60_000, 5_000, 384
 QUERY_S = 0.050
@@ -168,7 +167,7 @@ def restart_alone(index: HippoIndex, query: Query) -> Ranking:
     group = index.group(query)
     chi, _ = index.restart(group, list(NounPhrases().names(query.text)))
     scores = index.passage_scores(group, chi) if chi.any() else index.dense(group, index.query_vector(query.text))
-    return index.ranking(query, group, best_rows(scores, len(scores)).tolist(), 100, {})
+    return index.by_score(query, group, scores, 100, {})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

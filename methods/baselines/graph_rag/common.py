@@ -47,7 +47,7 @@ PROMPT = 700
 """Tokens of an extraction's instructions."""
 OPEN = 32
 """Graphs kept in memory; one that is dropped is made again of what is on disk."""
-COST = "cost.json"
+COST, WRITTEN = "cost.json", "written.jsonl"
 DESCRIBED = 500
 """Tokens of what is said of an entity or relation; GraphRAG's limit of a summarized description."""
 PROMPTS = {
@@ -83,7 +83,9 @@ class SystemConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _has_a_model(self) -> Any:
-        if self.needs_llm and self.llm is None:
+        if self.llm is None and self.reads_with_llm:
+            raise ValueError("extractor llm needs llm: {model: …}; extractor: noun_phrases needs no model")
+        if self.llm is None and self.needs_llm:
             raise ValueError("this system asks a model: llm: {model: …}")
         return self
 
@@ -102,6 +104,11 @@ class SystemConfig(MethodConfig):
     def reads_with_llm(self) -> bool:
         """Whether the corpus is read by the model, passage by passage."""
         return False
+
+    @property
+    def written_tokens(self) -> int:
+        """Tokens of the longest text that the model writes about what is indexed as one, whatever is asked; 0: it writes none."""
+        return 0
 
     def prompts(self) -> list[Prompt]:
         """All that the model may be asked by."""
@@ -123,12 +130,6 @@ class GraphConfig(SystemConfig):
     window: int = Field(20, ge=1, description="noun_phrases: words between two names that are related")
     pipeline: str | None = Field(None, description="noun_phrases: a spaCy pipeline that finds the names; null: rules")
 
-    @model_validator(mode="after")
-    def _reads(self) -> Any:
-        if self.extractor == "llm" and self.llm is None:
-            raise ValueError("extractor llm needs llm: {model: …}; extractor: noun_phrases needs no model")
-        return self
-
     @property
     def reads_with_llm(self) -> bool:
         return self.extractor == "llm"
@@ -136,6 +137,10 @@ class GraphConfig(SystemConfig):
     def reading_by(self, model: ChatModel) -> Any:
         """What asks the model about each passage."""
         return LLMExtractor(model, self.prompt)
+
+    def made_of(self) -> str:
+        # A pipeline of another version finds other names.
+        return fingerprint(super().made_of(), local_extractor(self).fingerprint) if self.pipeline else super().made_of()
 
 
 def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
@@ -188,12 +193,10 @@ class Group:
     Attributes:
         rows: Of the corpus, in order.
         index: Their graph and vectors.
-        extra: What else a system has built for them.
     """
 
     rows: Rows
     index: GraphIndex
-    extra: Any = None
 
 
 Models = Callable[[str, int], ChatModel | None]
@@ -234,7 +237,9 @@ class SystemIndex(ABC):
         self.usage = usage
         self.model = models(self.note, self.longest)
         self.in_flight = self.model.in_flight if self.model is not None else IN_FLIGHT
-        self._models = models
+        self.writer: AskedOnce | None = None
+        if config.written_tokens and (writer := models(f"{self.note} index", config.written_tokens)) is not None:
+            self.writer = AskedOnce(writer, folder / WRITTEN if folder is not None else None)
         self._folder = folder
         self._reads = reads
         self._scope = Scope(corpus)
@@ -255,18 +260,7 @@ class SystemIndex(ABC):
         """What a model says of a group as a whole, whatever is asked, and what that cost."""
         return None, Usage()
 
-    @property
-    def prepares(self) -> bool:
-        """Whether `prepare` asks the model."""
-        return False
-
     # -- what is the same for all --
-
-    def asked_once(self, role: str, longest: int, name: str) -> AskedOnce:
-        """Who is asked while something is built; what is said is kept in a file of this name."""
-        model = self._models(role, longest)
-        assert model is not None
-        return AskedOnce(model, self._folder / name if self._folder is not None else None)
 
     async def prepared(self, group: Group) -> Any:
         """What a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
@@ -293,7 +287,7 @@ class SystemIndex(ABC):
         async def program(some: Rows) -> None:
             await self.prepared(await self.compute(lambda: self.group_of(some)))
 
-        if self.prepares:
+        if self.writer is not None:
             for _ in stream(program, rows.values(), self.in_flight):
                 pass
             self.keep_cost()
@@ -356,6 +350,10 @@ class SystemIndex(ABC):
             rows = rows[np.isin(rows, self.rows(query))]
         ranking = self._scope.ranking(query, rows[:k], 1 / np.arange(1, len(rows[:k]) + 1))
         return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
+
+    def by_score(self, query: Query, group: Group, scores: NDArray[np.float64], k: int, note: Any, usage: Usage | None = None) -> Ranking:
+        """As `ranking`, all chunks by their scores."""
+        return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, note, usage)
 
     @property
     def label(self) -> dict[str, str]:

@@ -47,7 +47,6 @@ from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
 from methods.readers.prompts import bare_answer
 from methods.registry import Component, require_extra
-from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask, index, tokens
 
 INSTRUCTIONS = 350
@@ -66,13 +65,12 @@ class GraphRagConfig(GraphConfig):
 
     def preflight(self) -> None:
         super().preflight()
-        if self.reported:
+        if self.written_tokens:
             require_extra("graphs", "reports about communities")
 
     @property
-    def reported(self) -> bool:
-        """Whether reports are read."""
-        return self.llm is not None and self.context == "native"
+    def written_tokens(self) -> int:
+        return LONG if self.llm is not None and self.context == "native" else 0
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
         """Records, gleaned."""
@@ -103,8 +101,8 @@ class GlobalConfig(GraphRagConfig):
     answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
 
     @property
-    def reported(self) -> bool:
-        return True
+    def written_tokens(self) -> int:
+        return LONG
 
 
 class _Finding(BaseModel):
@@ -135,10 +133,6 @@ def report_in(reply: str) -> Report | None:
     return report if report is not None and report.title.strip() else None
 
 
-def _usable(reply: str) -> bool:
-    return report_in(reply) is not None
-
-
 @dataclass(frozen=True)
 class Reported:
     """The communities of a group and their reports.
@@ -156,7 +150,7 @@ class Reported:
 
 def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
     work = reading_work(config, lengths, calls=1 + config.gleanings)
-    if config.llm is None or not config.reported:
+    if config.llm is None or not config.written_tokens:
         return work
     written = indexed_passages(config, lengths) * lengths.passage / 20 / PER_COMMUNITY
     return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(LONG, config.llm.max_tokens)))
@@ -172,19 +166,9 @@ def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
 class GraphRagIndex(SystemIndex):
     """A corpus with its graph, its communities and reports."""
 
-    longest = LONG
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._ask = self.asked_once(self.note, LONG, "reports.jsonl") if self.prepares else None
-
-    @property
-    def prepares(self) -> bool:
-        return bool(self.config.reported)
-
     async def prepare(self, group: Group) -> tuple[Reported, Usage]:
         """The communities of a group and their reports, level by level, the deepest first; a reply without a title is none."""
-        if self._ask is None:
+        if self.writer is None:
             return Reported(), Usage()
         hierarchy = communities(group.index.graph, max_size=self.config.max_community, seed=self.config.seed)
         reports: dict[int, Report] = {}
@@ -193,7 +177,8 @@ class GraphRagIndex(SystemIndex):
         for level in sorted({community.level for community in hierarchy}, reverse=True):
             here = [community for community in hierarchy if community.level == level]
             given = [self.shown(group, community, hierarchy, reports) for community in here]
-            replies = await together(*(self._ask(prompt_of("report"), "report", text, Report, _usable) for text in given))
+            asked = (self.writer(prompt_of("report"), "report", text, Report, lambda reply: report_in(reply) is not None) for text in given)
+            replies = await together(*asked)
             for community, (text, cost, why) in zip(here, replies, strict=True):
                 usage += cost
                 if (report := report_in(text)) is None:
@@ -204,8 +189,7 @@ class GraphRagIndex(SystemIndex):
 
     def shown(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
         """What the model reads: entities and relations; of what is too much, reports about the parts in their place."""
-        inside = set(community.entities)
-        edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1)) if len(inside) else np.empty(0, np.int64)
+        edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1))
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
         whole = [*entity_passages(group, community.entities), *relation_passages(group, edges.tolist())]
         budget = self.config.report_tokens
@@ -216,7 +200,7 @@ class GraphRagIndex(SystemIndex):
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages that name the entities most like the question; where there are none, by dense score."""
         ranking: Ranking = await self.compute(lambda: self._ranked(query, k))
-        if self.prepares and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
+        if self.writer is not None and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
             ranking.notes[self.note]["reports that could not be had"] = dict(reported.counts)
         return ranking
 
@@ -224,7 +208,7 @@ class GraphRagIndex(SystemIndex):
         """Reports of the entities' communities, entities, relations, sources; or the passages alone."""
         context = await super().contexts_one(query, ranking)
         nearby = ranking.notes.get(self.note, {}).get("entities", [])
-        if not self.prepares or not nearby:
+        if self.writer is None or not nearby:
             return context
         reported = await self.prepared(await self.compute(lambda: self.group(query)))
         reports = within(report_passages(reported, nearby), self.config.tokens * self.config.reports_share)
@@ -235,7 +219,7 @@ class GraphRagIndex(SystemIndex):
         index, vector = group.index, self.query_vector(query.text)
         if not index.graph.nodes:
             scores = self.dense(group, vector)
-            return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense"})
+            return self.by_score(query, group, scores, k, {"fallback": "dense"})
         nearby = nearest(index.entities, vector, self.config.entities).tolist()
         chosen = np.flatnonzero(np.isin(index.ends, nearby).any(axis=1))
         stated = np.asarray(index.edge_chunks[chosen].sum(axis=0)) if len(chosen) else np.zeros(len(index.texts))

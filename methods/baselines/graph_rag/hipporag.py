@@ -149,7 +149,6 @@ class HippoIndex(SystemIndex):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._names = load_prompt("names")
-        self._rule = NounPhrases(self.config.window, self.config.pipeline)
 
     def facts(self, group: Group) -> Facts:
         """Of a group."""
@@ -173,7 +172,7 @@ class HippoIndex(SystemIndex):
     async def named(self, query: Query) -> tuple[list[str], Usage]:
         """What a question names."""
         if self.model is None:
-            return list(self._rule.names(query.text)), Usage()
+            return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
         reply = await self.model.ask(self._names.messages(text=query.text), step="names")
         names = (clean_name(name) for name in strings_in(reply.text) or ())
         return list(dict.fromkeys(name for name in names if name)), reply.usage
@@ -188,12 +187,10 @@ class HippoIndex(SystemIndex):
         restart, linked = self.restart(group, names)
         if not restart.any():
             scores = self.dense(group, self.query_vector(query.text))
-            return self.ranking(
-                query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense", "names": list(names)}, usage
-            )
+            return self.by_score(query, group, scores, k, {"fallback": "dense", "names": list(names)}, usage)
         ranks = np.asarray(iterate(self.walk(group), restart[:, None], tolerance=EPS).scores[:, 0], np.float64)
         scores = self.passage_scores(group, ranks)
-        return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"names": list(names), "phrases": linked}, usage)
+        return self.by_score(query, group, scores, k, {"names": list(names), "phrases": linked}, usage)
 
     def restart(self, group: Group, names: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
         """Restart mass, shape (phrases,): each name's nearest phrase, by its node specificity; and which phrases these are."""
@@ -263,10 +260,6 @@ class Hippo2Index(HippoIndex):
 
     version = 2
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._filter = prompt_of("facts")
-
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their own rank; where no fact is left, by dense score."""
         nearby: _Found = await self.compute(lambda: self._found(query))
@@ -286,7 +279,7 @@ class Hippo2Index(HippoIndex):
     async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
         """The facts that the model keeps, matched back by their text; all of them where its reply cannot be used."""
         texts = [self.facts(nearby.group).texts[fact] for fact in nearby.facts]
-        messages = self._filter.messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
+        messages = prompt_of("facts").messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
         assert self.model is not None
         reply = await self.model.ask(messages, shape=_Kept, step="facts")
         read = parse_json(reply.text, _Kept)
@@ -309,7 +302,7 @@ class Hippo2Index(HippoIndex):
             scores = np.asarray(ranks[len(facts.phrases) :], np.float64)
         else:
             note.setdefault("fallback", "dense")
-        return self.ranking(query, nearby.group, best_rows(scores, len(scores)).tolist(), k, note, usage)
+        return self.by_score(query, nearby.group, scores, k, note, usage)
 
     def restarts(self, facts: Facts, kept: Sequence[int], nearby: _Found) -> tuple[NDArray[np.float64], list[str]]:
         """Restart mass, shape (phrases + passages,), and the phrases that have some."""

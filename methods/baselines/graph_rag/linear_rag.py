@@ -108,16 +108,16 @@ class LinearIndex(SystemIndex):
         group = self.group(query)
         vector = self.query_vector(query.text)
         dense = self.dense(group, vector)
-        names = NounPhrases(self.config.window, self.config.pipeline).names(query.text)
+        names = NounPhrases(pipeline=self.config.pipeline).names(query.text)
         bridges = self.bridges(group)
         scores, rounds = self.activated(group, bridges, names, vector)
         note: dict[str, Any] = {"names": list(names), "active": int((scores > 0).sum())}
         if not scores.any():
-            return self.ranking(query, group, best_rows(dense, len(dense)).tolist(), k, {**note, "fallback": "dense"})
+            return self.by_score(query, group, dense, k, {**note, "fallback": "dense"})
         restart = np.concatenate([scores, self.passage_weights(bridges, scores, rounds, dense)])
         make = lambda: walk_over(bridges.graph, 1 - TELEPORT, weighted=True, dtype=np.float64)  # noqa: E731
         ranks = iterate(group.index.once("walk", make), restart[:, None], tolerance=EPS).scores[len(scores) :, 0]
-        return self.ranking(query, group, best_rows(ranks, len(ranks)).tolist(), k, note)
+        return self.by_score(query, group, ranks, k, note)
 
     def activated(
         self, group: Group, bridges: Bridges, names: Sequence[str], vector: NDArray[np.float32]

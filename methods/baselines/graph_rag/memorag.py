@@ -44,6 +44,10 @@ class MemoConfig(SystemConfig):
     per_line: int = Field(3, ge=1, description="passages that each line finds")
     draft: bool = Field(False, description="also search with a drafted answer, and tell it in the native context; LongBench's script: yes")
 
+    @property
+    def written_tokens(self) -> int:
+        return GIST if self.memory == "lite" else 0
+
     def prompts(self) -> list[Prompt]:
         return [prompt_of(name) for name in (*PROMPTS, "gist")]
 
@@ -70,22 +74,14 @@ def _work(config: MemoConfig, lengths: Lengths) -> Work:
 class MemoIndex(SystemIndex):
     """A corpus that is searched with what a memory of it says."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._ask = self.asked_once("gists", GIST, "gists.jsonl") if self.prepares else None
-
-    @property
-    def prepares(self) -> bool:
-        return bool(self.config.memory == "lite")
-
     async def prepare(self, group: Group) -> tuple[str, Usage]:
         """The text that stands for a group."""
         text = "\n\n".join(group.index.texts)
         usage = Usage()
-        if self._ask is not None:
+        if self.writer is not None:
             size = max(1, round(self.config.piece_tokens * WORDS_PER_TOKEN))
             pieces = chunk(text, ChunkConfig(unit="word", size=size, overlap=0, tokenizer="minilm"))
-            written = await together(*(self._ask(prompt_of("gist"), "gist", piece.text) for piece in pieces))
+            written = await together(*(self.writer(prompt_of("gist"), "gist", piece.text) for piece in pieces))
             text = "\n\n".join(gist for gist, _, _ in written if gist)
             usage = sum((cost for _, cost, _ in written), usage)
         most = self.config.memory_tokens * 4

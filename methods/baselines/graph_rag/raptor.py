@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,10 @@ class RaptorConfig(SystemConfig):
         super().preflight()
         if self.reduction == "umap" and find_spec("umap") is None:
             raise MissingPackage("umap-learn", "umap", "reduction: umap")
+
+    @property
+    def written_tokens(self) -> int:
+        return self.summary_tokens
 
     def prompts(self) -> list[Prompt]:
         return [prompt_of("summary")]
@@ -157,16 +161,9 @@ def _work(config: RaptorConfig, lengths: Lengths) -> Work:
 class RaptorIndex(SystemIndex):
     """A corpus with a tree over each group."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._ask = self.asked_once("summaries", self.config.summary_tokens, "summaries.jsonl")
-
-    @property
-    def prepares(self) -> bool:
-        return True
-
     async def prepare(self, group: Group) -> tuple[Tree, Usage]:
         """The tree of a group, layer by layer."""
+        assert self.writer is not None
         tree = Tree(list(group.index.texts), [(n,) for n in range(len(group.index.texts))])
         usage = Usage()
         layer = list(range(len(tree.texts)))
@@ -178,7 +175,7 @@ class RaptorIndex(SystemIndex):
             sizes = [tokens(text) for text in texts]
             grouped = await self.compute(lambda: clusters(vectors, sizes, self.config.cluster_tokens, self.config.reduction))  # noqa: B023
             joined = ["\n\n".join(texts[n] for n in rows) for rows in grouped]
-            written = await together(*(self._ask(prompt_of("summary"), "summary", text) for text in joined))
+            written = await together(*(self.writer(prompt_of("summary"), "summary", text) for text in joined))
             above = []
             for rows, (text, cost, _) in zip(grouped, written, strict=True):
                 usage += cost

@@ -27,7 +27,7 @@ from methods.baselines.graph_rag.memorag import lines_of
 from methods.flow import each, run
 from methods.graphs.communities import communities
 from methods.graphs.extraction import ChunkRead, LLMExtractor, OpenIE, triple_records
-from methods.graphs.index import read_chunks
+from methods.graphs.index import chunks_of, read_chunks
 from methods.graphs.knowledge_graph import Edge, KnowledgeGraph, Node, RelationRecord
 from methods.graphs.noun_phrases import NounPhrases, near
 from methods.models.chat import ChatConfig, Reply
@@ -199,6 +199,18 @@ def test_names_by_rule() -> None:
     names = NounPhrases().names("Was the University of Copenhagen's Jan Solovej in charge in 1963, or He?")
     assert names == ("UNIVERSITY OF COPENHAGEN", "JAN SOLOVEJ", "1963")
     assert NounPhrases().names("what is it?") == ()
+
+
+def test_a_spacy_pipeline_may_find_the_names(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy")
+    pipeline = spacy.blank("en")
+    pipeline.add_pipe("entity_ruler").add_patterns([{"label": "NAME", "pattern": [{"IS_TITLE": True, "OP": "+"}]}])
+    pipeline.to_disk(tmp_path)
+    reader = NounPhrases(pipeline=str(tmp_path))
+    assert reader.names("And is Jan Solovej of Copenhagen there?") == ("JAN SOLOVEJ", "COPENHAGEN")
+    assert [(edge.source, edge.target) for edge in reader.records(chunks_of(TEXTS))[3].relations] == [("MILL", "REX")]
+    options = {"extractor": "noun_phrases", "encoder": {"model": "minilm"}}
+    assert HippoConfig(**options, pipeline=str(tmp_path)).made_of() != HippoConfig(**options).made_of()
 
 
 # -- communities and reports --

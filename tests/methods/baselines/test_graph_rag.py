@@ -23,7 +23,9 @@ from methods.baselines.graph_rag.common import alternating, within
 from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, report_passages
 from methods.baselines.graph_rag.hipporag import Facts, Hippo2Config, Hippo2Index, HippoConfig, HippoIndex, adjacency, likenesses
 from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex
-from methods.baselines.graph_rag.memorag import lines_of
+from methods.baselines.graph_rag.linear_rag import LinearConfig, LinearIndex
+from methods.baselines.graph_rag.memorag import MemoConfig, MemoIndex, lines_of
+from methods.baselines.graph_rag.raptor import RaptorConfig, RaptorIndex
 from methods.flow import each, run
 from methods.graphs.communities import communities
 from methods.graphs.extraction import ChunkRead, LLMExtractor, OpenIE, triple_records
@@ -332,7 +334,32 @@ def test_clues_of_three_words_are_none() -> None:
     assert lines_of(["1. one two three\n- one two three four\n* one two three four"]) == ["one two three four"]
 
 
-# -- all of them, played by a model that knows the answers --
+# -- all of them --
+
+
+@pytest.mark.parametrize("text", ["", "Ada kept the Tower.", "nothing is named here"])
+def test_one_passage_is_found_by_every_system_whatever_it_holds(text: str) -> None:
+    corpus = Corpus.of([Passage("only", "", text)])
+    rules, asks = {"extractor": "noun_phrases", "context": "native"}, {"llm": {"model": "m"}, "context": "native"}
+    systems: dict[type, Any] = {
+        HippoIndex: HippoConfig(**rules),
+        Hippo2Index: Hippo2Config(**rules),
+        LightIndex: LightConfig(**rules),
+        GraphRagIndex: LocalConfig(**rules),
+        LinearIndex: LinearConfig(**rules),
+        MemoIndex: MemoConfig(**asks, draft=True),
+        RaptorIndex: RaptorConfig(**asks),
+    }
+    for kind, config in systems.items():
+        model: Any = Says("no clue") if config.llm is not None else None
+        made = kind(config, corpus, Words(), None, Usage(), lambda *_, model=model: model)
+        ranking = ranked(made)
+        assert (kind, ranking.ids) == (kind, ("only",))
+        assert np.isfinite(ranking.scores).all()
+        assert run(made.contexts_one(QUERY, ranking)).passages
+
+
+# -- played by a model that knows the answers --
 
 WORLD, OPTIONS = "worlds/long:validation", {"questions": 8, "worlds": 1}
 SYSTEMS: dict[str, dict[str, Any]] = {

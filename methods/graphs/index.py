@@ -84,8 +84,12 @@ class GraphIndex:
 
     @cached_property
     def relations(self) -> Vectors:
-        """Vectors of keywords, ends and descriptions of each edge."""
-        return self.vectors([" ".join((*e.keywords, e.source, e.target, *e.descriptions)) for e in self.graph.edges])
+        """Vectors of keywords, ends and descriptions of each edge; of sentences alone where rules related its ends.
+
+        A sentence relates many names, and is encoded once.
+        """
+        named = [(*e.keywords, e.source, e.target) if e.keywords or not e.descriptions else () for e in self.graph.edges]
+        return self.vectors([" ".join((*names, *edge.descriptions)) for names, edge in zip(named, self.graph.edges, strict=True)])
 
     @cached_property
     def chunks(self) -> Vectors:

@@ -158,6 +158,7 @@ def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag",
+    version=2,
     summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
     config=LocalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
@@ -274,6 +275,7 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag_global",
+    version=2,
     summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
     config=GlobalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",

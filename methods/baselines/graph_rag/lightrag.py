@@ -76,6 +76,7 @@ def _work(config: LightConfig, lengths: Lengths) -> Work:
 
 @register(
     "lightrag",
+    version=2,
     summary="LightRAG: keywords of the question find entities and relations of a graph, and these its passages",
     config=LightConfig,
     paper="Guo et al. 2024, LightRAG (arXiv:2410.05779)",

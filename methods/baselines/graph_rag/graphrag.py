@@ -177,9 +177,11 @@ class GraphRagIndex(SystemIndex):
         usage = Usage()
         for level in sorted({community.level for community in hierarchy}, reverse=True):
             here = [community for community in hierarchy if community.level == level]
-            given = [self.shown(group, community, hierarchy, reports) for community in here]
-            asked = (self.writer(prompt_of("report"), "report", text, Report, lambda reply: report_in(reply) is not None) for text in given)
-            replies = await together(*asked)
+            contents = [self.shown(group, community, hierarchy, reports) for community in here]
+            calls = (
+                self.writer(prompt_of("report"), "report", text, Report, lambda reply: report_in(reply) is not None) for text in contents
+            )
+            replies = await together(*calls)
             for community, (text, cost, why) in zip(here, replies, strict=True):
                 usage += cost
                 if (report := report_in(text)) is None:

@@ -12,7 +12,7 @@ import contextvars
 import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -402,10 +402,9 @@ class System:
         Raises:
             Broke: Not one passage could be read.
         """
-        if folder is None:
-            return self._built(corpus, None)
         made: list[Any] = []
-        built_once(folder, len(corpus), lambda target: made.append(self._built(corpus, target)))
+        if folder is not None:
+            built_once(folder, len(corpus), lambda target: made.append(self._built(corpus, target)))
         return made[0] if made else self._built(corpus, folder)
 
     def _built(self, corpus: Corpus, folder: Path | None) -> SystemIndex:
@@ -433,8 +432,7 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
             return System(options, services, kind)
 
         build.__module__ = kind.__module__
-        retriever = issubclass(kind, SystemIndex)
-        if retriever:
+        if retriever := issubclass(kind, SystemIndex):
             kind.note = identifier
         registry.register(
             identifier,
@@ -484,12 +482,8 @@ def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, a
 
 def alternating(*orders: Sequence[int]) -> list[int]:
     """One of each in turn, each once."""
-
-    def turns() -> Iterator[int]:
-        for place in range(max(map(len, orders), default=0)):
-            yield from (order[place] for order in orders if place < len(order))
-
-    return list(dict.fromkeys(turns()))
+    longest = max(map(len, orders), default=0)
+    return list(dict.fromkeys(order[place] for place in range(longest) for order in orders if place < len(order)))
 
 
 def within(passages: Sequence[Passage], budget: float) -> list[Passage]:

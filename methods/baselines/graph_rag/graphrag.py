@@ -99,10 +99,7 @@ class GlobalConfig(GraphRagConfig):
     level: int | None = Field(None, ge=0, description="communities up to this level; null: all")
     batch_tokens: int = Field(12_000, ge=100, description="of reports that are read at once, and of points that are answered from")
     answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
-
-    @property
-    def written_tokens(self) -> int:
-        return LONG
+    context: Literal["native"] = Field("native", description="always: answers come from reports")
 
 
 class _Finding(BaseModel):
@@ -334,19 +331,18 @@ class GraphRagGlobal:
         points = sorted((point for some, _, _ in mapped for point in some if point.score > 0), key=lambda point: -point.score)
         usage = sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
-        label = index.label
         if lost := sum(bool(why) for *_, why in mapped):
             note["batches without points"] = lost
         kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], self.config.batch_tokens)
-        evidence = self._evidence(query, group, reported, points[: len(kept)])
+        evidence = _evidence(index, query, group, reported, points[: len(kept)])
         if not kept:
-            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **label})
+            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **index.label})
         form = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}[self.config.answer]
         text = "\n".join(f"- {passage.text}" for passage in kept)
         reply = await self._model.ask(prompt_of("reduce").messages(question=query.text, points=text, form=form), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
         answer = bare_answer(reply.text) if self.config.answer == "short" else reply.text
-        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **label, **failed})
+        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
         """The reports in an order drawn for the question, cut into batches."""
@@ -370,10 +366,9 @@ class GraphRagGlobal:
         read = parse_json(reply.text, _Points)
         return (read.value.points if read.value else []), reply.usage, reply.failed or read.failed or ""
 
-    def _evidence(self, query: Query, group: Group, reported: Reported, points: Sequence[_Point]) -> tuple[Evidence, ...]:
-        members = {community.id: community.entities for community in reported.communities}
-        nodes = [node for point in points for number in point.reports for node in members.get(number, ())]
-        order = [chunk for node in nodes for chunk in group.index.graph.nodes[node].chunks]
-        assert self._index is not None
-        ranking = self._index.ranking(query, group, order, 100, {})
-        return tuple(map(Evidence, ranking.ids, ranking.scores))
+
+def _evidence(index: GraphRagIndex, query: Query, group: Group, reported: Reported, points: Sequence[_Point]) -> tuple[Evidence, ...]:
+    members = {community.id: community.entities for community in reported.communities}
+    nodes = [node for point in points for number in point.reports for node in members.get(number, ())]
+    ranking = index.ranking(query, group, [chunk for node in nodes for chunk in group.index.graph.nodes[node].chunks], 100, {})
+    return tuple(map(Evidence, ranking.ids, ranking.scores))

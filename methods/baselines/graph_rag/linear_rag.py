@@ -116,8 +116,8 @@ class LinearIndex(SystemIndex):
             return self.by_score(query, group, dense, k, {**note, "fallback": "dense"})
         restart = np.concatenate([scores, self.passage_weights(bridges, scores, rounds, dense)])
         make = lambda: walk_over(bridges.graph, 1 - TELEPORT, weighted=True, dtype=np.float64)  # noqa: E731
-        ranks = iterate(group.index.once("walk", make), restart[:, None], tolerance=EPS).scores[len(scores) :, 0]
-        return self.by_score(query, group, ranks, k, note)
+        walked = iterate(group.index.once("walk", make), restart[:, None], tolerance=EPS)
+        return self.by_score(query, group, np.asarray(walked.scores[len(scores) :, 0], np.float64), k, note)
 
     def activated(
         self, group: Group, bridges: Bridges, names: Sequence[str], vector: NDArray[np.float32]

@@ -341,7 +341,7 @@ class SystemIndex(ABC):
             reads = read_locally(local_extractor(self.config), texts)
         else:
             reads = [ChunkRead()] * len(texts)
-        return Group(rows, GraphIndex(texts, reads, self.encoder))
+        return Group(rows, GraphIndex(texts, reads, self.encoder, sentences=self._reads is None))
 
     def ranking(self, query: Query, group: Group, order: Sequence[int], k: int, note: Any, usage: Usage | None = None) -> Ranking:
         """Chunks of a group in an order as a ranking of those that the question may use, scored by their rank."""

@@ -29,7 +29,7 @@ from methods.baselines.graph_rag.raptor import RaptorConfig, RaptorIndex
 from methods.flow import each, run
 from methods.graphs.communities import communities
 from methods.graphs.extraction import ChunkRead, LLMExtractor, OpenIE, triple_records
-from methods.graphs.index import chunks_of, read_chunks
+from methods.graphs.index import GraphIndex, chunks_of, read_chunks, read_locally
 from methods.graphs.knowledge_graph import Edge, KnowledgeGraph, Node, RelationRecord
 from methods.graphs.noun_phrases import NounPhrases, near
 from methods.models.chat import ChatConfig, Reply
@@ -195,6 +195,14 @@ def test_pairs_within_a_window_are_those_of_two_loops() -> None:
     naive = [[i, j] for i in range(25) for j in range(i + 1, 25) if positions[j] - positions[i] <= 7]
     assert near(positions, 7).tolist() == naive
     assert near(positions[:0], 7).shape == (0, 2)
+
+
+def test_what_is_said_in_sentences_has_the_mean_of_their_vectors() -> None:
+    made = GraphIndex(TEXTS, read_locally(NounPhrases(), TEXTS), Words(), sentences=True)
+    for node, vector in zip(made.graph.nodes, made.entities, strict=True):
+        mean = np.mean(Words().passages([node.name.lower(), *node.descriptions]), axis=0)
+        assert np.allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
+    assert made.relations.shape == (len(made.graph.edges), 64)
 
 
 def test_names_by_rule() -> None:

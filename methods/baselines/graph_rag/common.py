@@ -39,7 +39,7 @@ from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_has
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 from methods.training.journal import Journal
-from methods.work import FLOAT, Lengths, Work, ask, encode, index, needs_of, tokens
+from methods.work import CHARACTERS, FLOAT, Lengths, Work, ask, encode, index, needs_of, tokens
 
 EXTRACTION, SHORT, LONG = 4096, 256, 1024
 """Tokens of the longest reply: of records, of keywords and names, of reports and points."""
@@ -499,7 +499,7 @@ def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
 
 def said(descriptions: Sequence[str]) -> str:
     """What is said of an entity or relation, as far as `DESCRIBED` goes."""
-    return " ".join(passage.text for passage in within([Passage("", "", text) for text in descriptions], DESCRIBED))
+    return " ".join(descriptions)[: DESCRIBED * CHARACTERS]
 
 
 def entity_passages(group: Group, positions: Sequence[int]) -> list[Passage]:

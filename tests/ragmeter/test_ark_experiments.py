@@ -38,8 +38,8 @@ def test_published_figures_of_graph_rag_stand_beside_ours() -> None:
     methods = {method.name: method.composition.method for method in experiment.load("ark/table2").methods}
     for name in ("GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"):
         description = {"method": {"id": methods[name].id, "config": methods[name].config.model_dump()}}
-        found = beside("longbench/musique:test", "document", "f1(rules=longbench)", description)
-        assert {item.figure.method for item in found} == {name}
+        figures = beside("longbench/musique:test", "document", "f1(rules=longbench)", description)
+        assert {item.figure.method for item in figures} == {name}
 
 
 @pytest.mark.parametrize("profile", [None, "hotpotqa", "2wiki"])

@@ -280,7 +280,9 @@ class Answer:
 class Index(Protocol):
     """A corpus made searchable.
 
-    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured.
+    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. One that builds
+    something for each question's own candidates may have a function `build_for(queries)`, which a run calls once with all of
+    its questions before it asks the first: so that it is the index's cost, and no question's.
     """
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:

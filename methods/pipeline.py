@@ -294,6 +294,10 @@ class Pipeline:
         self._index, cost = indexed(self.retriever, corpus, self._locate(corpus) if self._locate else None)
         return cost
 
+    def build_for(self, queries: Sequence[Query]) -> Usage | None:
+        """Have the index build what these questions' own candidates need; see `Index`."""
+        return _built_for(self._index, queries)
+
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
         """Yield one prediction per query as they finish; no question waits for another.
 
@@ -413,6 +417,15 @@ def _place(error: Exception) -> str:
     return f"{frame.name}, {Path(frame.filename).name} line {frame.lineno}"
 
 
+def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
+    """What building took in all, once a part has built what questions need; None where it builds nothing for them."""
+    if not hasattr(part, "build_for"):
+        return None
+    part.build_for(queries)
+    usage: Usage = part.usage
+    return usage
+
+
 class Whole:
     """A whole method in single form (`answer_one`) as the run loop sees methods."""
 
@@ -424,6 +437,10 @@ class Whole:
         """Prepare for questions about this corpus."""
         indexed: Indexed | None = self._built.index(corpus)
         return indexed
+
+    def build_for(self, queries: Sequence[Query]) -> Usage | None:
+        """As of `Pipeline`."""
+        return _built_for(self._built, queries)
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
         """Yield one prediction per query, as they finish."""

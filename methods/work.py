@@ -81,6 +81,7 @@ class Lengths:
         corpus: Passages of the corpus.
         passage: Tokens of one.
         whole: Whether all of the corpus is searched, for want of candidates.
+        own: Passages of all distinct sets of candidates together, for what is built for each set; where `whole`, the corpus.
         k: Passages handed to compressor and reader; None: all.
         depth: Passages ranked; None: all.
         compressed: Whether a compressor makes what the reader reads.
@@ -96,6 +97,7 @@ class Lengths:
     corpus: float = 0
     passage: float = 0.0
     whole: bool = False
+    own: float = 0
     k: int | None = None
     depth: int | None = None
     compressed: bool = False

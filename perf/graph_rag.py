@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,10 @@ from methods.baselines.graph_rag.hipporag import Facts, Hippo2Config, Hippo2Inde
 from methods.flow import each
 from methods.graphs.extraction import ChunkRead, triple_records
 from methods.graphs.index import chunks_of
-from methods.graphs.knowledge_graph import RelationRecord, similar_pairs
+from methods.graphs.knowledge_graph import RelationRecord, clean_name, similar_pairs
 from methods.graphs.noun_phrases import NounPhrases, near
 from methods.graphs.pagerank import walk_over
 from methods.registry import Component
-from methods.retrieval.ranking import best_rows
 
 PHRASES, FACTS, PASSAGES, WIDTH = 20_000, 60_000, 5_000, 384
 QUERY_S = 0.050
@@ -102,7 +101,7 @@ def asking() -> bool:
     corpus = Corpus.of([Passage(f"p{n}", "", f"passage {n}") for n in range(PASSAGES)])
     chunks = [ChunkRead((), tuple(some)) for some in reads]
     config = Hippo2Config.model_validate({"extractor": "noun_phrases", "scope": "corpus"})
-    index = Hippo2Index(config, corpus, Drawn(), chunks, Usage(), model=None)
+    index = Hippo2Index(config, corpus, Drawn(), chunks, Usage(), lambda *_: None)
     first, _ = timed(lambda: each(index, "retrieve", [Query("q", "first")], 100))
     queries = [Query(f"q{n}", f"question {n}") for n in range(20)]
     own = [timed(lambda query=query: each(index, "retrieve", [query], 100))[0] for query in queries]
@@ -112,10 +111,34 @@ def asking() -> bool:
     return bool(np.median(own) < QUERY_S)
 
 
+def found_by_rule(rows: Sequence[dict[str, Any]]) -> None:
+    """Prints which of the published names and triples the rules find: letter by letter, and up to a name that holds the other."""
+
+    def held(name: str, names: Iterable[str]) -> bool:
+        return any(name in other or other in name for other in names)
+
+    shares: dict[str, list[bool]] = {"names": [], "names, nearly": [], "triples": [], "triples, nearly": []}
+    texts = [f"{row['title']}\n{row['text']}" for row in rows]
+    for row, records in zip(rows, NounPhrases().records(chunks_of(texts)), strict=True):
+        names = {entity.name for entity in records.entities}
+        pairs = {(relation.source, relation.target) for relation in records.relations}
+        for name in filter(None, map(clean_name, row["entities"])):
+            shares["names"].append(name in names)
+            shares["names, nearly"].append(held(name, names))
+        for relation in triple_records(json.dumps({"triples": row["triples"]})).relations:
+            ends = sorted((relation.source, relation.target))
+            shares["triples"].append(tuple(ends) in pairs)
+            near_ends = [[pair for pair in pairs if held(ends[n], (pair[0],)) and held(ends[1 - n], (pair[1],))] for n in (0, 1)]
+            shares["triples, nearly"].append(any(near_ends))
+    for what, some in shares.items():
+        print(f"{'found by rule: ' + what:<32}  {np.mean(some):.3f} of {len(some):,}", flush=True)
+
+
 def earning(folder: Path) -> bool:
     """Recall on passages with published triples; whether the walk earns what it should."""
     rows = [json.loads(line) for line in (folder / "passages.jsonl").read_text().splitlines()]
     questions = [json.loads(line) for line in (folder / "questions.jsonl").read_text().splitlines()]
+    found_by_rule(rows)
     corpus = Corpus.of([Passage(str(n), row["title"], row["text"]) for n, row in enumerate(rows)])
     reads = [ChunkRead.of([triple_records(json.dumps({"triples": row["triples"]}))], []) for row in rows]
     queries = [Query(question["id"], question["question"]) for question in questions]
@@ -144,7 +167,7 @@ def restart_alone(index: HippoIndex, query: Query) -> Ranking:
     group = index.group(query)
     chi, _ = index.restart(group, list(NounPhrases().names(query.text)))
     scores = index.passage_scores(group, chi) if chi.any() else index.dense(group, index.query_vector(query.text))
-    return index.ranking(query, group, best_rows(scores, len(scores)).tolist(), 100, {})
+    return index.by_score(query, group, scores, 100, {})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

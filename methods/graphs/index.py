@@ -51,8 +51,9 @@ class GraphIndex:
     Args:
         texts: Of the chunks, in order.
         reads: What was read out of each.
-        encode: From texts to unit vectors, shape (texts, dimension).
+        encoder: From texts to unit vectors, shape (texts, dimension).
         document_id: Of the graph.
+        sentences: Whether what is said of nodes and edges are sentences of the chunks, as rules have it.
 
     Attributes:
         texts: Of the chunks.
@@ -60,11 +61,14 @@ class GraphIndex:
         reads: What was read out of each.
     """
 
-    def __init__(self, texts: Sequence[str], reads: Sequence[ChunkRead], encoder: TextEncoder, document_id: str = "") -> None:
+    def __init__(
+        self, texts: Sequence[str], reads: Sequence[ChunkRead], encoder: TextEncoder, document_id: str = "", sentences: bool = False
+    ) -> None:
         self.texts = list(texts)
         self.reads = list(reads)
         self.graph: KnowledgeGraph = merged(document_id, dict(enumerate(reads)))
         self._encoder = encoder
+        self._sentences = sentences
         self._made: dict[Any, Any] = {}
 
     def once(self, name: Any, make: Callable[[], Any]) -> Any:
@@ -79,13 +83,23 @@ class GraphIndex:
 
     @cached_property
     def entities(self) -> Vectors:
-        """Vectors of name and descriptions of each node."""
+        """Vectors of each node: of its name and descriptions; where these are sentences, the mean of the name's and theirs."""
+        if self._sentences:
+            return self._means([(node.name.lower(), *node.descriptions) for node in self.graph.nodes])
         return self.vectors([node.text for node in self.graph.nodes])
 
     @cached_property
     def relations(self) -> Vectors:
-        """Vectors of keywords, ends and descriptions of each edge."""
+        """Vectors of each edge: of its keywords, ends and descriptions; where these are sentences, the mean of theirs."""
+        if self._sentences:
+            return self._means([edge.descriptions for edge in self.graph.edges])
         return self.vectors([" ".join((*e.keywords, e.source, e.target, *e.descriptions)) for e in self.graph.edges])
+
+    def _means(self, groups: Sequence[Sequence[str]]) -> Vectors:
+        """Unit vectors of the mean of each group of texts; each text is encoded once, in however many groups it is."""
+        rows = {text: row for row, text in enumerate(dict.fromkeys(text for group in groups for text in group))}
+        sums = incidence([[rows[text] for text in group] for group in groups], len(rows)) @ self.vectors(list(rows))
+        return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)
 
     @cached_property
     def chunks(self) -> Vectors:

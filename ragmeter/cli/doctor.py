@@ -72,7 +72,7 @@ def _extras() -> Iterator[Finding]:
     """A package of each extra, by which it is seen whether the extra is installed."""
     from methods.registry import PROBES
 
-    others = {"hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit", "ann": "faiss"}
+    others = {"hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit", "ann": "faiss", "umap": "umap"}
     for extra, module in {**PROBES, **others}.items():
         if find_spec(module) is not None:
             yield Finding(f"extra {extra}", OK, f"{module} is installed")

@@ -43,6 +43,7 @@ class Shape:
         corpus: Passages of the corpus, at most; None: unknown.
         passage: Mean tokens of one of them.
         whole: Whether all of the corpus is searched, for want of candidates.
+        own: Passages of all distinct sets of candidates together; None: unknown.
         reading: How its authors have it read.
         benchmark: What was read: all of it where it was counted, a few questions where it was sampled.
         absent: Why they are not here, where they are not: each file.
@@ -62,6 +63,7 @@ class Shape:
     absent: tuple[UserError, ...] = ()
     whole_number: int | None = None
     key: str = ""
+    own: int | None = None
 
     @property
     def unclear(self) -> str | None:
@@ -75,7 +77,7 @@ class Shape:
     def lengths(self, questions: float | None = None, **further: Any) -> Lengths:
         """What parts know of it; nothing is to be done where it is unclear."""
         number = 0.0 if self.unclear else float(self.questions or 0) if questions is None else questions
-        of = (self.samples, self.corpus or 0, self.passage, self.whole)
+        of = (self.samples, self.corpus or 0, self.passage, self.whole, (self.corpus if self.whole else self.own) or 0)
         return Lengths(self.key, number, *of, reading=self.reading, **further)
 
 
@@ -191,7 +193,7 @@ def stated(
     of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
     corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
     reading = None if usual.reading is None else Reading(**usual.reading)
-    return Shape(reference, questions, "stated", (query,), corpus, float(usual.passage), whole, reading, None, absent)
+    return Shape(reference, questions, "stated", (query,), corpus, float(usual.passage), whole, reading, None, absent, own=of_questions)
 
 
 def _searches(config: DatasetConfig, setting: Setting | None) -> bool:
@@ -308,12 +310,12 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
     if shrunk is not None:
         few, share, questions = shrunk
         result = _of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting)
-        corpus = round((result.corpus or 0) / share)
+        corpus, own = round((result.corpus or 0) / share), round((result.own or 0) / share)
         if getattr(config, "documents", 0) is None:
             # What is rephrased are documents, all of them unless a number is given.
             questions = corpus
         questions = questions if limit is None else min(limit, questions)
-        return replace(result, questions=questions, origin="sampled", corpus=corpus)
+        return replace(result, questions=questions, origin="sampled", corpus=corpus, own=own)
     if setting is None and getattr(config, "first", 0) is None:
         return _first_rows(reference, config)
     return _full(reference, config, setting, limit)
@@ -350,6 +352,10 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     shown = [_request(item, benchmark, setting) for item in first]
     corpus = list(benchmark.corpus.ids[:SEARCHED])
     lengths = [tokens(passage.full_text) for passage in benchmark.corpus.get(corpus)] if corpus else []
+    sets = [tuple(named) for item in benchmark.questions if (named := _candidates(item, benchmark, setting)) is not None]
+    searched = setting if setting is None or setting.name == "corpus" else setting.base
+    if searched is None or searched.retriever is None:
+        sets = list(set(sets))  # what a search will find for each question is not known here
     whole = bool(first) and all(_candidates(item, benchmark, setting) is None for item in first)
     return Shape(
         benchmark.reference,
@@ -361,6 +367,7 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
         whole,
         Reading(**reading) if reading else None,
         benchmark,
+        own=sum(map(len, sets)),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from benchmarks.schema import Question
@@ -17,7 +16,7 @@ from benchmarks.text import sentences
 from benchmarks.worlds.text import named, state, statements
 from benchmarks.worlds.world import relations
 from methods.baselines.graph_rag.common import prompt_of
-from methods.graphs.extraction import Prompt, load_prompt
+from methods.graphs.extraction import load_prompt
 from methods.graphs.knowledge_graph import END, EntityRecord, RelationRecord, render
 from ragmeter.scripted.knowledge import STRENGTH, shelf_of
 from ragmeter.scripted.prompt_patterns import Request, filled
@@ -25,19 +24,6 @@ from ragmeter.scripted.prompt_patterns import Request, filled
 UNKNOWN = "unknown"
 MOST = 10
 """Findings of a report."""
-SHOWN = {
-    "keywords": ("question",),
-    "facts": ("question", "facts"),
-    "report": ("given",),
-    "map": ("question", "reports"),
-    "reduce": ("question", "points", "form"),
-    "clues": ("memory", "question"),
-    "surrogates": ("memory", "question"),
-    "draft": ("memory", "question"),
-    "gist": ("text",),
-    "summary": ("text",),
-}
-"""The templates of graph RAG, and what they are filled with."""
 
 
 def extract_with_keywords(truth: Any, request: Request) -> str | None:
@@ -187,13 +173,8 @@ GRAPH_RAG: tuple[Callable[[Any, Request], str | None], ...] = (
 )
 
 
-@lru_cache
-def _prompt(name: str) -> Prompt:
-    return prompt_of(name, *SHOWN[name])
-
-
 def _shown(name: str, request: Request) -> dict[str, str] | None:
-    return filled(_prompt(name), request)
+    return filled(prompt_of(name), request)
 
 
 def _known(truth: Any, text: str) -> Question | None:

@@ -13,6 +13,7 @@ from methods.readers.prompts import ReadingOptions
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of
+from results.published import beside
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table2", "table3", "table4", "table7", "baselines")
@@ -31,6 +32,14 @@ def test_every_file_is_valid_and_says_what_is_left_to_published_figures(name: st
     if name in {"table2", "table7"}:
         tiny = experiment.load(f"ark/{name}", profile="tiny")
         assert {method.name for method in tiny.methods} >= {"GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"}
+
+
+def test_published_figures_of_graph_rag_stand_beside_ours() -> None:
+    methods = {method.name: method.composition.method for method in experiment.load("ark/table2").methods}
+    for name in ("GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"):
+        description = {"method": {"id": methods[name].id, "config": methods[name].config.model_dump()}}
+        figures = beside("longbench/musique:test", "document", "f1(rules=longbench)", description)
+        assert {item.figure.method for item in figures} == {name}
 
 
 @pytest.mark.parametrize("profile", [None, "hotpotqa", "2wiki"])

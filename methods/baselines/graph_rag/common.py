@@ -12,11 +12,12 @@ import contextvars
 import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,9 @@ from pydantic import BaseModel, Field, model_validator
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
+from methods import registry
 from methods.api import SCRIPTED, Context, Ranking, Services, Usage
-from methods.flow import IN_FLIGHT, in_worker, ordered
+from methods.flow import IN_FLIGHT, in_worker, stream
 from methods.graphs.extraction import LLMExtractor, Prompt, WorldsExtractor, read_prompt
 from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locally
 from methods.graphs.noun_phrases import NounPhrases
@@ -37,7 +39,7 @@ from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_has
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 from methods.training.journal import Journal
-from methods.work import FLOAT, Lengths, Needs, Work, ask, encode, index, needs_of, tokens
+from methods.work import CHARACTERS, FLOAT, Lengths, Work, ask, encode, index, needs_of, tokens
 
 EXTRACTION, SHORT, LONG = 4096, 256, 1024
 """Tokens of the longest reply: of records, of keywords and names, of reports and points."""
@@ -45,7 +47,22 @@ PROMPT = 700
 """Tokens of an extraction's instructions."""
 OPEN = 32
 """Graphs kept in memory; one that is dropped is made again of what is on disk."""
-COST = "cost.json"
+COST, WRITTEN = "cost.json", "written.jsonl"
+DESCRIBED = 500
+"""Tokens of what is said of an entity or relation; GraphRAG's limit of a summarized description."""
+PROMPTS = {
+    "facts": ("question", "facts"),
+    "keywords": ("question",),
+    "report": ("given",),
+    "map": ("question", "reports"),
+    "reduce": ("question", "points", "form"),
+    "clues": ("memory", "question"),
+    "surrogates": ("memory", "question"),
+    "draft": ("memory", "question"),
+    "gist": ("text",),
+    "summary": ("text",),
+}
+"""The templates of this folder, and what each is filled with."""
 
 LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
 
@@ -66,7 +83,9 @@ class SystemConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _has_a_model(self) -> Any:
-        if self.needs_llm and self.llm is None:
+        if self.llm is None and self.reads_with_llm:
+            raise ValueError("extractor llm needs llm: {model: …}; extractor: noun_phrases needs no model")
+        if self.llm is None and self.needs_llm:
             raise ValueError("this system asks a model: llm: {model: …}")
         return self
 
@@ -83,12 +102,22 @@ class SystemConfig(MethodConfig):
 
     @property
     def reads_with_llm(self) -> bool:
-        """Whether the corpus is read by the model."""
+        """Whether the corpus is read by the model, passage by passage."""
         return False
 
-    def weights(self) -> str:
-        """A hash of the weights that these options name."""
-        return fingerprint(self.encoder.weights(), llm_hash(self.llm) if self.llm is not None else "")
+    @property
+    def written_tokens(self) -> int:
+        """Tokens of the longest text that the model writes about what is indexed as one, whatever is asked; 0: it writes none."""
+        return 0
+
+    def prompts(self) -> list[Prompt]:
+        """All that the model may be asked by."""
+        return []
+
+    def made_of(self) -> str:
+        """A hash of the weights and prompts that these options name."""
+        weights = self.encoder.weights(), llm_hash(self.llm) if self.llm is not None else ""
+        return fingerprint(*weights, [prompt.hash for prompt in self.prompts()])
 
 
 class GraphConfig(SystemConfig):
@@ -101,15 +130,17 @@ class GraphConfig(SystemConfig):
     window: int = Field(20, ge=1, description="noun_phrases: words between two names that are related")
     pipeline: str | None = Field(None, description="noun_phrases: a spaCy pipeline that finds the names; null: rules")
 
-    @model_validator(mode="after")
-    def _reads(self) -> Any:
-        if self.extractor == "llm" and self.llm is None:
-            raise ValueError("extractor llm needs llm: {model: …}; extractor: noun_phrases needs no model")
-        return self
-
     @property
     def reads_with_llm(self) -> bool:
         return self.extractor == "llm"
+
+    def reading_by(self, model: ChatModel) -> Any:
+        """What asks the model about each passage."""
+        return LLMExtractor(model, self.prompt)
+
+    def made_of(self) -> str:
+        # A pipeline of another version finds other names.
+        return fingerprint(super().made_of(), local_extractor(self).fingerprint) if self.pipeline else super().made_of()
 
 
 def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
@@ -117,17 +148,10 @@ def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
     return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
 
 
-def prompt_of(name: str, *wanted: str) -> Prompt:
+@cache
+def prompt_of(name: str) -> Prompt:
     """A template of this folder."""
-    return read_prompt("methods.baselines.graph_rag", name, frozenset(wanted))
-
-
-def opened(config: SystemConfig, services: Services, role: str, longest: int) -> ChatModel | None:
-    """The model, for replies of so many tokens at most; None where there is none."""
-    if config.llm is None:
-        return None
-    llm = config.llm.model_copy(update={"max_tokens": min(longest, config.llm.max_tokens)})
-    return open_llm(llm, role=role, cache=services.cache, device=services.device, seed=services.seed)
+    return read_prompt("methods.baselines.graph_rag", name, frozenset(PROMPTS[name]))
 
 
 class AskedOnce:
@@ -145,7 +169,7 @@ class AskedOnce:
     async def __call__(
         self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
     ) -> tuple[str, Usage, str]:
-        """The reply to a prompt of one placeholder, what it cost, and why there is none that can be used."""
+        """The reply to a prompt of one placeholder, what it cost when it was asked for, and why there is none that can be used."""
         (name,) = Template(prompt.user).get_identifiers()
         key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
         if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
@@ -169,12 +193,14 @@ class Group:
     Attributes:
         rows: Of the corpus, in order.
         index: Their graph and vectors.
-        extra: What else a system has built for them.
     """
 
     rows: Rows
     index: GraphIndex
-    extra: Any = None
+
+
+Models = Callable[[str, int], ChatModel | None]
+"""From a role and the tokens of its longest reply to the model; None: there is none."""
 
 
 class SystemIndex(ABC):
@@ -186,20 +212,39 @@ class SystemIndex(ABC):
         encoder: Of all vectors.
         reads: By row what the model read out of each passage; None where it reads none.
         usage: What building took.
+        models: Who is asked.
+        folder: Where is kept what the model says while something is built; None: nowhere.
     """
 
     note: ClassVar[str]
+    """The system's id, under which rows hold its notes."""
+    longest: ClassVar[int] = SHORT
+    """Tokens of the longest reply to a question."""
 
-    def __init__(self, config: Any, corpus: Corpus, encoder: Encoder, reads: Sequence[ChunkRead] | None, usage: Usage) -> None:
+    def __init__(
+        self,
+        config: Any,
+        corpus: Corpus,
+        encoder: Encoder,
+        reads: Sequence[ChunkRead] | None,
+        usage: Usage,
+        models: Models,
+        folder: Path | None = None,
+    ) -> None:
         self.config = config
         self.corpus = corpus
         self.encoder = encoder
         self.usage = usage
-        self.in_flight = IN_FLIGHT
+        self.model = models(self.note, self.longest)
+        self.in_flight = self.model.in_flight if self.model is not None else IN_FLIGHT
+        self.writer: AskedOnce | None = None
+        if config.written_tokens and (writer := models(f"{self.note} index", config.written_tokens)) is not None:
+            self.writer = AskedOnce(writer, folder / WRITTEN if folder is not None else None)
+        self._folder = folder
         self._reads = reads
         self._scope = Scope(corpus)
         self._groups: OrderedDict[bytes, Group] = OrderedDict()
-        self._prepared: dict[bytes, asyncio.Future[tuple[Any, Usage]]] = {}
+        self._prepared: dict[bytes, asyncio.Task[Any]] = {}
 
     # -- what a system says --
 
@@ -217,31 +262,41 @@ class SystemIndex(ABC):
 
     # -- what is the same for all --
 
-    async def prepared(self, group: Group) -> tuple[Any, Usage]:
-        """What a model has said of a group, which is asked for once; and what that cost just now."""
+    async def prepared(self, group: Group) -> Any:
+        """What a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
         key = group.rows.tobytes()
-        if key in self._prepared:
-            return (await asyncio.shield(self._prepared[key]))[0], Usage()
-        # In a context of its own: calls are no question's, whoever came first.
-        task = self._prepared[key] = asyncio.get_running_loop().create_task(self.prepare(group), context=contextvars.Context())
+        if key not in self._prepared:
+            # In a context of its own: calls are no question's, whoever came first.
+            self._prepared[key] = asyncio.get_running_loop().create_task(self._prepare(group), context=contextvars.Context())
+        task = self._prepared[key]
         try:
             return await asyncio.shield(task)
         finally:
             if task.done() and (task.cancelled() or task.exception() is not None):
                 self._prepared.pop(key, None)
 
-    def prepare_documents(self) -> None:
-        """Prepare what is indexed without a question's own candidates: every document, or the corpus."""
-        documents: dict[str, list[int]] = {}
-        for row, passage in enumerate(self.corpus):
-            documents.setdefault(passage.document_id or "", []).append(row)
-        whole = self.config.scope == "corpus" or set(documents) <= {""}
-        groups = [np.array(rows, np.int64) for name, rows in ([("*", range(len(self.corpus)))] if whole else documents.items()) if name]
+    async def _prepare(self, group: Group) -> Any:
+        value, usage = await self.prepare(group)
+        self.usage += usage
+        return value
 
-        async def program(rows: Rows) -> Usage:
-            return (await self.prepared(await self.compute(lambda: self.made(rows))))[1]
+    def build_for(self, queries: Iterable[Query]) -> None:
+        """Build what a model has to say of the passages that these questions may use, before the first is asked."""
+        rows = {rows.tobytes(): rows for query in queries if len(rows := self.rows_indexed(query))}
 
-        self.usage += sum(ordered(program, groups if len(self.corpus) else [], self.in_flight), Usage())
+        async def program(some: Rows) -> None:
+            await self.prepared(await self.compute(lambda: self.group_of(some)))
+
+        if self.writer is not None:
+            for _ in stream(program, rows.values(), self.in_flight):
+                pass
+            self.keep_cost()
+
+    def keep_cost(self) -> None:
+        """Write down beside the index what building it took."""
+        if self._folder is not None:
+            size = sum(path.stat().st_size for path in self._folder.iterdir() if path.is_file() and path.name != COST)
+            (self._folder / COST).write_text(json.dumps({**self.usage.to_json(), "bytes": size}))
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
         """The passages; in the native context behind what the graph says."""
@@ -259,9 +314,16 @@ class SystemIndex(ABC):
         rows = self._scope.rows(query)
         return np.arange(len(self.corpus), dtype=np.int64) if rows is None else rows
 
+    def rows_indexed(self, query: Query) -> Rows:
+        """The rows that are indexed for a question: those that it may use, or all."""
+        return np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows(query)
+
     def group(self, query: Query) -> Group:
-        """What is indexed for a question: for its rows, or for all of them."""
-        rows = np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows(query)
+        """What is indexed for a question."""
+        return self.group_of(self.rows_indexed(query))
+
+    def group_of(self, rows: Rows) -> Group:
+        """The index of some rows, made once."""
         key = rows.tobytes()
         if key not in self._groups:
             self._groups[key] = self.made(rows)
@@ -279,7 +341,7 @@ class SystemIndex(ABC):
             reads = read_locally(local_extractor(self.config), texts)
         else:
             reads = [ChunkRead()] * len(texts)
-        return Group(rows, GraphIndex(texts, reads, self.encoder))
+        return Group(rows, GraphIndex(texts, reads, self.encoder, sentences=self._reads is None))
 
     def ranking(self, query: Query, group: Group, order: Sequence[int], k: int, note: Any, usage: Usage | None = None) -> Ranking:
         """Chunks of a group in an order as a ranking of those that the question may use, scored by their rank."""
@@ -288,6 +350,10 @@ class SystemIndex(ABC):
             rows = rows[np.isin(rows, self.rows(query))]
         ranking = self._scope.ranking(query, rows[:k], 1 / np.arange(1, len(rows[:k]) + 1))
         return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
+
+    def by_score(self, query: Query, group: Group, scores: NDArray[np.float64], k: int, note: Any, usage: Usage | None = None) -> Ranking:
+        """As `ranking`, all chunks by their scores."""
+        return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, note, usage)
 
     @property
     def label(self) -> dict[str, str]:
@@ -304,61 +370,83 @@ class SystemIndex(ABC):
         return exact_scores(group.index.chunks, vector, np.arange(len(group.rows)))
 
 
-I = TypeVar("I", bound=SystemIndex)  # noqa: E741
-
-
-class System(Generic[I]):
+class System:
     """Retriever that reads a corpus once, by a model or by rules.
 
     Args:
         config: Options.
         services: Of them the cache of replies, the folder of embeddings, device and seed.
+        kind: The index.
     """
 
-    note: ClassVar[str]
-
-    def __init__(self, config: Any, services: Services) -> None:
+    def __init__(self, config: Any, services: Services, kind: type[SystemIndex]) -> None:
         self.config = config
-        self._services = services
         self.encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
-        self.model = opened(config, services, self.note, LONG)
+        self._services = services
+        self._kind = kind
 
-    def extractor(self) -> Any:
-        """What asks the model about each passage."""
-        model = opened(self.config, self._services, "graph", EXTRACTION)
-        assert model is not None
-        return LLMExtractor(model, self.config.prompt)
+    def models(self, role: str, longest: int) -> ChatModel | None:
+        """The model, for replies of so many tokens at most; None where there is none."""
+        if self.config.llm is None:
+            return None
+        llm = self.config.llm.model_copy(update={"max_tokens": min(longest, self.config.llm.max_tokens)})
+        return open_llm(llm, role=role, cache=self._services.cache, device=self._services.device, seed=self._services.seed)
 
-    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> I:
-        """The index over what was read; what it asks the model besides is kept in the folder."""
-        raise NotImplementedError
+    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
+        """The index over what was read."""
+        return self._kind(self.config, corpus, self.encoder, reads, usage, self.models, folder)
 
-    def index(self, corpus: Corpus, folder: Path | None = None) -> I:
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
         """Read the corpus, or reopen what was read; a build that was cut off goes on.
 
         Raises:
             Broke: Not one passage could be read.
         """
-        if folder is None:
-            return self._built(corpus, None)
-        made: list[I] = []
-        built_once(folder, len(corpus), lambda target: made.append(self._built(corpus, target)))
+        made: list[Any] = []
+        if folder is not None:
+            built_once(folder, len(corpus), lambda target: made.append(self._built(corpus, target)))
         return made[0] if made else self._built(corpus, folder)
 
-    def _built(self, corpus: Corpus, folder: Path | None) -> I:
+    def _built(self, corpus: Corpus, folder: Path | None) -> SystemIndex:
         reads, usage = None, Usage()
         if self.config.reads_with_llm:
-            extractor = self.extractor()
+            model = self.models("graph", EXTRACTION)
+            assert model is not None
             texts = [passage.full_text for passage in corpus]
-            reads = read_chunks(extractor, texts, folder, extractor.in_flight)
+            reads = read_chunks(self.config.reading_by(model), texts, folder, model.in_flight)
             usage = sum((read.usage for read in {id(read): read for read in reads}.values()), usage)
-        index = self.opened(corpus, reads, usage, folder)
-        if self.config.llm is not None:
-            index.prepare_documents()
-        if folder is not None:
-            cost = {**index.usage.to_json(), "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file())}
-            (folder / COST).write_text(json.dumps(cost))
+        index: SystemIndex = self.opened(corpus, reads, usage, folder)
+        index.keep_cost()
         return index
+
+
+T = TypeVar("T", bound=type)
+
+
+def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> Callable[[T], T]:
+    """As `methods.registry.register`, with what all systems state alike: decorates an index, or a whole method."""
+    offline = issubclass(config, GraphConfig) and not config.needs_llm
+
+    def decorate(kind: T) -> T:
+        def build(options: Any, services: Services) -> System:
+            return System(options, services, kind)
+
+        build.__module__ = kind.__module__
+        if retriever := issubclass(kind, SystemIndex):
+            kind.note = identifier
+        registry.register(
+            identifier,
+            kind="retriever" if retriever else "method",
+            config=config,
+            presets={"offline": {"extractor": "noun_phrases"}} if offline else {},
+            extra="models",
+            checkpoint_hash=lambda options: options.made_of(),
+            needs=lambda options: needs_of(options.encoder, options.llm),
+            **stated,
+        )(build if retriever else kind)
+        return kind
+
+    return decorate
 
 
 def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
@@ -373,9 +461,9 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
     return index(work)
 
 
-def system_needs(config: SystemConfig) -> Needs:
-    """The encoder and the model."""
-    return needs_of(config.encoder, config.llm)
+def indexed_passages(config: SystemConfig, lengths: Lengths) -> float:
+    """Passages that are indexed, each once for every group that it is in."""
+    return lengths.corpus if config.scope == "corpus" else lengths.own
 
 
 # -- What systems do with scores and texts --
@@ -394,12 +482,8 @@ def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], k: int, a
 
 def alternating(*orders: Sequence[int]) -> list[int]:
     """One of each in turn, each once."""
-
-    def turns() -> Iterator[int]:
-        for place in range(max(map(len, orders), default=0)):
-            yield from (order[place] for order in orders if place < len(order))
-
-    return list(dict.fromkeys(turns()))
+    longest = max(map(len, orders), default=0)
+    return list(dict.fromkeys(order[place] for place in range(longest) for order in orders if place < len(order)))
 
 
 def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
@@ -413,14 +497,19 @@ def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
     return kept
 
 
+def said(descriptions: Sequence[str]) -> str:
+    """What is said of an entity or relation, as far as `DESCRIBED` goes."""
+    return " ".join(descriptions)[: DESCRIBED * CHARACTERS]
+
+
 def entity_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
     """Entities as passages: the name as title, what is said of it as text."""
     nodes = [group.index.graph.nodes[position] for position in positions]
-    return [Passage(f"entity {node.name}", node.name, " ".join(node.descriptions)) for node in nodes if any(node.descriptions)]
+    return [Passage(f"entity {node.name}", node.name, said(node.descriptions)) for node in nodes if any(node.descriptions)]
 
 
 def relation_passages(group: Group, positions: Sequence[int]) -> list[Passage]:
     """Relations as passages: both names as title."""
     edges = [group.index.graph.edges[position] for position in positions]
     titled = [(f"{edge.source} – {edge.target}", edge) for edge in edges]
-    return [Passage(f"relation {title}", title, " ".join(edge.descriptions)) for title, edge in titled]
+    return [Passage(f"relation {title}", title, said(edge.descriptions)) for title, edge in titled]

@@ -1,9 +1,8 @@
 """GraphRAG: entities near the question lead to passages, relations and reports about communities (local search); or every
 report is asked for points, and the answer is written from the best of these (global search).
 
-Reports are written by the model when an index is built, for the communities of each document (of the corpus, where that is
-indexed as one), the deepest first, so that a large community can be described by what is said of its parts. Where a
-question brings candidates of its own, its reports are written when it is asked.
+Reports are written by the model when an index is built, for the communities of what is indexed as one, the deepest first,
+so that a large community can be described by what is said of its parts. Local search needs them in the native context alone.
 
 Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: 10 entities of the 20 nearest, 12,000 tokens,
 15 % reports, 35 % entities and relations. Ours: descriptions are not summarized; tokens are characters / 4; the native
@@ -13,47 +12,41 @@ context's sources are the passages that the pipeline hands on (`k`); an answer i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.core.errors import MissingPackage
-from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Context, Evidence, Indexed, Prediction, Ranking, Services, Usage
 from methods.baselines.graph_rag.common import (
-    EXTRACTION,
     LONG,
     SHORT,
-    AskedOnce,
     GraphConfig,
     Group,
     System,
     SystemIndex,
     entity_passages,
+    indexed_passages,
     nearest,
-    opened,
     prompt_of,
     reading_work,
+    register,
     relation_passages,
-    system_needs,
     within,
 )
 from methods.flow import together
 from methods.graphs.communities import Community, communities
-from methods.graphs.extraction import ChunkRead, LLMExtractor, load_prompt
+from methods.graphs.extraction import LLMExtractor, Prompt, load_prompt
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
 from methods.readers.prompts import bare_answer
-from methods.registry import Component, register
-from methods.retrieval.ranking import best_rows
+from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
 
 INSTRUCTIONS = 350
@@ -69,6 +62,23 @@ class GraphRagConfig(GraphConfig):
     max_community: int = Field(10, ge=2, description="entities beyond which a community is divided")
     report_tokens: int = Field(8000, ge=100, description="of what the model reads about a community")
     seed: int = Field(0xDEADBEEF, description="of the communities; released: the same")
+
+    def preflight(self) -> None:
+        super().preflight()
+        if self.written_tokens:
+            require_extra("graphs", "reports about communities")
+
+    @property
+    def written_tokens(self) -> int:
+        return LONG if self.llm is not None and self.context == "native" else 0
+
+    def reading_by(self, model: ChatModel) -> LLMExtractor:
+        """Records, gleaned."""
+        return LLMExtractor(model, self.prompt, gleanings=self.gleanings)
+
+    def prompts(self) -> list[Prompt]:
+        own = [prompt_of(name) for name in ("report", "map", "reduce")]
+        return [load_prompt("extraction", self.prompt), load_prompt("gleaning"), *own]
 
 
 class LocalConfig(GraphRagConfig):
@@ -89,6 +99,7 @@ class GlobalConfig(GraphRagConfig):
     level: int | None = Field(None, ge=0, description="communities up to this level; null: all")
     batch_tokens: int = Field(12_000, ge=100, description="of reports that are read at once, and of points that are answered from")
     answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
+    context: Literal["native"] = Field("native", description="always: answers come from reports")
 
 
 class _Finding(BaseModel):
@@ -127,91 +138,69 @@ class Reported:
         communities: By level.
         reports: By the community's id; those that could not be had are not there.
         counts: Why not.
-        usage: What they cost.
     """
 
     communities: tuple[Community, ...] = ()
     reports: dict[int, Report] | None = None
     counts: dict[str, int] | None = None
-    usage: Usage = field(default_factory=Usage)
 
 
-class Reporter:
-    """Writes the reports of a graph.
+def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
+    work = reading_work(config, lengths, calls=1 + config.gleanings)
+    if config.llm is None or not config.written_tokens:
+        return work
+    written = indexed_passages(config, lengths) * lengths.passage / 20 / PER_COMMUNITY
+    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(LONG, config.llm.max_tokens)))
 
-    Args:
-        config: Options.
-        model: Asked for them.
-        path: Where they are kept.
-    """
 
-    def __init__(self, config: GraphRagConfig, model: ChatModel, path: Path | None) -> None:
-        self._config, self._ask = config, AskedOnce(model, path)
-        self._prompt = prompt_of("report", "given")
+@register(
+    "graphrag",
+    version=2,
+    summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
+    config=LocalConfig,
+    paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
+    work=_building,
+)
+class GraphRagIndex(SystemIndex):
+    """A corpus with its graph, its communities and reports."""
 
-    async def reports(self, group: Group) -> Reported:
-        """Level by level, the deepest first; one whose reply has no title counts as none."""
-        hierarchy = communities(group.index.graph, max_size=self._config.max_community, seed=self._config.seed)
+    async def prepare(self, group: Group) -> tuple[Reported, Usage]:
+        """The communities of a group and their reports, level by level, the deepest first; a reply without a title is none."""
+        if self.writer is None:
+            return Reported(), Usage()
+        hierarchy = communities(group.index.graph, max_size=self.config.max_community, seed=self.config.seed)
         reports: dict[int, Report] = {}
         counts: Counter[str] = Counter()
         usage = Usage()
         for level in sorted({community.level for community in hierarchy}, reverse=True):
             here = [community for community in hierarchy if community.level == level]
-            for community, (report, cost, why) in zip(
-                here, await together(*(self._report(group, community, hierarchy, reports) for community in here)), strict=True
-            ):
+            contents = [self.shown(group, community, hierarchy, reports) for community in here]
+            calls = (
+                self.writer(prompt_of("report"), "report", text, Report, lambda reply: report_in(reply) is not None) for text in contents
+            )
+            replies = await together(*calls)
+            for community, (text, cost, why) in zip(here, replies, strict=True):
                 usage += cost
-                if report is None:
+                if (report := report_in(text)) is None:
                     counts[why] += 1
                 else:
                     reports[community.id] = report
-        return Reported(tuple(hierarchy), reports, dict(counts), usage)
-
-    async def _report(
-        self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]
-    ) -> tuple[Report | None, Usage, str]:
-        shown = self.shown(group, community, hierarchy, reports)
-        text, usage, why = await self._ask(self._prompt, "report", shown, Report, lambda text: report_in(text) is not None)
-        return report_in(text) if text else None, usage, why
+        return Reported(tuple(hierarchy), reports, dict(counts)), usage
 
     def shown(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
         """What the model reads: entities and relations; of what is too much, reports about the parts in their place."""
-        inside = set(community.entities)
-        edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1)) if len(inside) else np.empty(0, np.int64)
+        edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1))
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
         whole = [*entity_passages(group, community.entities), *relation_passages(group, edges.tolist())]
-        budget = self._config.report_tokens
+        budget = self.config.report_tokens
         parts = [Passage("", report.title, report.text) for c in hierarchy if c.parent == community.id and (report := reports.get(c.id))]
         too_much = sum(tokens(passage.full_text) for passage in whole) > budget
         return "\n".join(f"{p.title}: {p.text}" for p in within([*parts, *whole] if too_much else whole, budget))
 
-
-class GraphRagIndex(SystemIndex):
-    """A corpus with its graph, its communities and reports.
-
-    Args:
-        reporter: Writes reports; None: there are none.
-    """
-
-    note = "graphrag"
-
-    def __init__(self, *arguments: Any, reporter: Reporter | None, in_flight: int) -> None:
-        super().__init__(*arguments)
-        self.in_flight = in_flight
-        self._reporter = reporter
-
-    async def prepare(self, group: Group) -> tuple[Reported, Usage]:
-        """The communities of a group and their reports."""
-        reported = Reported() if self._reporter is None else await self._reporter.reports(group)
-        return reported, reported.usage
-
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages that name the entities most like the question; where there are none, by dense score."""
-        reported, usage = Reported(), Usage()
-        if self.config.context == "native":
-            reported, usage = await self.prepared(await self.compute(lambda: self.group(query)))
-        ranking: Ranking = await self.compute(lambda: self._ranked(query, k, usage))
-        if reported.counts:
+        ranking: Ranking = await self.compute(lambda: self._ranked(query, k))
+        if self.writer is not None and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
             ranking.notes[self.note]["reports that could not be had"] = dict(reported.counts)
         return ranking
 
@@ -219,18 +208,18 @@ class GraphRagIndex(SystemIndex):
         """Reports of the entities' communities, entities, relations, sources; or the passages alone."""
         context = await super().contexts_one(query, ranking)
         nearby = ranking.notes.get(self.note, {}).get("entities", [])
-        if self.config.context != "native" or not nearby:
+        if self.writer is None or not nearby:
             return context
-        reported, _ = await self.prepared(await self.compute(lambda: self.group(query)))
+        reported = await self.prepared(await self.compute(lambda: self.group(query)))
         reports = within(report_passages(reported, nearby), self.config.tokens * self.config.reports_share)
         return replace(context, passages=(*reports, *context.passages))
 
-    def _ranked(self, query: Query, k: int, usage: Usage) -> Ranking:
+    def _ranked(self, query: Query, k: int) -> Ranking:
         group = self.group(query)
         index, vector = group.index, self.query_vector(query.text)
         if not index.graph.nodes:
             scores = self.dense(group, vector)
-            return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense"}, usage)
+            return self.by_score(query, group, scores, k, {"fallback": "dense"})
         nearby = nearest(index.entities, vector, self.config.entities).tolist()
         chosen = np.flatnonzero(np.isin(index.ends, nearby).any(axis=1))
         stated = np.asarray(index.edge_chunks[chosen].sum(axis=0)) if len(chosen) else np.zeros(len(index.texts))
@@ -239,7 +228,7 @@ class GraphRagIndex(SystemIndex):
             for chunk in index.graph.nodes[node].chunks:
                 chunks.setdefault(chunk, (place, -float(stated[chunk])))
         order = sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
-        return self.ranking(query, group, order, k, {"entities": nearby}, usage)
+        return self.ranking(query, group, order, k, {"entities": nearby})
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
         """The entities and their relations, within their share of the tokens."""
@@ -261,65 +250,6 @@ def report_passages(reported: Reported, nearby: Sequence[int]) -> list[Passage]:
     matched = {c.id: len(set(c.entities) & set(nearby)) for c in reported.communities if c.id in reports}
     chosen = sorted((c for c, number in matched.items() if number), key=lambda c: (-matched[c], -reports[c].rating, c))
     return [Passage(f"report {c}", reports[c].title, reports[c].text) for c in chosen]
-
-
-def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
-    work = reading_work(config, lengths, calls=1 + config.gleanings)
-    written = lengths.corpus * lengths.passage / 20 / PER_COMMUNITY
-    longest = min(LONG, config.llm.max_tokens) if config.llm is not None else 0
-    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, longest))
-
-
-def _made_of(config: GraphRagConfig) -> str:
-    wanted = {"report": ("given",), "map": ("question", "reports"), "reduce": ("question", "points", "form")}
-    prompts = [
-        load_prompt("extraction", config.prompt),
-        load_prompt("gleaning"),
-        *(prompt_of(name, *some) for name, some in wanted.items()),
-    ]
-    return fingerprint(config.weights(), [prompt.hash for prompt in prompts])
-
-
-@register(
-    "graphrag",
-    kind="retriever",
-    summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
-    config=LocalConfig,
-    paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
-    presets={"offline": {"extractor": "noun_phrases"}},
-    extra="models",
-    checkpoint_hash=_made_of,
-    work=_building,
-    needs=system_needs,
-)
-class GraphRag(System[GraphRagIndex]):
-    """Retriever by local search."""
-
-    note = "graphrag"
-
-    def __init__(self, config: GraphRagConfig, services: Services) -> None:
-        super().__init__(config, services)
-        if config.llm is not None:
-            _require_leiden()
-
-    def extractor(self) -> LLMExtractor:
-        """Records, gleaned."""
-        model = opened(self.config, self._services, "graph", EXTRACTION)
-        assert model is not None
-        return LLMExtractor(model, self.config.prompt, gleanings=self.config.gleanings)
-
-    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> GraphRagIndex:
-        path = folder / REPORTS if folder is not None else None
-        reporter = Reporter(self.config, self.model, path) if self.model is not None else None
-        in_flight = self.model.in_flight if self.model is not None else 32
-        return GraphRagIndex(self.config, corpus, self.encoder, reads, usage, reporter=reporter, in_flight=in_flight)
-
-
-def _require_leiden() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("graspologic_native") is None:
-        raise MissingPackage("graspologic-native", "graphs", "reports about communities")
 
 
 # -- Global search --
@@ -344,42 +274,46 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag_global",
-    kind="method",
+    version=2,
     summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
     config=GlobalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
-    extra="models",
-    checkpoint_hash=_made_of,
     work=_global_work,
-    needs=system_needs,
 )
 class GraphRagGlobal:
     """A whole system: answers from reports.
 
     Args:
         config: Options.
-        services: As of `GraphRag`; the order in which reports are read is drawn by the seed.
+        services: As of `System`; the order in which reports are read is drawn by the seed.
     """
 
     def __init__(self, config: GlobalConfig, services: Services) -> None:
         self.config = config
         self._services = services
-        self._builder = GraphRag(config, services)
-        model = opened(config, services, "graphrag_global", LONG)
+        self._builder = System(config, services, GraphRagIndex)
+        model = self._builder.models("graphrag_global", LONG)
         assert model is not None
         self._model = model
-        self._map = prompt_of("map", "question", "reports")
-        self._reduce = prompt_of("reduce", "question", "points", "form")
         self.in_flight = model.in_flight
         self._index: GraphRagIndex | None = None
 
     def index(self, corpus: Corpus) -> Indexed:
-        """Read the corpus and write the reports, or reopen them."""
+        """Read the corpus, or reopen what was read."""
         folder = index_folder(Component.of("graphrag_global", self.config.model_dump()), corpus, self._services)
         reused = folder is not None and (folder / "complete.json").exists()
         self._index = self._builder.index(corpus, folder) if len(corpus) else None
-        usage = Usage() if self._index is None else self._index.usage
-        return Indexed(folder.name if folder is not None else "", reused, usage)
+        return Indexed(folder.name if folder is not None else "", reused, self.usage)
+
+    @property
+    def usage(self) -> Usage:
+        """What building took."""
+        return Usage() if self._index is None else self._index.usage
+
+    def build_for(self, queries: Iterable[Query]) -> None:
+        """Write the reports that these questions are answered from."""
+        if self._index is not None:
+            self._index.build_for(queries)
 
     async def answer_one(self, query: Query) -> Prediction:
         """The answer from the points that reports make; passages of the communities that the points name are the evidence.
@@ -391,25 +325,24 @@ class GraphRagGlobal:
             return Prediction(query.id, "", notes={"graphrag_global": {"fallback": "nothing to read"}})
         index = self._index
         group = await index.compute(lambda: index.group(query))
-        reported, usage = await self._index.prepared(group)
+        reported: Reported = await index.prepared(group)
         batches = self.batches(query, reported)
         mapped = await together(*(self._mapped(query, batch) for batch in batches))
         points = sorted((point for some, _, _ in mapped for point in some if point.score > 0), key=lambda point: -point.score)
-        usage += sum((cost for _, cost, _ in mapped), Usage())
+        usage = sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
-        label = self._index.label
         if lost := sum(bool(why) for *_, why in mapped):
             note["batches without points"] = lost
         kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], self.config.batch_tokens)
-        evidence = self._evidence(query, group, reported, points[: len(kept)])
+        evidence = _evidence(index, query, group, reported, points[: len(kept)])
         if not kept:
-            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **label})
+            return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **index.label})
         form = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}[self.config.answer]
         text = "\n".join(f"- {passage.text}" for passage in kept)
-        reply = await self._model.ask(self._reduce.messages(question=query.text, points=text, form=form), step="reduce")
+        reply = await self._model.ask(prompt_of("reduce").messages(question=query.text, points=text, form=form), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
         answer = bare_answer(reply.text) if self.config.answer == "short" else reply.text
-        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **label, **failed})
+        return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
         """The reports in an order drawn for the question, cut into batches."""
@@ -429,14 +362,13 @@ class GraphRagGlobal:
 
     async def _mapped(self, query: Query, batch: Sequence[tuple[int, Report]]) -> tuple[list[_Point], Usage, str]:
         text = "\n\n".join(f"[{number}] {report.title}\n{report.text}" for number, report in batch)
-        reply = await self._model.ask(self._map.messages(question=query.text, reports=text), shape=_Points, step="map")
+        reply = await self._model.ask(prompt_of("map").messages(question=query.text, reports=text), shape=_Points, step="map")
         read = parse_json(reply.text, _Points)
         return (read.value.points if read.value else []), reply.usage, reply.failed or read.failed or ""
 
-    def _evidence(self, query: Query, group: Group, reported: Reported, points: Sequence[_Point]) -> tuple[Evidence, ...]:
-        members = {community.id: community.entities for community in reported.communities}
-        nodes = [node for point in points for number in point.reports for node in members.get(number, ())]
-        order = [chunk for node in nodes for chunk in group.index.graph.nodes[node].chunks]
-        assert self._index is not None
-        ranking = self._index.ranking(query, group, order, 100, {})
-        return tuple(map(Evidence, ranking.ids, ranking.scores))
+
+def _evidence(index: GraphRagIndex, query: Query, group: Group, reported: Reported, points: Sequence[_Point]) -> tuple[Evidence, ...]:
+    members = {community.id: community.entities for community in reported.communities}
+    nodes = [node for point in points for number in point.reports for node in members.get(number, ())]
+    ranking = index.ranking(query, group, [chunk for node in nodes for chunk in group.index.graph.nodes[node].chunks], 100, {})
+    return tuple(map(Evidence, ranking.ids, ranking.scores))

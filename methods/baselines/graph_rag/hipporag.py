@@ -15,38 +15,22 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from benchmarks.core.fingerprint import fingerprint
-from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Usage
-from methods.baselines.graph_rag.common import (
-    EXTRACTION,
-    SHORT,
-    GraphConfig,
-    Group,
-    System,
-    SystemIndex,
-    minmax,
-    opened,
-    prompt_of,
-    reading_work,
-    system_needs,
-)
-from methods.graphs.extraction import OpenIE, load_prompt, strings_in
+from methods.baselines.graph_rag.common import SHORT, GraphConfig, Group, SystemIndex, minmax, prompt_of, reading_work, register
+from methods.graphs.extraction import OpenIE, Prompt, load_prompt, strings_in
 from methods.graphs.index import ChunkRead, GraphIndex, incidence
 from methods.graphs.knowledge_graph import clean_name, similar_pairs
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.pagerank import Walk, iterate, walk_over
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
-from methods.registry import register
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
@@ -63,6 +47,13 @@ class HippoConfig(GraphConfig):
 
     threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two phrases are joined")
     teleport: float = Field(TELEPORT, gt=0, lt=1, description="share of the mass that restarts; released: damping 0.5")
+
+    def reading_by(self, model: ChatModel) -> OpenIE:
+        """Names, then triples."""
+        return OpenIE(model, self.prompt)
+
+    def prompts(self) -> list[Prompt]:
+        return [load_prompt("names"), load_prompt("triples", self.prompt), prompt_of("facts")]
 
 
 class Hippo2Config(HippoConfig):
@@ -138,22 +129,26 @@ def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]], passages: b
     return block_array([[matrix, facts.phrase_chunks], [facts.phrase_chunks.T, None]]).tocsr() if passages else matrix
 
 
-class HippoIndex(SystemIndex):
-    """A corpus as phrases, facts and passages, with a walk that is made once per group.
+def _work(config: Any, lengths: Lengths) -> Work:
+    per_question = ask(config.llm, lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
+    return reading_work(config, lengths, calls=2) + per_question
 
-    Args:
-        model: Names what a question names, or filters facts; None: by rule, and none is dropped.
-    """
+
+@register(
+    "hipporag",
+    summary="HippoRAG: PageRank over a graph of phrases from the names of the question; passages by their phrases",
+    config=HippoConfig,
+    paper="Gutiérrez et al. 2024, HippoRAG (arXiv:2405.14831)",
+    work=_work,
+)
+class HippoIndex(SystemIndex):
+    """A corpus as phrases, facts and passages, with a walk that is made once per group."""
 
     version = 1
-    note = "hipporag"
 
-    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
+    def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.in_flight = model.in_flight if model else self.in_flight
-        self._model = model
         self._names = load_prompt("names")
-        self._rule = NounPhrases(self.config.window, self.config.pipeline)
 
     def facts(self, group: Group) -> Facts:
         """Of a group."""
@@ -176,9 +171,9 @@ class HippoIndex(SystemIndex):
 
     async def named(self, query: Query) -> tuple[list[str], Usage]:
         """What a question names."""
-        if self._model is None:
-            return list(self._rule.names(query.text)), Usage()
-        reply = await self._model.ask(self._names.messages(text=query.text), step="names")
+        if self.model is None:
+            return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
+        reply = await self.model.ask(self._names.messages(text=query.text), step="names")
         names = (clean_name(name) for name in strings_in(reply.text) or ())
         return list(dict.fromkeys(name for name in names if name)), reply.usage
 
@@ -192,12 +187,10 @@ class HippoIndex(SystemIndex):
         restart, linked = self.restart(group, names)
         if not restart.any():
             scores = self.dense(group, self.query_vector(query.text))
-            return self.ranking(
-                query, group, best_rows(scores, len(scores)).tolist(), k, {"fallback": "dense", "names": list(names)}, usage
-            )
+            return self.by_score(query, group, scores, k, {"fallback": "dense", "names": list(names)}, usage)
         ranks = np.asarray(iterate(self.walk(group), restart[:, None], tolerance=EPS).scores[:, 0], np.float64)
         scores = self.passage_scores(group, ranks)
-        return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, {"names": list(names), "phrases": linked}, usage)
+        return self.by_score(query, group, scores, k, {"names": list(names), "phrases": linked}, usage)
 
     def restart(self, group: Group, names: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
         """Restart mass, shape (phrases,): each name's nearest phrase, by its node specificity; and which phrases these are."""
@@ -255,21 +248,23 @@ class _Found:
     note: dict[str, Any] = field(default_factory=dict)
 
 
+@register(
+    "hipporag2",
+    summary="HippoRAG 2: PageRank over phrases and passages from the facts most like the question, which a model filters",
+    config=Hippo2Config,
+    paper="Gutiérrez et al. 2025, From RAG to Memory (arXiv:2502.14802)",
+    work=_work,
+)
 class Hippo2Index(HippoIndex):
     """As `HippoIndex`, with passages among the nodes."""
 
     version = 2
-    note = "hipporag2"
-
-    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
-        super().__init__(*arguments, model=model)
-        self._filter = prompt_of("facts", "question", "facts")
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their own rank; where no fact is left, by dense score."""
         nearby: _Found = await self.compute(lambda: self._found(query))
         kept, usage = nearby.facts, Usage()
-        if self._model is not None and self.config.filter and nearby.facts:
+        if self.model is not None and self.config.filter and nearby.facts:
             kept, usage = await self._filtered(query, nearby)
         return await self.compute(lambda: self._walked(query, nearby, kept, k, usage))
 
@@ -284,9 +279,9 @@ class Hippo2Index(HippoIndex):
     async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
         """The facts that the model keeps, matched back by their text; all of them where its reply cannot be used."""
         texts = [self.facts(nearby.group).texts[fact] for fact in nearby.facts]
-        messages = self._filter.messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
-        assert self._model is not None
-        reply = await self._model.ask(messages, shape=_Kept, step="facts")
+        messages = prompt_of("facts").messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
+        assert self.model is not None
+        reply = await self.model.ask(messages, shape=_Kept, step="facts")
         read = parse_json(reply.text, _Kept)
         if read.value is None:
             nearby.note["fallback"] = reply.failed or "facts that are no JSON: all are kept"
@@ -307,7 +302,7 @@ class Hippo2Index(HippoIndex):
             scores = np.asarray(ranks[len(facts.phrases) :], np.float64)
         else:
             note.setdefault("fallback", "dense")
-        return self.ranking(query, nearby.group, best_rows(scores, len(scores)).tolist(), k, note, usage)
+        return self.by_score(query, nearby.group, scores, k, note, usage)
 
     def restarts(self, facts: Facts, kept: Sequence[int], nearby: _Found) -> tuple[NDArray[np.float64], list[str]]:
         """Restart mass, shape (phrases + passages,), and the phrases that have some."""
@@ -330,65 +325,3 @@ def closest(text: str, texts: Sequence[str]) -> int | None:
 
     match = process.extractOne(text.casefold(), [item.casefold() for item in texts], scorer=fuzz.ratio, score_cutoff=80)
     return None if match is None else int(match[2])
-
-
-def _work(config: Any, lengths: Lengths) -> Work:
-    per_question = ask(config.llm, lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
-    return reading_work(config, lengths, calls=2) + per_question
-
-
-def _made_of(config: HippoConfig) -> str:
-    prompts = [load_prompt("names").hash, load_prompt("triples", config.prompt).hash, prompt_of("facts", "question", "facts").hash]
-    return fingerprint(config.weights(), prompts)
-
-
-class _Hippo(System[HippoIndex]):
-    """Builds either index."""
-
-    kind: type[HippoIndex] = HippoIndex
-    note = "hipporag"
-
-    def extractor(self) -> Any:
-        """Names, then triples."""
-        model = opened(self.config, self._services, "graph", EXTRACTION)
-        assert model is not None
-        return OpenIE(model, self.config.prompt)
-
-    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> HippoIndex:
-        model = opened(self.config, self._services, self.note, SHORT)
-        return self.kind(self.config, corpus, self.encoder, reads, usage, model=model)
-
-
-@register(
-    "hipporag",
-    kind="retriever",
-    summary="HippoRAG: PageRank over a graph of phrases from the names of the question; passages by their phrases",
-    config=HippoConfig,
-    paper="Gutiérrez et al. 2024, HippoRAG (arXiv:2405.14831)",
-    presets={"offline": {"extractor": "noun_phrases"}},
-    extra="models",
-    checkpoint_hash=_made_of,
-    work=_work,
-    needs=system_needs,
-)
-class HippoRag(_Hippo):
-    """Retriever by version 1."""
-
-
-@register(
-    "hipporag2",
-    kind="retriever",
-    summary="HippoRAG 2: PageRank over phrases and passages from the facts most like the question, which a model filters",
-    config=Hippo2Config,
-    paper="Gutiérrez et al. 2025, From RAG to Memory (arXiv:2502.14802)",
-    presets={"offline": {"extractor": "noun_phrases"}},
-    extra="models",
-    checkpoint_hash=_made_of,
-    work=_work,
-    needs=system_needs,
-)
-class HippoRag2(_Hippo):
-    """Retriever by version 2."""
-
-    kind = Hippo2Index
-    note = "hipporag2"

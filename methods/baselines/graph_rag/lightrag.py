@@ -11,39 +11,31 @@ the pipeline hands on (`k`). Without a model the question itself is both kinds o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from benchmarks.core.fingerprint import fingerprint
-from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Usage
 from methods.baselines.graph_rag.common import (
-    EXTRACTION,
     SHORT,
     GraphConfig,
     Group,
-    System,
     SystemIndex,
     alternating,
     entity_passages,
     nearest,
-    opened,
     prompt_of,
     reading_work,
+    register,
     relation_passages,
-    system_needs,
     within,
 )
-from methods.graphs.extraction import ChunkRead, LLMExtractor, load_prompt
+from methods.graphs.extraction import LLMExtractor, Prompt, load_prompt
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
-from methods.registry import register
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
@@ -62,6 +54,13 @@ class LightConfig(GraphConfig):
     entity_tokens: int = Field(4000, ge=0, description="native context: of entities")
     relation_tokens: int = Field(4000, ge=0, description="native context: of relations")
 
+    def reading_by(self, model: ChatModel) -> LLMExtractor:
+        """Records with keywords, gleaned."""
+        return LLMExtractor(model, self.prompt, keywords=True, gleanings=self.gleanings)
+
+    def prompts(self) -> list[Prompt]:
+        return [load_prompt("extraction_keywords", self.prompt), load_prompt("gleaning"), prompt_of("keywords")]
+
 
 class Keywords(BaseModel):
     """What a question is about in general, and in particular."""
@@ -70,29 +69,30 @@ class Keywords(BaseModel):
     low_level_keywords: list[str]
 
 
+def _work(config: LightConfig, lengths: Lengths) -> Work:
+    per_question = Work() if config.mode == "naive" else ask(config.llm, 2 * lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
+    return reading_work(config, lengths, calls=1 + config.gleanings) + per_question
+
+
+@register(
+    "lightrag",
+    version=2,
+    summary="LightRAG: keywords of the question find entities and relations of a graph, and these its passages",
+    config=LightConfig,
+    paper="Guo et al. 2024, LightRAG (arXiv:2410.05779)",
+    work=_work,
+)
 class LightIndex(SystemIndex):
-    """A corpus with its graph, searched by keywords.
-
-    Args:
-        model: Gives the keywords; None: the question itself.
-    """
-
-    note = "lightrag"
-
-    def __init__(self, *arguments: Any, model: ChatModel | None) -> None:
-        super().__init__(*arguments)
-        self.in_flight = model.in_flight if model else self.in_flight
-        self._model = model
-        self._prompt = prompt_of("keywords", "question")
+    """A corpus with its graph, searched by keywords."""
 
     async def keywords(self, query: Query) -> tuple[str, str, dict[str, Any], Usage]:
         """Low-level and high-level keywords, what is to be noted of them, and what they cost."""
-        if self._model is None or self.config.mode == "naive":
+        if self.model is None or self.config.mode == "naive":
             return query.text, query.text, {}, Usage()
         usage, why = Usage(), ""
         for repetition in range(2):
-            messages = self._prompt.messages(question=query.text)
-            reply = await self._model.ask(messages, shape=Keywords, repetition=repetition, step="keywords")
+            messages = prompt_of("keywords").messages(question=query.text)
+            reply = await self.model.ask(messages, shape=Keywords, repetition=repetition, step="keywords")
             usage += reply.usage
             read = parse_json(reply.text, Keywords)
             low, high = (
@@ -168,41 +168,3 @@ class LightIndex(SystemIndex):
         note = ranking.notes.get(self.note, {})
         entities = within(entity_passages(group, note.get("entities", ())), self.config.entity_tokens)
         return [*entities, *within(relation_passages(group, note.get("relations", ())), self.config.relation_tokens)]
-
-
-def _work(config: LightConfig, lengths: Lengths) -> Work:
-    per_question = Work() if config.mode == "naive" else ask(config.llm, 2 * lengths.questions, INSTRUCTIONS + lengths.question, SHORT)
-    return reading_work(config, lengths, calls=1 + config.gleanings) + per_question
-
-
-def _made_of(config: LightConfig) -> str:
-    prompts = [load_prompt("extraction_keywords", config.prompt), load_prompt("gleaning"), prompt_of("keywords", "question")]
-    return fingerprint(config.weights(), [prompt.hash for prompt in prompts])
-
-
-@register(
-    "lightrag",
-    kind="retriever",
-    summary="LightRAG: keywords of the question find entities and relations of a graph, and these its passages",
-    config=LightConfig,
-    paper="Guo et al. 2024, LightRAG (arXiv:2410.05779)",
-    presets={"offline": {"extractor": "noun_phrases"}},
-    extra="models",
-    checkpoint_hash=_made_of,
-    work=_work,
-    needs=system_needs,
-)
-class LightRag(System[LightIndex]):
-    """Retriever by keywords over a graph."""
-
-    note = "lightrag"
-
-    def extractor(self) -> LLMExtractor:
-        """Records with keywords, gleaned."""
-        model = opened(self.config, self._services, "graph", EXTRACTION)
-        assert model is not None
-        return LLMExtractor(model, self.config.prompt, keywords=True, gleanings=self.config.gleanings)
-
-    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> LightIndex:
-        model = opened(self.config, self._services, self.note, SHORT)
-        return LightIndex(self.config, corpus, self.encoder, reads, usage, model=model)

@@ -14,21 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import Ranking, Usage
-from methods.baselines.graph_rag.common import GraphConfig, Group, System, SystemIndex, minmax, reading_work, system_needs
+from methods.api import Ranking
+from methods.baselines.graph_rag.common import GraphConfig, Group, SystemIndex, minmax, reading_work, register
 from methods.graphs.extraction import ChunkRead
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.pagerank import iterate, walk_over
-from methods.registry import register
 from methods.retrieval.ranking import best_rows
 
 TELEPORT = 0.5
@@ -88,10 +85,15 @@ class Bridges:
         return cls(names, sentences, holds, counts, csr_array(block_array([[None, edges], [edges.T, beside]])))
 
 
+@register(
+    "linear_rag",
+    summary="LinearRAG: PageRank over names and passages with sentences as bridges; asks no model",
+    config=LinearConfig,
+    paper="LinearRAG (arXiv:2510.10114)",
+    work=reading_work,
+)
 class LinearIndex(SystemIndex):
     """A corpus as names, sentences and passages."""
-
-    note = "linear_rag"
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their rank; where the question names nothing, by dense score."""
@@ -106,16 +108,16 @@ class LinearIndex(SystemIndex):
         group = self.group(query)
         vector = self.query_vector(query.text)
         dense = self.dense(group, vector)
-        names = NounPhrases(self.config.window, self.config.pipeline).names(query.text)
+        names = NounPhrases(pipeline=self.config.pipeline).names(query.text)
         bridges = self.bridges(group)
         scores, rounds = self.activated(group, bridges, names, vector)
         note: dict[str, Any] = {"names": list(names), "active": int((scores > 0).sum())}
         if not scores.any():
-            return self.ranking(query, group, best_rows(dense, len(dense)).tolist(), k, {**note, "fallback": "dense"})
+            return self.by_score(query, group, dense, k, {**note, "fallback": "dense"})
         restart = np.concatenate([scores, self.passage_weights(bridges, scores, rounds, dense)])
         make = lambda: walk_over(bridges.graph, 1 - TELEPORT, weighted=True, dtype=np.float64)  # noqa: E731
-        ranks = iterate(group.index.once("walk", make), restart[:, None], tolerance=EPS).scores[len(scores) :, 0]
-        return self.ranking(query, group, best_rows(ranks, len(ranks)).tolist(), k, note)
+        walked = iterate(group.index.once("walk", make), restart[:, None], tolerance=EPS)
+        return self.by_score(query, group, np.asarray(walked.scores[len(scores) :, 0], np.float64), k, note)
 
     def activated(
         self, group: Group, bridges: Bridges, names: Sequence[str], vector: NDArray[np.float32]
@@ -158,23 +160,3 @@ class LinearIndex(SystemIndex):
         occurrences.data = np.log1p(occurrences.data)
         bonus = np.log1p(occurrences.T @ (scores / rounds))
         return self.config.passage_weight * (self.config.ratio * minmax(dense) + np.asarray(bonus))
-
-
-@register(
-    "linear_rag",
-    kind="retriever",
-    summary="LinearRAG: PageRank over names and passages with sentences as bridges; asks no model",
-    config=LinearConfig,
-    paper="LinearRAG (arXiv:2510.10114)",
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
-    work=reading_work,
-    needs=system_needs,
-)
-class LinearRag(System[LinearIndex]):
-    """Retriever by names alone."""
-
-    note = "linear_rag"
-
-    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> LinearIndex:
-        return LinearIndex(self.config, corpus, self.encoder, reads, usage)

@@ -12,33 +12,17 @@ union is cut at what the pipeline hands on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from benchmarks.core.fingerprint import fingerprint
-from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
-from methods.baselines.graph_rag.common import (
-    SHORT,
-    AskedOnce,
-    Group,
-    System,
-    SystemConfig,
-    SystemIndex,
-    opened,
-    prompt_of,
-    reading_work,
-    system_needs,
-)
+from methods.baselines.graph_rag.common import SHORT, Group, SystemConfig, SystemIndex, indexed_passages, prompt_of, reading_work, register
 from methods.flow import together
 from methods.graphs.chunking import ChunkConfig, chunk
-from methods.graphs.extraction import ChunkRead
-from methods.models.chat import ChatModel
-from methods.registry import register
+from methods.graphs.extraction import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, index
 
@@ -60,33 +44,44 @@ class MemoConfig(SystemConfig):
     per_line: int = Field(3, ge=1, description="passages that each line finds")
     draft: bool = Field(False, description="also search with a drafted answer, and tell it in the native context; LongBench's script: yes")
 
+    @property
+    def written_tokens(self) -> int:
+        return GIST if self.memory == "lite" else 0
 
+    def prompts(self) -> list[Prompt]:
+        return [prompt_of(name) for name in (*PROMPTS, "gist")]
+
+
+def _work(config: MemoConfig, lengths: Lengths) -> Work:
+    assert config.llm is not None
+    memory = min(lengths.document, config.memory_tokens)
+    built = Work()
+    if config.memory == "lite":
+        pieces = indexed_passages(config, lengths) * lengths.passage / config.piece_tokens
+        built = index(ask(config.llm, pieces, INSTRUCTIONS + config.piece_tokens, GIST))
+        memory = min(memory, lengths.document / config.piece_tokens * GIST)
+    calls = lengths.questions * (3 if config.draft else 2)
+    return reading_work(config, lengths) + built + ask(config.llm, calls, INSTRUCTIONS + memory + lengths.question, SHORT)
+
+
+@register(
+    "memorag",
+    summary="MemoRAG: a memory of the whole text (itself, or gists of it) gives clues to search with",
+    config=MemoConfig,
+    paper="Qian et al. 2024, MemoRAG (arXiv:2409.05591), without its trained memory",
+    work=_work,
+)
 class MemoIndex(SystemIndex):
-    """A corpus that is searched with what a memory of it says.
-
-    Args:
-        model: Gives the clues.
-        writer: Writes gists.
-        path: Where gists are kept.
-    """
-
-    note = "memorag"
-
-    def __init__(self, *arguments: Any, model: ChatModel, writer: ChatModel, path: Path | None) -> None:
-        super().__init__(*arguments)
-        self.in_flight = model.in_flight
-        self._model, self._ask = model, AskedOnce(writer, path)
-        self._prompts = {name: prompt_of(name, "memory", "question") for name in PROMPTS}
-        self._gist = prompt_of("gist", "text")
+    """A corpus that is searched with what a memory of it says."""
 
     async def prepare(self, group: Group) -> tuple[str, Usage]:
         """The text that stands for a group."""
         text = "\n\n".join(group.index.texts)
         usage = Usage()
-        if self.config.memory == "lite":
+        if self.writer is not None:
             size = max(1, round(self.config.piece_tokens * WORDS_PER_TOKEN))
             pieces = chunk(text, ChunkConfig(unit="word", size=size, overlap=0, tokenizer="minilm"))
-            written = await together(*(self._ask(self._gist, "gist", piece.text) for piece in pieces))
+            written = await together(*(self.writer(prompt_of("gist"), "gist", piece.text) for piece in pieces))
             text = "\n\n".join(gist for gist, _, _ in written if gist)
             usage = sum((cost for _, cost, _ in written), usage)
         most = self.config.memory_tokens * 4
@@ -95,11 +90,12 @@ class MemoIndex(SystemIndex):
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their best score over the question, the clues and the draft."""
         group = await self.compute(lambda: self.group(query))
-        memory, usage = await self.prepared(group)
+        memory = await self.prepared(group)
         wanted = [name for name in PROMPTS if name != "draft" or self.config.draft]
-        messages = [self._prompts[name].messages(memory=memory, question=query.text) for name in wanted]
-        replies = await together(*(self._model.ask(one, step=name) for one, name in zip(messages, wanted, strict=True)))
-        usage += sum((reply.usage for reply in replies), Usage())
+        messages = [prompt_of(name).messages(memory=memory, question=query.text) for name in wanted]
+        assert self.model is not None
+        replies = await together(*(self.model.ask(one, step=name) for one, name in zip(messages, wanted, strict=True)))
+        usage = sum((reply.usage for reply in replies), Usage())
         lines = lines_of(reply.text for reply, name in zip(replies, wanted, strict=True) if name != "draft")
         draft = replies[-1].text.strip() if self.config.draft else ""
         note: dict[str, Any] = {"clues": lines, **({"draft": draft} if draft else {})}
@@ -132,45 +128,3 @@ def lines_of(replies: Any) -> list[str]:
     """Lines of more than three words, without bullets and numbers, each once."""
     lines = [line.strip().lstrip("-*•0123456789.) ").strip().strip('"') for reply in replies for line in reply.splitlines()]
     return list(dict.fromkeys(line for line in lines if len(line.split()) > WORDS))
-
-
-def _work(config: MemoConfig, lengths: Lengths) -> Work:
-    assert config.llm is not None
-    memory = min(lengths.document, config.memory_tokens)
-    built = Work()
-    if config.memory == "lite":
-        pieces = lengths.corpus * lengths.passage / config.piece_tokens
-        built = index(ask(config.llm, pieces, INSTRUCTIONS + config.piece_tokens, GIST))
-        memory = min(memory, lengths.document / config.piece_tokens * GIST)
-    calls = lengths.questions * (3 if config.draft else 2)
-    return reading_work(config, lengths) + built + ask(config.llm, calls, INSTRUCTIONS + memory + lengths.question, SHORT)
-
-
-def _made_of(config: MemoConfig) -> str:
-    prompts = [*(prompt_of(name, "memory", "question") for name in PROMPTS), prompt_of("gist", "text")]
-    return fingerprint(config.weights(), [prompt.hash for prompt in prompts])
-
-
-@register(
-    "memorag",
-    kind="retriever",
-    summary="MemoRAG: a memory of the whole text (itself, or gists of it) gives clues to search with",
-    config=MemoConfig,
-    paper="Qian et al. 2024, MemoRAG (arXiv:2409.05591), without its trained memory",
-    extra="models",
-    checkpoint_hash=_made_of,
-    work=_work,
-    needs=system_needs,
-)
-class MemoRag(System[MemoIndex]):
-    """Retriever by clues from a memory."""
-
-    note = "memorag"
-
-    def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> MemoIndex:
-        model = opened(self.config, self._services, self.note, SHORT)
-        writer = opened(self.config, self._services, "gists", GIST)
-        assert model is not None
-        assert writer is not None
-        path = folder / "gists.jsonl" if folder is not None and self.config.memory == "lite" else None
-        return MemoIndex(self.config, corpus, self.encoder, reads, usage, model=model, writer=writer, path=path)

@@ -218,7 +218,7 @@ methods: [{id: bm25, k: 3, reader: {id: chat, config: {llm: {model: m, key_varia
     assert theirs is not None
     (plan,), (method,) = loaded.benchmarks, loaded.methods
     shape = shape_of(plan.reference, plan.config, plan.setting, plan.limit, full=True)
-    assert (shape.origin, shape.questions) == ("counted", 20)
+    assert (shape.origin, shape.questions, shape.own) == ("counted", 20, 20 * 10)
     reader = method.composition.answering
     assert reader is not None
     ours = reader.work(shape.lengths(k=method.composition.handed_on))
@@ -237,6 +237,8 @@ methods: [{id: full_context, reader: {id: chat, config: {llm: {model: m, key_var
     assert (few.origin, every.origin) == ("sampled", "counted")
     assert few.questions == every.questions == 60
     assert few.corpus == pytest.approx(every.corpus, rel=0.2)
+    assert every.own == every.corpus, "documents are shared"
+    assert few.own == few.corpus
     assert few.lengths().document == pytest.approx(every.lengths().document, rel=0.2)
 
 

@@ -185,6 +185,10 @@ def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> N
         def index(self, corpus: Corpus) -> None:
             handed.append(list(corpus))
 
+        def build_for(self, queries: Iterable[Query]) -> Usage:
+            handed.extend(queries)
+            return Usage(30, 4, model_calls=2)
+
         def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
             for query in queries:
                 handed.append(query)
@@ -194,7 +198,9 @@ def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> N
     questions = outcomes[0].task.loaded.benchmark.questions
     native = {question.id for question in questions}
     seen = [item for item in handed if isinstance(item, Query)]
-    assert len(seen) == len(questions)
+    assert len(seen) == 2 * len(questions)
+    cost = queries.index_costs(store, [outcomes[0].task.run.run])[outcomes[0].task.run.run]
+    assert (cost.prompt_tokens, cost.model_calls) == (30, 2)
     for query in seen:
         assert type(query) is Query
         assert query.id not in native

@@ -62,6 +62,7 @@ PUBLISHED: Mapping[str, Published] = {
     "Qwen/Qwen2.5-3B-Instruct": Published(3086, 2048, 36, 256),
     "zorowin123/rq_rag_llama2_7B": Published(6738, 4096, 32, 4096),
     # encoders
+    "microsoft/llmlingua-2-xlm-roberta-large-meetingbank": _XLMR_LARGE,
     "sentence-transformers/all-MiniLM-L6-v2": Published(22.7, 384, 6, 384, 11.9),
     "Qwen/Qwen3-Embedding-0.6B": Published(596, 1024, 28, 1024, 155.6),
     "Qwen/Qwen3-Embedding-4B": Published(4022, 2560, 36, 1024, 388.3),

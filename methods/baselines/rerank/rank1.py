@@ -45,7 +45,7 @@ def _work(config: Rank1Config, lengths: Lengths) -> Work:
 
 
 @register(
-    NAME,
+    "rank1",
     kind="reranker",
     summary="a model reasons about each passage, and says how much likelier true is than false behind it",
     config=Rank1Config,

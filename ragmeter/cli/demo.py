@@ -50,15 +50,14 @@ def demo(
     # All are read before the first begins: a checkpoint of another store is a mistake that shows at once.
     every = [experiments.load(name, profile="train" if train else None, store=common.folder) for name in PARTS]
     chosen = [part for item in every if (part := _here(item, common.talk)).benchmarks]
-    if not train and device in (None, "cpu"):
-        _measure_at_once(chosen, common, limit, device)
+    whole = _measure_at_once(chosen, common, limit, device) if not train and device in (None, "cpu") else set()
     codes: list[int] = []
     results: list[Gain] = []
     for number, part in enumerate(chosen, start=1):
         what = f"{number} of {len(chosen)}: {part.description}"
         try:
             with err.status(Text(what)) if common.talk else nullcontext():
-                outcomes = run_experiment(part, common.store, How(limit, device=device), talk=False)
+                outcomes = [] if part.name in whole else run_experiment(part, common.store, How(limit, device=device), talk=False)
             results += gains(part, common.store, PARTS[part.name])
         except UserError as error:
             if part.name != REAL_SAMPLES:
@@ -80,10 +79,11 @@ def demo(
     return min((code for code in codes if code), default=0)
 
 
-def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | None, device: str | None) -> None:
+def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | None, device: str | None) -> set[str]:
     """The parts, each in a process of its own, as many as there are cores: two of one thread do more than one of two.
 
-    What went wrong in one is said where the part is looked at, which does what is left to do.
+    Returns:
+        Names of those that were measured whole; of others what went wrong is said where they are run again.
     """
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import active_children, get_context
@@ -93,27 +93,28 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(cores, len(parts))
     if workers < 2:
-        return
+        return set()
     os.environ.setdefault("OMP_NUM_THREADS", str(cores // workers))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        futures = [pool.submit(_measure, part.name, common.store.folder, limit, device) for part in parts]
+        futures = {pool.submit(_measure, part.name, common.store.folder, limit, device): part.name for part in parts}
         progress = track(as_completed(futures), "measuring", len(parts), console=err, transient=True, disable=not common.talk)
         try:
-            for future in progress:
-                future.result()
+            return {futures[future] for future in progress if future.result()}
         except KeyboardInterrupt:
             for process in active_children():
                 process.terminate()
             raise Interrupted("the same command goes on with it") from None
 
 
-def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> None:
+def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> bool:
     from ragmeter import experiment as experiments
     from ragmeter.runner.experiment import How, run_experiment
-    from results.store import Store
+    from results.store import FINISHED, Store
 
     with suppress(Exception):
-        run_experiment(_here(experiments.load(name, store=folder), False), Store(folder), How(limit, device=device), talk=False)
+        part = _here(experiments.load(name, store=folder), False)
+        return all(outcome.status == FINISHED for outcome in run_experiment(part, Store(folder), How(limit, device=device), talk=False))
+    return False
 
 
 def _here(experiment: Experiment, talk: bool) -> Experiment:

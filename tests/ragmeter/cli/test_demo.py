@@ -58,7 +58,7 @@ def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_t
         return []
 
     monkeypatch.setattr("ragmeter.runner.experiment.run_experiment", run)
-    monkeypatch.setattr(demo, "_measure_at_once", lambda *_: None)
+    monkeypatch.setattr(demo, "_measure_at_once", lambda *_: set())
     monkeypatch.setattr("ragmeter.gains.gains", lambda *_: [])
     done = call("demo", "--store", str(tmp_path / "store"))
     assert references["demo-real"] == ["musique/ans:train"]

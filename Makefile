@@ -47,8 +47,9 @@ docs: install  ## the documentation as a site, in site/
 perf: install  ## ratios against named alternatives
 	$(BIN)/python -m perf
 
-soak: install
+soak: install  ## what takes hours: large and long cases, then every property over 500 examples
 	$(BIN)/python -m pytest -m "soak"
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "hypothesis and not soak and not gpu" -n $(PROCESSES)
 
 gpu: install
 	$(BIN)/python -m pytest -m "gpu"

@@ -236,16 +236,6 @@ def test_check_commands_report_and_set_the_exit_code() -> None:
     assert ragmeter("method", "check", "bm25", "--set", "k1").returncode == 2
 
 
-@pytest.mark.slow
-def test_the_pinned_set_works_together() -> None:
-    """Some of the mandated packages break beside others' newest releases; constraints.txt keeps them apart."""
-    names = "datasets torch transformers sentence_transformers ragas rouge_score bert_score openai streamlit duckdb"
-    env = {**os.environ, "RAGAS_DO_NOT_TRACK": "true"}
-    code = "\n".join(f"import {name}" for name in names.split())
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 @pytest.mark.parametrize(
     "options",
     [

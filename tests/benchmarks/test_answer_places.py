@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.text import answer_positions, has_answer, normalize
@@ -48,7 +48,6 @@ def test_places(text: str, golds: list[str], expected: list[str]) -> None:
 
 @pytest.mark.slow
 @given(texts, st.lists(texts, max_size=3))
-@settings(max_examples=500, deadline=None)
 def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) -> None:
     positions = answer_positions(text, golds)
     assert bool(positions) == has_answer(text, golds)
@@ -60,7 +59,6 @@ def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) 
 
 @pytest.mark.slow
 @given(texts, texts)
-@settings(max_examples=300, deadline=None)
 def test_an_answer_that_was_put_there_is_found_there(before: str, gold: str) -> None:
     if not normalize(gold, "dpr"):
         return

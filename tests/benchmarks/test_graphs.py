@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import graphs as graph_writer
@@ -36,7 +36,6 @@ def family(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(graphs=GRAPHS, chunk=st.sampled_from([1, 3, 1 << 20]))
 def test_every_graph_comes_back_in_its_order_and_every_triple_is_held_once(tmp_path_factory, graphs, chunk):
     with pytest.MonkeyPatch.context() as patch:

@@ -117,7 +117,6 @@ def test_squad_normal_form(text, normal):
 
 
 @given(texts)
-@settings(max_examples=500, deadline=None)
 def test_normalize_is_the_official_function(text):
     for rules in ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "rog"):
         assert normalize(text, rules) == official_normalize(text)
@@ -193,7 +192,6 @@ def test_f1(prediction, golds, rules, expected):
 
 
 @given(texts | ordinary, st.lists(texts | ordinary, max_size=4), st.sampled_from(sorted(OFFICIAL)))
-@settings(max_examples=500, deadline=None)
 def test_precision_recall_f1_are_the_official_evaluators(prediction, golds, rules):
     each = [OFFICIAL[rules](prediction, gold) for gold in golds]
     expected = tuple(max((scores[part] for scores in each), default=0.0) for part in range(3))
@@ -277,7 +275,6 @@ settled = st.characters(codec="utf-8", max_codepoint=0x2FFF, exclude_categories=
 
 @pytest.mark.slow
 @given(texts | st.text(settled, max_size=20))
-@settings(max_examples=300, deadline=None)
 def test_dpr_tokens_are_dprs(text):
     # `regex` knows characters that Python's own Unicode tables do not have yet; on those the two may differ.
     known = "".join(character for character in text if unicodedata.category(character) != "Cn")

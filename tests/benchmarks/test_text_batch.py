@@ -22,7 +22,6 @@ rules_names = st.sampled_from(sorted(RULES))
 
 @pytest.mark.slow
 @given(st.lists(texts, max_size=20), rules_names)
-@settings(max_examples=300, deadline=None)
 def test_normalizing_many_is_normalizing_each(many, rules):
     assert normalize_all(many, rules) == [normalize(text, rules) for text in many]
 
@@ -35,7 +34,6 @@ def test_one_strange_text_among_thousands_changes_no_other(strange):
 
 
 @given(pairs, rules_names)
-@settings(max_examples=300, deadline=None)
 def test_batch_scores_equal_the_loop(rows, rules):
     predictions, golds = [row[0] for row in rows], [row[1] for row in rows]
     both = list(zip(predictions, golds, strict=True))

@@ -12,8 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("data", [pytest.param("real", marks=pytest.mark.soak), "missing"])
+@pytest.mark.parametrize("data", [pytest.param("real", marks=pytest.mark.soak), pytest.param("missing", marks=pytest.mark.slow)])
 def test_both_sides_of_the_benchmark_agree(data, tmp_path):
     pytest.importorskip("pytrec_eval")
     pytest.importorskip("rouge_score")

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -156,7 +156,6 @@ runs = st.lists(st.tuples(called_a_model, answers, st.lists(passages, max_size=5
 
 
 @given(runs)
-@settings(deadline=None, max_examples=60)
 def test_no_run_breaks_an_invariant(rows):
     queries = [row[0] for row in rows]
     result = score(queries, [answered(*row) for row in rows], every_metric(), PASSAGES.__getitem__, QuestionGraphs())

@@ -131,7 +131,7 @@ def test_scores_of_further_metrics_come_along(tmp_path: Path) -> None:
     left=st.lists(st.integers(0, QUESTIONS - 1), unique=True, min_size=1),
     right=st.lists(st.integers(0, QUESTIONS - 1), unique=True, min_size=1),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_two_parts_of_a_run_merge_to_their_union(tmp_path_factory: pytest.TempPathFactory, left: list[int], right: list[int]) -> None:
     folder = tmp_path_factory.mktemp("union")
     store, other, union = Store(folder / "a"), Store(folder / "b"), Store(folder / "c")

@@ -60,11 +60,11 @@ def read_until(folder: Path, deadline: float, looked: object) -> None:
     looked.put(times)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("writers", "readers", "seconds"),
-    [pytest.param(3, 3, 3, marks=pytest.mark.slow), pytest.param(8, 8, 60, marks=[pytest.mark.soak, pytest.mark.timeout(600)])],
-)
-def test_many_writers_and_readers_lose_and_double_nothing(store: Store, writers: int, readers: int, seconds: float) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_many_writers_and_readers_lose_and_double_nothing(store: Store) -> None:
+    """For a minute; what test_store.py does for a moment."""
+    writers, readers, seconds = 8, 8, 60
     context = multiprocessing.get_context("spawn")
     written, looked = context.Queue(), context.Queue()
     # Starting all those interpreters takes a while on two cores.

@@ -14,7 +14,7 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import corpus_build
@@ -392,7 +392,6 @@ cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=12), st.integers(0, 11))
-@settings(max_examples=60, deadline=None)
 def test_any_text_survives_a_dpr_dump_from_any_line_on(tmp_path_factory, pairs, skip):
     folder = tmp_path_factory.mktemp("any")
     source = [(f"n{i}", text, title) for i, (text, title) in enumerate(pairs)]

@@ -3,7 +3,7 @@ import json
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -47,7 +47,6 @@ def test_every_wrapping_gives_the_same_records(tmp_path, layout):
     indent=st.sampled_from([None, 1]),
     ensure_ascii=st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
 def test_an_array_read_in_pieces_equals_the_array_read_at_once(tmp_path_factory, records, piece, indent, ensure_ascii):
     path = written(tmp_path_factory.getbasetemp(), json.dumps(records, indent=indent, ensure_ascii=ensure_ascii), "a")
     before, json_stream.PIECE = json_stream.PIECE, piece

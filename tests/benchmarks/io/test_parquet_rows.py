@@ -6,7 +6,7 @@ import zipfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -45,7 +45,6 @@ def test_rows_are_dicts_in_order_and_placed_by_number(path):
     ),
     group=st.integers(1, 7),
 )
-@settings(max_examples=40, deadline=None)
 def test_any_table_comes_back_whatever_its_row_groups(tmp_path_factory, table, group):
     path = tmp_path_factory.getbasetemp() / "any.parquet"
     schema = pa.schema([("a", pa.string()), ("b", pa.list_(pa.int64()))])

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -48,7 +48,6 @@ def test_no_text_can_open_or_close_a_fence(text: str) -> None:
 
 @pytest.mark.slow
 @given(shipped=st.sampled_from(SHIPPED), text=TEXTS)
-@settings(max_examples=100, deadline=None)
 def test_every_prompt_has_its_own_tags_and_no_others_whatever_is_judged(shipped: Shipped, text: str) -> None:
     prompt = load_prompt(None, shipped)
     plain = squashed(prompt.messages(**dict.fromkeys(shipped.needs | shipped.offers, "x"))[-1]["content"])

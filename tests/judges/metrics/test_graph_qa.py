@@ -190,7 +190,6 @@ golds = st.lists(names, min_size=1, max_size=5)
 
 @pytest.mark.slow
 @given(golds, answers)
-@settings(deadline=None, max_examples=400)
 def test_rog_is_its_own_script_restated(golds, answer):
     result = one(asked(*golds), answer)
     if not any(map(rog_normalize, golds)):
@@ -203,7 +202,6 @@ def test_rog_is_its_own_script_restated(golds, answer):
 
 @pytest.mark.slow
 @given(golds, st.lists(names, max_size=6))
-@settings(deadline=None, max_examples=150)
 def test_lists_score_as_rogs_script_scores_their_distinct_items(golds, listed):
     distinct = sorted(dict.fromkeys(listed), key=listed.count, reverse=True)
     result, expected = rog_scores(listed, [[gold] for gold in golds]), official(distinct, golds)
@@ -222,7 +220,6 @@ def test_the_golds_as_lines_find_everything_under_both(golds):
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(golds, answers), min_size=1, max_size=5))
-@settings(deadline=None, max_examples=100)
 def test_micro_averages_are_read_from_the_counts(rows):
     questions = [asked(*row[0]) for row in rows]
     result = score(questions, [Prediction("q", row[1]) for row in rows], [*COUNTS])

@@ -116,7 +116,6 @@ def naive(metric, k, positives, ranked):
 
 
 @given(rows, st.sampled_from(METRICS), st.integers(1, 16))
-@settings(max_examples=300, deadline=None)
 def test_every_metric_equals_the_naive_loop(rows, metric, k):
     expected = [naive(metric, k, *row) for row in rows]
     np.testing.assert_allclose(parse(f"{metric}@{k}").compute(batch(rows)), np.array(expected), atol=1e-12)

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import MissingPackage, UserError
@@ -92,7 +92,6 @@ texts = st.one_of(st.lists(words, max_size=12).map(" ".join), st.text(max_size=4
 
 @BOTH
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=150)
 def test_any_texts_score_as_the_official_package_does(stem, pairs):
     assert_equal_to_the_last_digit(pairs, stem)
 
@@ -110,7 +109,6 @@ def test_real_texts_score_as_the_official_package_does(stem, data_folder):
 
 
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5), st.sampled_from(TYPES))
-@settings(deadline=None, max_examples=60)
 def test_the_metric_is_the_best_over_the_golds_that_have_words(rows, kind):
     queries = [Question(f"q{n}", "?", tuple(dict.fromkeys(row[1:]))) for n, row in enumerate(rows)]
     answers = [Prediction(q.id, row[0]) for q, row in zip(queries, rows, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from leaderboard.elements.nodes import Node
@@ -111,7 +111,6 @@ TEXTS = st.lists(WORDS, max_size=14).map("".join)
 
 @pytest.mark.slow
 @given(TEXTS, st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=3), st.sets(st.integers(0, 7)))
-@settings(max_examples=300, deadline=None)
 def test_nothing_is_lost_and_every_answer_is_marked(text: str, sentences: list[str], golds: list[str], gold: set[int]) -> None:
     wanted = sought(golds)
     read = passage_text(text, sentences, wanted, gold)

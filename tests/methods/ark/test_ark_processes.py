@@ -45,7 +45,7 @@ def losses(folder: Path) -> list[float]:
     return [result["loss"] for result in map(json.loads, lines) if "loss" in result]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_write_the_rows_losses_and_stages_of_one(
     base: str, tiny_llama: str, in_two: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -55,7 +55,6 @@ texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(
     texts_of_words,
     st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=6).map(" ".join),
@@ -90,7 +89,6 @@ def exact(query: str, texts: list[str], k1: float, b: float) -> list[dict[int, F
     return scores
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=8),
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=9),

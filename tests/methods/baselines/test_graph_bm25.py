@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -66,7 +66,6 @@ def test_a_relations_name_is_read_as_words() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
 @given(TRIPLES, st.randoms())
 def test_triples_verbalized_together_are_those_verbalized_alone(triples: list[Triple], rng: Any) -> None:
     corpus = TripleCorpus.of_triples(triples)
@@ -76,7 +75,6 @@ def test_triples_verbalized_together_are_those_verbalized_alone(triples: list[Tr
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
 @given(TRIPLES, TRIPLES, QUESTIONS, st.sampled_from([(1.5, 0.75), (0.9, 0.4), (0.0, 1.0)]))
 def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
     graph: list[Triple], others: list[Triple], question: str, parameters: tuple[float, float]
@@ -96,7 +94,6 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(TRIPLES, TRIPLES, QUESTIONS)
 def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], others: list[Triple], question: str) -> None:
     everything = list(dict.fromkeys([*others, *graph]))
@@ -109,7 +106,6 @@ def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], oth
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(TRIPLES, QUESTIONS)
 def test_over_the_whole_corpus_both_ways_of_counting_and_bm25s_agree(triples: list[Triple], question: str) -> None:
     named, unnamed = Query("q", question, candidates=ids(triples)), Query("q", question)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -57,7 +57,6 @@ def graphs(draw: st.DrawFn) -> QuestionGraph:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(0, 3), st.booleans(), st.sampled_from([0.0, 0.3, 2.0]), st.sampled_from([1, 40, 1 << 21]))
 def test_an_ego_graphs_vector_is_the_mean_over_its_nodes_and_edges(
     graph: QuestionGraph, hops: int, directed: bool, dense: float, cells: int
@@ -100,7 +99,6 @@ def test_without_hops_an_ego_graph_is_its_node_loops_left_out() -> None:
     assert [part.tolist() for part in egos.members(0)] == [[0], []]
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_no_copy_of_a_repeated_pair_is_left(graph: QuestionGraph) -> None:
     pairs = list(zip(graph.heads.tolist(), graph.tails.tolist(), strict=True))
@@ -156,7 +154,6 @@ def naive(triples: list[Triple], question: str, hops: int, egos: int, edges: int
     return list(dict.fromkeys(kept))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcdefg"), st.sampled_from(["xa.yb", "zc", "de_f"]), st.sampled_from("abcdefg")),

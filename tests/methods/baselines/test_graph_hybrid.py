@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import registry
@@ -68,7 +68,6 @@ SCORES = st.lists(st.sampled_from([0.0, 1.0, 2.0, -3.5]), min_size=len(TRIPLES),
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
 @given(
     sparse=ORDER,
     dense=ORDER,

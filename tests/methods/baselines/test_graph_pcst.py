@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -93,7 +93,6 @@ def solved(drawn: Drawn) -> Tree:
     return best_tree(drawn.graph, drawn.nodes, drawn.edges, drawn.cost)
 
 
-@settings(max_examples=80, deadline=None)
 @given(drawn_graphs())
 def test_the_tree_is_a_connected_part_of_the_graph(drawn: Drawn) -> None:
     tree = solved(drawn)
@@ -107,7 +106,6 @@ def test_the_tree_is_a_connected_part_of_the_graph(drawn: Drawn) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(drawn_graphs())
 def test_costs_paid_and_prizes_missed_are_at_most_twice_the_least(drawn: Drawn) -> None:
     tree = solved(drawn)
@@ -132,7 +130,6 @@ def test_edges_of_one_similarity_share_a_prize_that_falls_with_its_rank() -> Non
     assert edge_prizes(np.array([0.2, 0.4]), 0).tolist() == [0, 0]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([-0.5, 0.0, 0.1, 0.2, 0.7]), min_size=1, max_size=30), st.integers(1, 6))
 def test_more_similar_edges_get_more_and_one_pays_for_itself(cosines: list[float], number: int) -> None:
     prizes = edge_prizes(np.array(cosines), number)

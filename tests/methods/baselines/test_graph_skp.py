@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.baselines.graph.skp import NOT_A_TARGET, SEPARATOR, SkpObjective, Tokenized, contrastive, hidden_words, masked, tokenized
@@ -32,7 +32,6 @@ def laid_out(texts: list[str], tokenizer: Any, length: int = 64, seed: int = 0) 
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
 @given(
     texts=st.lists(st.lists(st.sampled_from([*WORDS, SEPARATOR]), max_size=9), min_size=1, max_size=6),
     seed=st.integers(0, 50),
@@ -98,7 +97,6 @@ def cosine(item: Any, other: Any) -> float:
     return float(item @ other / (np.linalg.norm(item) * np.linalg.norm(other)))
 
 
-@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 7), temperature=st.floats(0.05, 2))
 def test_the_contrastive_loss_is_that_of_a_loop(seed: int, count: int, temperature: float) -> None:
     texts, copies = np.random.default_rng(seed).normal(size=(2, count, 5))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -33,7 +33,6 @@ def _generator(seed: int) -> torch.Generator:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
 @given(cases(), st.sampled_from(VARIANTS))
 def test_the_forward_pass_is_the_memory_of_the_best_in_falling_order(case: Any, variant: Variant) -> None:
     scores, memory, k, tau = case
@@ -52,7 +51,6 @@ def test_choosing_all_is_a_permutation() -> None:
     assert torch.equal(weights.sort(-1).values[..., :-1], torch.zeros(4, 6, 5, dtype=torch.float64))
 
 
-@settings(max_examples=80, deadline=None)
 @given(cases())
 def test_the_gradient_in_the_scores_equals_its_closed_form(case: Any) -> None:
     scores, memory, k, tau = case
@@ -77,7 +75,6 @@ def test_the_gradient_in_the_scores_equals_its_closed_form(case: Any) -> None:
     assert torch.allclose(scores.grad.sum(1), torch.zeros(1, dtype=torch.float64), atol=1e-10)
 
 
-@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_what_is_taken_has_no_weight_in_later_slots(case: Any) -> None:
     scores, _, k, tau = case
@@ -87,7 +84,6 @@ def test_what_is_taken_has_no_weight_in_later_slots(case: Any) -> None:
             assert chosen.soft[row, slot, chosen.ids[row, :slot]].sum() == 0
 
 
-@settings(max_examples=50, deadline=None)
 @given(cases(), st.floats(-5, 5), st.sampled_from(VARIANTS))
 def test_adding_the_same_to_all_scores_changes_nothing(case: Any, shift: float, variant: Variant) -> None:
     scores, _, k, tau = case
@@ -224,7 +220,6 @@ def _as_printed(scores: list[float], k: int, tau: float) -> tuple[list[list[floa
     return soft, ranks
 
 
-@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_the_algorithm_variant_is_algorithm_1(case: Any) -> None:
     scores, _, k, tau = case

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from benchmarks.core.errors import UserError  # noqa: E402
@@ -51,7 +51,6 @@ def gradients(clara: Clara) -> dict[str, Any]:
 # -- plain formulas ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_supervised_loss_is_minus_the_log_of_the_share_of_the_positives(data: Any) -> None:
     size = data.draw(st.integers(1, 6))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import registry
@@ -51,7 +51,6 @@ def test_the_place_of_a_positive_is_uniform_over_questions() -> None:
     assert abs(low / 2000 - (1 - 20 / 90)) < 0.04
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.text("abc", min_size=1, max_size=2), max_size=6),
     st.lists(st.text("abc", min_size=1, max_size=2)),

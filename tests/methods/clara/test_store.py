@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import Broke, UserError
@@ -69,7 +69,6 @@ def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(
     count=st.integers(1, 60),
     k=st.integers(1, 70),

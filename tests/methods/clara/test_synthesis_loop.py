@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -170,7 +170,6 @@ def test_questions_beyond_the_most_are_not_asked() -> None:
     assert loop.counts == {"questions": 4, "beyond_the_most": 5}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(["simple", "complex", "paraphrase"]), st.integers(0, 3))
 def test_every_loop_ends_and_every_question_is_accounted_for(random, kind, rounds) -> None:  # type: ignore[no-untyped-def]
     def model(call: Ask, turn: int) -> BaseModel | None:

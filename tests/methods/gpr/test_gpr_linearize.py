@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.graphs import TripleCorpus
@@ -35,7 +35,6 @@ texts = st.text(alphabet="ab._ é", max_size=6)
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=12),
     st.sampled_from(["last", "full"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.schema import Triple
@@ -48,7 +48,6 @@ def test_a_reply_is_read_as_one_question(reply: str, question: str) -> None:
     assert parse(reply) == question
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_no_reply_breaks_the_reading(reply: str) -> None:
     question = parse(reply)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -319,7 +319,6 @@ names_of_things = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(names_of_things, names_of_things, names_of_things, names_of_things), max_size=6))
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
     path = tmp_path_factory.mktemp("rows") / "q.jsonl"
@@ -346,7 +345,6 @@ def test_templates_use_the_words_of_the_relation_and_always_the_same_ones() -> N
     assert generator.counts["dropped: the relation has no words"] == 2
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.tuples(names_of_things, names_of_things, names_of_things), st.sampled_from(["head", "tail"]))
 def test_no_template_question_gives_itself_away(triple: Triple, side: Any) -> None:
     masked = MaskedTriple(triple, side)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -210,7 +210,6 @@ def test_vectors_that_do_not_fit_into_memory_lie_in_a_file(
     assert not list((tmp_path / "index").iterdir())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(0, 45), st.sampled_from([1.0, 0.0, 100.0]))
 def test_the_nearest_are_those_of_a_stable_sort(seed: int, rows: int, k: int, spread: float) -> None:
     """Also where many are equal (few distinct rows) or all are long."""

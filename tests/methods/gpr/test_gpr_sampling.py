@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -202,7 +202,6 @@ graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0,
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(graphs, st.sampled_from(ALL_OPTIONS), st.integers(0, 5))
 def test_what_is_drawn_is_always_allowed(rows: list[Row], options: SamplingConfig, epoch: int) -> None:
     made = index(rows)

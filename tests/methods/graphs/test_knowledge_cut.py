@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -77,7 +77,6 @@ def test_sizes_in_the_wrong_order_are_refused() -> None:
 falling = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80).map(lambda xs: sorted(xs, reverse=True))
 
 
-@settings(max_examples=100, deadline=None)
 @given(scores=falling, min_k=st.integers(1, 12), more=st.integers(0, 40), inclusive=st.booleans(), eps=st.booleans())
 def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: int, inclusive: bool, eps: bool) -> None:
     config = rule(min_k, min_k + more, inclusive_k=inclusive, apply_eps=eps)
@@ -94,7 +93,6 @@ def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: 
         assert result < k
 
 
-@settings(max_examples=100, deadline=None)
 @given(scores=falling, power=st.integers(-12, 12), max_k=st.integers(1, 50))
 def test_scaling_all_scores_leaves_the_cut_where_it_is(scores: list[float], power: int, max_k: int) -> None:
     config = rule(max_k=max_k, apply_eps=False)
@@ -136,7 +134,6 @@ def test_the_small_neighborhood_lies_within_the_large_and_both_have_the_sizes_as
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), force=st.booleans(), drop=st.booleans())
 def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, force: bool, drop: bool) -> None:
     config = NeighborhoodConfig.model_validate(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -38,14 +38,12 @@ relations = st.builds(RelationRecord, name, name, phrase, strength, keywords).fi
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(st.lists(entities, max_size=6), st.lists(relations, max_size=6))
 def test_what_is_written_is_read_again(some: list[EntityRecord], pairs: list[RelationRecord]) -> None:
     assert parse(render(some, pairs)) == Records(tuple(some), tuple(pairs))
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200), st.lists(entities, min_size=1, max_size=4), st.integers(0, 400))
 def test_a_spoilt_reply_never_crashes_and_what_it_lost_is_counted(noise: str, some: list[EntityRecord], at: int) -> None:
     whole = render(some, [])
@@ -126,7 +124,6 @@ chunk_records = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
 @given(chunk_records, st.randoms(use_true_random=False))
 def test_the_order_of_chunks_does_not_matter(records: list[Records], rng: random.Random) -> None:
     def built(order: list[int]) -> KnowledgeGraph:
@@ -175,7 +172,6 @@ def test_edges_of_similarity_leave_what_is_extracted_untouched() -> None:
     assert set(np.unique(joined.adjacency().toarray())) == {0.0, 1.0}
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=st.integers(0, 40), seed=st.integers(0, 10**6), tau=st.floats(-0.5, 0.99), block=st.integers(1, 17))
 def test_similar_pairs_are_those_of_a_naive_loop(rows: int, seed: int, tau: float, block: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(rows, 3)).astype(np.float32)
@@ -238,7 +234,6 @@ def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, ch
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
 @given(st.lists(word, max_size=60), st.integers(1, 12), st.integers(0, 11), st.sampled_from([" ", "\n", " \n\n "]))
 def test_chunks_of_words_are_those_of_the_loaders(words: list[str], size: int, overlap: int, gap: str) -> None:
     text = gap.join(words)

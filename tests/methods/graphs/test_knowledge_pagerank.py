@@ -100,7 +100,6 @@ def test_a_path_has_its_exact_scores_and_with_a_small_teleport_its_seed_is_not_f
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(
     nodes=st.integers(2, 25),
     edges=st.integers(0, 60),

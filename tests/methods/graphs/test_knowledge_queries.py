@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.schema import Question
@@ -47,7 +47,6 @@ def test_no_more_than_ten_are_kept() -> None:
     assert len(read_queries(json.dumps([f"Query {number}?" for number in range(15)]))) == 10
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=120))
 def test_no_text_breaks_the_reading(reply: str) -> None:
     assert all(isinstance(item, str) for item in strings_in(reply) or ())

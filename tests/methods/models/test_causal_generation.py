@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.models.causal import CausalConfig, CausalModel, Sampling, common_prefix, shared_prefixes
@@ -89,7 +89,6 @@ def cut(heads: list[list[int]]) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=7), st.integers(0, 7)), max_size=9))
 def test_groups_save_as_many_tokens_as_the_best_cut_through_the_tree(drawn: list[tuple[list[int], int]]) -> None:
     sequences = [ids for ids, _ in drawn]
@@ -112,7 +111,6 @@ def test_a_deep_tree_of_prefixes_is_grouped_without_recursion() -> None:
     assert abs(group.prefix - 1500) <= 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 5)), st.integers(0, 20))
 def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list[int], budget: int, rows: int | None, fixed: int) -> None:
     batches = by_length(lengths, budget, rows, fixed)

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -80,7 +80,6 @@ def test_an_endpoint_that_does_not_count_is_counted_for(endpoint: Any, busy: Mod
     assert sum(reply.failed is None for reply in replies) == 3
 
 
-@settings(max_examples=60, deadline=None)
 @given(limit=st.integers(0, 200), calls=st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), max_size=30))
 def test_a_budget_is_never_passed_and_never_blocks(limit: int, calls: list[tuple[int, float]]) -> None:
     async def story() -> int:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.models.endpoint import retry_after
@@ -82,7 +82,6 @@ def test_after_a_cut_a_round_trip_adds_one() -> None:
     assert 10.9 < pace.limit < 11.0
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), most=st.integers(1, 20))
 def test_whatever_happens_slots_are_neither_lost_nor_exceeded(seed: int, most: int) -> None:
     rng = random.Random(seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import MissingPackage
@@ -35,7 +35,6 @@ def clouds(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
     return vectors
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 60),

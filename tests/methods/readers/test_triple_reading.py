@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -125,7 +125,6 @@ def test_a_question_that_does_not_fit_is_said_to_fail(tiny_llama: str) -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-@settings(max_examples=100)
 def test_the_longest_prefix_is_that_of_a_plain_loop(count: int, most: int) -> None:
     tried: list[int] = []
 

@@ -42,7 +42,6 @@ def apart(passage: np.ndarray, listwise: np.ndarray) -> None:
     assume(float(((passage - listwise) ** 2).sum()) > 1e-2)
 
 
-@settings(deadline=None, max_examples=100)
 @given(VECTORS)
 def test_the_closed_form_is_the_best_point_of_a_grid(both: tuple[np.ndarray, np.ndarray]) -> None:
     apart(*both)
@@ -53,7 +52,6 @@ def test_the_closed_form_is_the_best_point_of_a_grid(both: tuple[np.ndarray, np.
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=100)
 @given(VECTORS)
 def test_the_common_direction_lowers_both_losses_and_is_the_shortest(both: tuple[np.ndarray, np.ndarray]) -> None:
     passage, listwise = both

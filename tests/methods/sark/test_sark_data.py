@@ -97,7 +97,6 @@ def test_a_list_without_a_label_is_a_row_of_its_own() -> None:
     assert counts["lists_without_label"] == counts["lists"] == counts["rows"] == 1
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(0, 3))
 def test_an_epoch_has_every_row_once(rows: int, size: int, epoch: int) -> None:
     made = [SarkRow(f"q{n}", "p", "f", "i", n % 2, None, f"q{n}") for n in range(rows)]

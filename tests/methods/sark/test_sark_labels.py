@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import Broke, UserError
@@ -253,7 +253,6 @@ def test_an_answer_that_was_counted_is_not_counted_again() -> None:
     assert sum(n for name, n in work.counts.items() if name.startswith("verdicts")) == len(tried.attempts) + 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.booleans(), max_size=5)), max_size=6))
 def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None:
     """Any pattern of right and wrong answers."""

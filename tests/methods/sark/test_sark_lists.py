@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import registry
@@ -108,7 +108,6 @@ def test_a_reply_with_too_little_in_it_is_no_label(reply: str, reason: str) -> N
     assert parsed.rejected == reason
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="[]0123456789 >ab\n", max_size=60), st.integers(2, 6))
 def test_whatever_is_written_the_order_is_a_permutation_or_none(reply: str, size: int) -> None:
     parsed = parse_order(reply, size)

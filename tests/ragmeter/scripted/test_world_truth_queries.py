@@ -19,7 +19,13 @@ from methods.sark.config import SarkDataConfig
 from methods.sark.data import data_of
 from tests.support.scripted import WorldTruth
 
-REFERENCE, OPTIONS = "worlds/long:test", {"questions": 40, "worlds": 1, "entities": 220}
+REFERENCE, OPTIONS = "worlds/long:test", {"questions": 40, "worlds": 1, "entities": 120}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where vectors of the same passages are kept for the next test."""
+    return tmp_path_factory.mktemp("kept")
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +59,19 @@ def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_pat
 
 
 @pytest.mark.slow
-def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, kept: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
-    plain = retrieved(truth, benchmark, "hyde", tmp_path, samples=0)
-    written = retrieved(truth, benchmark, "hyde", tmp_path, samples=1)
+    plain = retrieved(truth, benchmark, "hyde", kept, samples=0)
+    written = retrieved(truth, benchmark, "hyde", kept, samples=1)
     assert truth.unrecognized == 0
     assert recall(benchmark.questions, written) > recall(benchmark.questions, plain) + 0.05
 
 
 @pytest.mark.slow
-def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: Benchmark, kept: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS, corruption=0.2)
     for method, config in (("rq_rag_prompted", {"retriever": "bm25"}), ("hyde", {"samples": 1})):
-        rankings = retrieved(truth, benchmark, method, tmp_path, **config)
+        rankings = retrieved(truth, benchmark, method, kept, **config)
         assert len(rankings) == 40
         assert all(ranking.ids for ranking in rankings)
     assert sum(truth.corrupted.values()) > 10

@@ -97,7 +97,6 @@ def test_shares_have_the_exact_binomial_interval_and_wins_the_exact_sign_test() 
         assert p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 10_000), st.integers(2, 5), st.integers(12, 60), st.booleans(), st.sampled_from([0.0, 0.2]), st.sampled_from([2, 5, 50])
 )
@@ -249,7 +248,6 @@ def test_a_rank_lies_within_its_band_where_methods_were_scored_on_other_question
 
 
 @given(st.integers(0, 2**16), st.integers(2, 6), st.booleans())
-@settings(deadline=None, max_examples=40)
 def test_a_run_significantly_worse_than_any_other_is_not_among_the_best(seed: int, count: int, higher: bool) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.normal(0, 1, (count, 30)) + rng.normal(0, 1, (count, 1))

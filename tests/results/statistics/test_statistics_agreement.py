@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
@@ -67,7 +67,6 @@ def test_alpha_of_krippendorffs_two_observers() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
 @given(tables, st.sampled_from(["nominal", "ordinal", "interval"]))
 def test_alpha_is_what_listing_all_pairs_gives(rows: list[list[float]], metric: str) -> None:
     table = np.array(rows).T
@@ -76,7 +75,6 @@ def test_alpha_is_what_listing_all_pairs_gives(rows: list[list[float]], metric: 
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=40), st.sampled_from([None, "linear", "quadratic"]))
 @pytest.mark.filterwarnings("ignore")
 def test_kappa_is_scikit_learns(pairs: list[tuple[int, int]], weights: str | None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
@@ -123,7 +123,6 @@ def test_repetitions_are_rated_one_by_one() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(rows_of_battles)
 def test_many_pairs_are_counted_as_a_plain_loop_counts_each(rows: Rows) -> None:
     results = win_rates(*columns(rows))
@@ -141,7 +140,6 @@ def test_many_pairs_are_counted_as_a_plain_loop_counts_each(rows: Rows) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(rows_of_battles)
 def test_naming_the_methods_the_other_way_round_swaps_wins_and_losses(rows: Rows) -> None:
     swapped = {WIN: LOSS, LOSS: WIN, TIE: TIE, NONE: NONE, UNSCORED: UNSCORED}
@@ -156,7 +154,6 @@ def test_naming_the_methods_the_other_way_round_swaps_wins_and_losses(rows: Rows
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(rows_of_battles, st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(rows: Rows, random: object) -> None:
     mixed = list(rows)

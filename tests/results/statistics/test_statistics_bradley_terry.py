@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
@@ -68,7 +68,6 @@ def by_likelihood(matrix: np.ndarray, score: np.ndarray) -> np.ndarray:
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 20))
-@settings(max_examples=40, deadline=None)
 def test_two_methods_stand_apart_by_the_log_odds_of_their_battles(won: int, lost: int, tied: int) -> None:
     score = [1.0] * won + [0.0] * lost + [0.5] * tied
     rows = len(score)
@@ -316,7 +315,6 @@ def test_intervals_cover_as_stated(questions: int, floor: float, sets: int) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=25)
 )

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
@@ -188,7 +188,6 @@ def test_repeated_verdicts_prove_no_more() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 7), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=30)
 )

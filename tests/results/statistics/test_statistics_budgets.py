@@ -104,7 +104,6 @@ def test_runs_of_other_questions_are_refused() -> None:
 # --- budgets ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), max_size=12))
 def test_pareto_front_agrees_with_the_definition(points: list[tuple[int, int, int]]) -> None:
     quality = np.array([point[0] for point in points], dtype=float)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -44,7 +44,6 @@ def test_a_metric_of_which_less_is_better_is_turned_round() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), max_size=60),
     st.floats(0.001, 0.6),

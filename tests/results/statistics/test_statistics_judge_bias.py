@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from results.statistics.battles import Verdict
@@ -43,7 +43,6 @@ def test_a_judge_who_repeats_himself_has_no_repetition_variance() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0.0, 0.5, 1.0, gap])), min_size=1, max_size=40))
 def test_repetition_variance_is_that_of_a_plain_loop(rows: list[tuple[int, float]]) -> None:
     responses = defaultdict(list)

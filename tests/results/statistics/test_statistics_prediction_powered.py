@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -150,7 +150,6 @@ def test_labels_that_are_all_the_same_are_flagged() -> None:
     assert "every label is the same" in result.corrected.withheld
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10_000), st.integers(3, 30), st.floats(-5, 5), st.floats(0.1, 9))
 def test_shifting_the_judge_changes_nothing_and_scaling_both_scales_all(seed: int, labels: int, shift: float, scale: float) -> None:
     f, y, _ = judged_and_labeled(np.random.default_rng(seed), 60, labels, binary=False)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.soft import LANGUAGE_MODEL, SoftConfig, System
-from methods.baselines.compress.training import Row, SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.training import NAMING, Row, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.pocket import asking
 from methods.registry import register
 from methods.training import register_training
@@ -40,6 +40,11 @@ class AutoCompressorConfig(SoftConfig):
     max_prompt: int = Field(4096, ge=16, description=SoftConfig.model_fields["max_prompt"].description)
     template: Literal["auto", "pocket", "plain"] = Field("plain", description="of replies: plain, as it was trained")
     memory_tokens: int = Field(50, ge=1, description="summary vectors of a segment; published 50")
+    learns: Literal["text", "replies"] = Field(
+        "text",
+        description="text: passages one after another, then question and answer, token by token; replies: answers alone, from "
+        "passages that are read apart as in use (ours)",
+    )
 
 
 class AutoCompressor(System):
@@ -63,7 +68,7 @@ class AutoCompressor(System):
     def count(self, model: SoftModel, text: str) -> int:
         return len(model.segments(text)) * int(self.config.memory_tokens)
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         import torch
 
         parts = [model.segments(text) for text in texts]
@@ -78,15 +83,18 @@ class AutoCompressor(System):
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
         return [*memory, *model.filled(asking(question), [])]
 
-    def losses(self, model: SoftModel, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        """The language model's loss over all tokens of rows: passages one after another, then question and answer."""
+    def losses(self, model: SoftModel, rows: Sequence[Row]) -> tuple[Tensor, int] | None:
         import torch
 
+        if self.config.learns == "replies":
+            return None
         parts = [self._segments(model, row) for row in rows]
         losses = [language_loss(model, own, model.part("summary"), STEPS) for own in parts]
         return torch.stack([loss for loss, _ in losses]).sum(), sum(number for _, number in losses)
 
     def predicted(self, model: SoftModel, row: Row) -> int:
+        if self.config.learns == "replies":
+            return super().predicted(model, row)
         return sum(map(len, self._segments(model, row))) - 1
 
     def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
@@ -153,7 +161,7 @@ class AutoCompressorTrainingConfig(SoftTrainingConfig):
     stages=AutoCompressor.stages,
     config=AutoCompressorTrainingConfig,
     paper=PAPER,
-    **shared_settings({"memory_tokens": 16, "max_length": 64}),
+    **shared_settings({"memory_tokens": 24, "learns": "replies"}, {"tuned": {**NAMING, "steps": 500}}),
 )
 class AutoCompressorTraining(SoftTraining):
     """The training."""

@@ -64,8 +64,8 @@ class Cocom(Pisco):
             return super().count(model, text)
         return sum(-(-len(ids) // self.config.rate) for ids in self._framed(model, text))
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        return self._light(model, texts) if self.config.encoder else super().encode(model, texts)
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
+        return self._light(model, texts) if self.config.encoder else super().encode(model, texts, queries)
 
     def _framed(self, model: SoftModel, text: str) -> list[list[int]]:
         """Segments in the encoder's own tokens, its special ones around each."""
@@ -129,7 +129,7 @@ class CocomTrainingConfig(SoftTrainingConfig):
     paper=PAPER,
     **shared_settings(
         SMALL,
-        {
+        more={
             "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},
             "worlds-light": {"model": {"encoder": "minilm", "memory_init": "mean"}},
         },

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
@@ -21,7 +22,7 @@ from methods.models.weights import POCKET, check_remote_code, device_of, load_pr
 from methods.readers.prompts import load_prompt, numbered
 from methods.training.adapters import MARK as LORA
 from methods.training.adapters import Adapters
-from methods.training.pieces import Piece, Taught, last_states, size, taught, write
+from methods.training.pieces import Piece, Taught, last_states, size, taught_together, write
 from methods.training.soft_prompts import SMALL, decoder_of, drawn
 from methods.training.stages import write_json
 
@@ -75,6 +76,8 @@ class SoftModel(nn.Module):
             torch.manual_seed(seed)
             self.parts = nn.ModuleDict(system.parts(self)).to(self.device).requires_grad_(False)
         self._words = TextEncoder(self.tokenizer)
+        weight = base.get_input_embeddings().weight.detach()
+        self._length = float(weight.float().norm(dim=-1).mean()) if self.config.memory_length == "embedding" else None
         self.eval()
 
     # -- what it is ------------------------------------------------------------------------------------------------
@@ -214,7 +217,15 @@ class SoftModel(nn.Module):
             yield
 
     def encode(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        """Memory of passages, float32 [m, h] each: see `System.encode`; equal texts are encoded once."""
+        """Memory of passages as it stands in prompts, float32 [m, h] each."""
+        return [self.placed(item) for item in self.raw(texts, queries)]
+
+    def placed(self, memory: Tensor) -> Tensor:
+        """Vectors in the length that they have in prompts: see `SoftConfig.memory_length`."""
+        return memory if self._length is None else functional.normalize(memory, dim=-1) * self._length
+
+    def raw(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+        """What the encoder makes of passages: see `System.encode`; equal texts are encoded once."""
         keys = list(zip(texts, queries if queries is not None and self.system.queried else [""] * len(texts), strict=True))
         first = list(dict.fromkeys(keys))
         made = self.system.encode(self, [text for text, _ in first], [query for _, query in first]) if first else []
@@ -225,7 +236,8 @@ class SoftModel(nn.Module):
         """What the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
         chosen = model or self.base
         with self.through(adapter):
-            return last_states(decoder_of(chosen), chosen.get_input_embeddings(), rows, count, self.budget)
+            spread = self.config.positions == "spread"
+            return last_states(decoder_of(chosen), chosen.get_input_embeddings(), rows, count, self.budget, spread)
 
     def per_text(self, texts: Sequence[str], row: Any, count: int, adapter: str | None = None) -> list[Tensor]:
         """Vectors of passages whose segments are read apart by the base.
@@ -246,10 +258,12 @@ class SoftModel(nn.Module):
         """The memory of an empty passage: [0, h]."""
         return torch.zeros(0, self.width, device=self.device)
 
-    def taught(self, prompts: Sequence[Sequence[Piece]], replies: Sequence[Sequence[int]], adapter: str | None) -> Taught:
-        """Logits at the tokens of replies, through an adapter."""
+    def taught(
+        self, prompts: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]], adapter: str | None
+    ) -> Taught:
+        """Logits at the tokens of replies to the prompts of each reading, through an adapter."""
         with self.through(adapter):
-            return taught(self.base, prompts, replies)
+            return taught_together(self.base, prompts, replies)
 
     def generate(self, prompts: Sequence[Sequence[Piece]], max_new_tokens: int, batch_size: int, adapter: str | None) -> list[Generation]:
         """Replies, greedily, through an adapter."""

@@ -16,7 +16,7 @@ from pydantic import Field
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
 from methods.baselines.compress.soft import ENCODER, SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
 
@@ -61,10 +61,10 @@ class Oscar(Pisco):
             model.encoder.config.layer_types = model.encoder.config.layer_types[: self.config.layers]
         return super().parts(model)
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         import torch
 
-        asking = [model.ids(query)[: self.config.max_length] for query in queries or [""] * len(texts)]
+        asking = [model.ids(query)[: self.config.max_length] for query in queries]
         parts = [model.segments(text) for text in texts]
         rows = [self._row(model, query, ids) for query, own in zip(asking, parts, strict=True) for ids in own]
         states = iter(model.states(rows, self.config.memory_tokens, model=model.encoder) if rows else [])
@@ -100,7 +100,7 @@ class OscarTrainingConfig(SoftTrainingConfig):
     stages=Oscar.stages,
     config=OscarTrainingConfig,
     paper=PAPER,
-    **shared_settings({**SMALL, "layers": 2}),
+    **shared_settings({**SMALL, "layers": 2}, {"together": 1, "questions": None, "tuned": {**NAMING, "steps": 500, "batch_size": 16, "micro_batch": 16}}),
 )
 class OscarTraining(SoftTraining):
     """The training."""

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.soft import ENCODER, SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, StepOptions, shared_settings
+from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, SoftStepOptions, shared_settings
 from methods.registry import register
 from methods.training import register_training
 
@@ -79,7 +79,7 @@ class Pcc(System):
     def count(self, model: SoftModel, text: str) -> int:
         return len(self._segments(model, text)) * int(self.config.memory_tokens)
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         parts = [self._segments(model, text) for text in texts]
         rows: list[list[Piece]] = [[ids, model.part("memory")] for own in parts for ids in own]
         if not rows:
@@ -123,8 +123,8 @@ class PccTrainingConfig(SoftTrainingConfig):
 
     system_class: ClassVar[type[System]] = Pcc
     model: PccConfig = PccConfig.model_validate({})
-    pretrained: StepOptions = StepOptions.model_validate({"warm_up": 300, "batch_size": 256})
-    tuned: StepOptions = StepOptions.model_validate({"learning_rate": 5e-5})
+    pretrained: SoftStepOptions = SoftStepOptions.model_validate({"warm_up": 300, "batch_size": 256})
+    tuned: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 5e-5})
     max_grad_norm: float = Field(0.5, gt=0, description=SoftTrainingConfig.model_fields["max_grad_norm"].description)
 
 
@@ -134,7 +134,7 @@ class PccTrainingConfig(SoftTrainingConfig):
     stages=Pcc.stages,
     config=PccTrainingConfig,
     paper=PAPER,
-    **shared_settings({"encoder": "pocket", "rate": 4, "max_length": 64, "memory_init": "spread"}),
+    **shared_settings({"encoder": "pocket", "rate": 4}),
 )
 class PccTraining(SoftTraining):
     """The training."""

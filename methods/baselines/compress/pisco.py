@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.soft import SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
 from methods.training.adapters import LoraOptions
@@ -72,7 +72,7 @@ class Pisco(System):
         memory = memory.expand(self.config.memory_tokens, -1) if self.config.shared else memory
         return [self.mark(model, ENCODE), model.bos, ids, [model.end], memory]
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         return model.per_text(texts, lambda ids: self.row(model, ids), self.config.memory_tokens, self.encodes)
 
     def mark(self, model: SoftModel, which: int) -> Tensor:
@@ -108,13 +108,7 @@ class PiscoTrainingConfig(SoftTrainingConfig):
     answers: Any = Field("base", description=SoftTrainingConfig.model_fields["answers"].description)
 
 
-SMALL: Mapping[str, Any] = {
-    "rate": 4,
-    "max_length": 64,
-    "memory_init": "spread",
-    "separator": False,
-    "lora": {"r": 32, "alpha": 64, "dropout": 0.0},
-}
+SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "alpha": 128, "dropout": 0.0}}
 """Of the tiny language model that ships."""
 
 
@@ -124,7 +118,7 @@ SMALL: Mapping[str, Any] = {
     stages=Pisco.stages,
     config=PiscoTrainingConfig,
     paper=PAPER,
-    **shared_settings(SMALL),
+    **shared_settings(SMALL, {"tuned": {**NAMING, "steps": 500, "learning_rate": 2e-3}}),
 )
 class PiscoTraining(SoftTraining):
     """The training."""

@@ -9,6 +9,7 @@ Models that stayed frozen are not in a checkpoint, and must be those that it was
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -49,9 +50,15 @@ class SoftConfig(BaseModel):
     memory_init: Literal["mean", "spread"] = Field(
         "mean", description="where learned rows begin: all at the mean of the base's embeddings (released), or drawn about it (ours)"
     )
+    positions: Literal["after", "spread"] = Field(
+        "after", description="where memory tokens stand for attention: behind the text, or each at the end of its share of it (ours)"
+    )
+    memory_length: Literal["state", "embedding"] = Field(
+        "state", description="length of vectors in a prompt: as they were made, or the mean length of the base's embeddings (ours)"
+    )
 
 
-class System:
+class System(ABC):
     """What sets a system apart; made of its options, without loading anything.
 
     Attributes:
@@ -83,17 +90,17 @@ class System:
         """Class of `transformers`, and folder or hub id, of the model that encodes; None: the base."""
         return None
 
+    @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
         """What it learns beside adapters and whole models."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
         """Vectors of a passage; 0 for an empty one."""
-        raise NotImplementedError
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    @abstractmethod
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         """Memory of passages, float32 [count, h] each; the result depends on each text (and its question) alone."""
-        raise NotImplementedError
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         """How a passage's memory stands in a prompt."""
@@ -103,13 +110,13 @@ class System:
         """The prompt that asks a question about passages in memory."""
         return model.prompt(question, [self.block(model, item) for item in memory])
 
-    def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        """The prompt behind which a passage is written out again; `draw` chooses among wordings."""
-        raise NotImplementedError
-
     def continuing(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         """The prompt behind which a text goes on."""
         return [model.bos, *self.block(model, memory)]
+
+    def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
+        """The prompt behind which a passage is written out again, of systems that pretrain; `draw` chooses among wordings."""
+        return self.continuing(model, memory)
 
     def losses(self, model: SoftModel, rows: Sequence[Any]) -> tuple[Tensor, int] | None:
         """The loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""
@@ -117,7 +124,7 @@ class System:
 
     def predicted(self, model: SoftModel, row: Any) -> int:
         """Tokens of a row that its loss is over."""
-        return len(model.reply(row.target))
+        return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
         """What a stage trains: adapters by name, `parts`, `parts.NAME`, `language_model`, `encoder`."""

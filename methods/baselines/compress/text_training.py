@@ -27,7 +27,7 @@ from methods.baselines.compress.training import Row, StepOptions, answer_rows
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.contrast import load_data
-from methods.training.loop import Figures, Loop, LoopOptions, Schedule, accelerator, backward, own, summed
+from methods.training.loop import Figures, Loop, LoopOptions, Schedule, accelerator, in_parts
 from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
 from methods.work import Checkpoint, Needs, StageWork, encode, learn, steps, total
 
@@ -272,15 +272,9 @@ class TextTraining:
         def step(number: int) -> Figures:
             turn, at = divmod(number, epoch)
             some = [examples[row] for row in order(turn)[at * train.batch_size : (at + 1) * train.batch_size]]
-            parts, value = [some[start : start + train.micro_batch] for start in range(0, len(some), train.micro_batch)], 0.0
-            devices = [process.device] if process.device.type == "cuda" else []
-            for n, part in enumerate(own(parts, process)):
-                with torch.random.fork_rng(devices=devices), process.autocast():
-                    torch.manual_seed(int(fingerprint("compress text", config.seed, number, n), 16) % 2**63)
-                    loss = model.loss(part) * (len(part) / len(some))
-                backward(loss, process)
-                value += float(loss.detach())
-            return {"loss": summed(value, process, process.device)}
+            parts = [some[start : start + train.micro_batch] for start in range(0, len(some), train.micro_batch)]
+            key = ("compress text", config.seed, number)
+            return {"loss": in_parts(parts, lambda part: model.loss(part) * (len(part) / len(some)), key, process, process.device)}
 
         schedule = Schedule(train.learning_rate, train.warm_up, "linear")
         options = LoopOptions(train.epochs * epoch, epoch, schedule, config.weight_decay, save_every=train.save_every)

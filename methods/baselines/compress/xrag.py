@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.soft import SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, StepOptions, shared_settings
+from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, SoftStepOptions, shared_settings
 from methods.models.weights import PRESETS
 from methods.registry import register
 from methods.training import register_training
@@ -78,7 +78,7 @@ class Xrag(System):
     def count(self, model: SoftModel, text: str) -> int:
         return int(bool(text.strip()))
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         import torch
 
         full = [text for text in texts if text.strip()]
@@ -115,8 +115,8 @@ class XragTrainingConfig(SoftTrainingConfig):
     system_class: ClassVar[type[System]] = Xrag
     model: XragConfig = XragConfig.model_validate({})
     restored: float = Field(1.0, ge=0, le=1, description=SoftTrainingConfig.model_fields["restored"].description)
-    pretrained: StepOptions = StepOptions.model_validate({"learning_rate": 6e-3, "warm_up": 0.03, "batch_size": 384})
-    tuned: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "warm_up": 0.03})
+    pretrained: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 6e-3, "warm_up": 0.03, "batch_size": 384})
+    tuned: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 2e-5, "warm_up": 0.03})
     weight_decay: float = Field(0.0, ge=0, description=SoftTrainingConfig.model_fields["weight_decay"].description)
     divergence: float = Field(2.0, ge=0, description=SoftTrainingConfig.model_fields["divergence"].description)
 
@@ -127,7 +127,7 @@ class XragTrainingConfig(SoftTrainingConfig):
     stages=Xrag.stages,
     config=XragTrainingConfig,
     paper=PAPER,
-    **shared_settings({"retriever": "minilm"}, {"worlds": {"pretrained": {"learning_rate": 6e-3}}}),
+    **shared_settings({"retriever": "minilm"}, {"pretrained": {"learning_rate": 6e-3}, "tuned": {"learning_rate": 2e-3}}),
 )
 class XragTraining(SoftTraining):
     """The training."""

@@ -90,6 +90,11 @@ class System(ABC):
         """Class of `transformers`, and folder or hub id, of the model that encodes; None: the base."""
         return None
 
+    @property
+    def ranks(self) -> bool:
+        """Whether it also says how relevant a passage is to the question: see `scored`."""
+        return False
+
     @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
         """What it learns beside adapters and whole models."""
@@ -101,6 +106,14 @@ class System(ABC):
     @abstractmethod
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         """Memory of passages, float32 [count, h] each; the result depends on each text (and its question) alone."""
+
+    def scored(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> tuple[list[Tensor], Tensor]:
+        """Memory of passages, and how relevant each is to its question, float32 [N].
+
+        Raises:
+            UserError: The system does not rank.
+        """
+        raise UserError(f"this {self.name} does not rank passages", where="model", try_this="a checkpoint of oscar with model.ranks=true")
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         """How a passage's memory stands in a prompt."""

@@ -23,8 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
+from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, resolve
+from benchmarks.schema import Passage, Query, passage_id
 from benchmarks.worlds.names import out_of_vocabulary_in, replaced
+from methods.api import Ranking, Services
 from methods.baselines.compress.soft import SoftConfig, System, models_of, require_checkpoint, typical_count
 from methods.models.weights import locate
 from methods.registry import Component, laid_over
@@ -110,6 +113,8 @@ class SoftTrainingConfig(TrainingConfig):
     divergence: float = Field(
         0.0, ge=0, description="weight of the divergence from the base that reads the passages as text; published for xRAG 2"
     )
+    teacher: str | None = Field(None, description="reranker whose scores a system that ranks learns: oscar with model.ranks; null: none")
+    ranking: float = Field(0.05, gt=0, description="weight of the squared distance from them; published 0.05")
     pretrained: SoftStepOptions = SoftStepOptions.model_validate({})
     tuned: SoftStepOptions = SoftStepOptions.model_validate({})
     weight_decay: float = Field(0.1, ge=0, description="of matrices")
@@ -120,6 +125,8 @@ class SoftTrainingConfig(TrainingConfig):
     def _read_once(self) -> Self:
         if self.system_class.queried and max(self.together, self.questions or 1) > 1:
             raise ValueError("together: the memory of this system is of one question, so 1 is asked of a reading")
+        if (self.teacher is not None) != self.system.ranks:
+            raise ValueError("teacher: a system that ranks (oscar with model.ranks) needs a reranker to learn from, and no other has one")
         return self
 
     @property
@@ -139,6 +146,8 @@ class SoftTrainingConfig(TrainingConfig):
             locate(source)
         if self.start is not None:
             require_checkpoint(self.start, self.system.name, where="start")
+        if self.teacher is not None:
+            Component.of(self.teacher, where="teacher").preflight()
 
 
 _SINGLE: Mapping[str, Any] = {"mix": {"single": 1.0}}
@@ -203,6 +212,7 @@ class Row:
         target: The reply.
         evidence: Those of the passages that the answer stands in.
         more: Further questions about the same passages, with their replies.
+        relevance: A reranker's score of each passage.
     """
 
     kind: Literal["restore", "continue", "answer"]
@@ -211,6 +221,7 @@ class Row:
     target: str
     evidence: tuple[str, ...] = ()
     more: tuple[tuple[str, str], ...] = ()
+    relevance: tuple[float, ...] = ()
 
     @property
     def asked(self) -> tuple[tuple[str, str], ...]:
@@ -286,6 +297,16 @@ def taught_by_base(model: SoftModel, rows: Sequence[Row], path: Path, batch_size
     return [row for row in taught if row.target]
 
 
+def ranked_by(teacher: Component, rows: Sequence[Row], services: Services) -> list[Row]:
+    """Rows with a reranker's score of each of their passages."""
+    corpus = Corpus.of({text: Passage(passage_id("", text), "", text) for row in rows for text in row.documents}.values())
+    queries = [Query(str(number), row.question) for number, row in enumerate(rows)]
+    ids = [[passage_id("", text) for text in row.documents] for row in rows]
+    rankings = [Ranking(query.id, tuple(dict.fromkeys(own)), (0.0,) * len(set(own))) for query, own in zip(queries, ids, strict=True)]
+    scores = [dict(zip(item.ids, item.scores, strict=True)) for item in teacher.build(services).rerank(queries, rankings, corpus)]
+    return [replace(row, relevance=tuple(known[at] for at in own)) for row, known, own in zip(rows, scores, ids, strict=True)]
+
+
 def renamed(row: Row, share: float, draws: Draws) -> Row:
     """A row with a share of the names of train worlds replaced by out-of-vocabulary ones, everywhere alike."""
     swaps = out_of_vocabulary_in((*row.documents, *(question for question, _ in row.asked)), share, draws)
@@ -304,10 +325,11 @@ class Objective:
         model: In training.
         divergence: Weight of the divergence from the base that reads text.
         process: Of `accelerate`; None: no mixed precision.
+        ranking: Weight of the distance from a reranker's scores, where rows have them.
     """
 
-    def __init__(self, model: SoftModel, divergence: float, process: Any = None) -> None:
-        self.model, self.divergence, self.process = model, divergence, process
+    def __init__(self, model: SoftModel, divergence: float, process: Any = None, ranking: float = 0.0) -> None:
+        self.model, self.divergence, self.process, self.ranking = model, divergence, process, ranking
 
     def summed(self, rows: Sequence[Row], memory: Sequence[Tensor] | None = None) -> tuple[Tensor, int]:
         """The loss of rows, summed over what is predicted, and how much that is.
@@ -339,8 +361,14 @@ class Objective:
 
     def encoded(self, rows: Sequence[Row]) -> list[Tensor]:
         """Vectors of the rows' passages, one after another, as the encoder leaves them."""
-        texts = [text for row in rows for text in row.documents]
-        return self.model.raw(texts, [row.question for row in rows for _ in row.documents])
+        return self.model.raw(*self._read(rows))
+
+    def _scored(self, rows: Sequence[Row]) -> tuple[list[Tensor], Tensor]:
+        return self.model.system.scored(self.model, *self._read(rows))
+
+    def _read(self, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+        """Passages, and the question that each is read for."""
+        return [text for row in rows for text in row.documents], [row.question for row in rows for _ in row.documents]
 
     def _prompts(self, row: Row, memory: list[Tensor]) -> list[list[Piece]]:
         model, system = self.model, self.model.system
@@ -371,7 +399,7 @@ class Objective:
             micro_batch: Rows of a part.
             key: What dropout is drawn from.
             naming: Weight of the naming loss, a mean over passages.
-            alone: Whether nothing else is learned from.
+            alone: Whether no reply is learned from.
 
         Returns:
             The loss of the whole.
@@ -382,11 +410,14 @@ class Objective:
         passages = sum(len(row.documents) for row in rows)
 
         def loss(part: Sequence[Row]) -> Tensor:
-            if not naming:
+            if not naming and not self.ranking:
                 return self.summed(part)[0] / tokens
-            memory = self.encoded(part)
-            named = naming * self._named(part, memory) / passages
-            return named if alone else named + self.summed(part, memory)[0] / tokens
+            memory, scores = self._scored(part) if self.ranking else (self.encoded(part), None)
+            terms = [naming * self._named(part, memory) / passages] if naming else []
+            if scores is not None:
+                wanted = scores.new_tensor([value for row in part for value in row.relevance])
+                terms.append(self.ranking * (scores - wanted).square().sum() / len(rows))
+            return sum(terms if alone else [*terms, self.summed(part, memory)[0] / tokens])
 
         return in_parts(parts, loss, key, self.process, self.model.device)
 
@@ -451,8 +482,10 @@ class SoftTraining:
             if config.answers == "base" and stage == TUNED:
                 rows = [row for row in rows if _fits(model, row, text=True)]
                 rows = taught_by_base(model, rows, context.work / "answers.jsonl")
+            if config.teacher is not None:
+                rows = ranked_by(Component.of(config.teacher), rows, context.services)
         rows = joined(rows, (config.together if stage == TUNED else config.questions) or 1, config.seed)
-        objective = Objective(model, config.divergence if stage == TUNED else 0.0, process)
+        objective = Objective(model, config.divergence if stage == TUNED else 0.0, process, config.ranking if config.teacher else 0.0)
         rows, held_out = ([row for row in some if _fits(model, row, text=bool(objective.divergence))] for some in (rows, held_out))
         if not rows:
             raise UserError("no row is left to learn from", where="data", try_this="questions with evidence, or a higher model.max_prompt")
@@ -465,7 +498,9 @@ class SoftTraining:
             turn, at = divmod(number, epoch)
             some = [rows[row] for row in order(turn)[at * train.batch_size : (at + 1) * train.batch_size]]
             if config.out_of_vocabulary:
-                some = [renamed(row, config.out_of_vocabulary, Draws("compress names", config.seed, number, n)) for n, row in enumerate(some)]
+                some = [
+                    renamed(row, config.out_of_vocabulary, Draws("compress names", config.seed, number, n)) for n, row in enumerate(some)
+                ]
             naming, key = train.naming_at(number, count), (name, stage, config.seed, number)
             return {"loss": objective.backward(some, train.micro_batch, key, naming, number < train.naming_only)}
 
@@ -553,7 +588,9 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
             reply = lengths.passage if written else lengths.question + lengths.answer
             asked = 1 if written else config.together if stage == TUNED else config.questions or 1
             read = [(encoder, number * each, lengths.passage + count), (reader, number, each * count + asked * reply)]
-            works += [learn(model, texts, length, config.precision, causal=True, adapted=bool(system.adapters)) for model, texts, length in read]
+            works += [
+                learn(model, texts, length, config.precision, causal=True, adapted=bool(system.adapters)) for model, texts, length in read
+            ]
             rows += number
         every = steps(rows, train.batch_size, train.epochs)
         wanted = min(every, train.steps or every)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
-from methods.baselines.compress.soft import LANGUAGE_MODEL, SoftConfig, System
+from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig, System
 from methods.baselines.compress.training import NAMING, Row, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.pocket import asking
 from methods.registry import register
@@ -47,7 +47,7 @@ class AutoCompressorConfig(SoftConfig):
     )
 
 
-class AutoCompressor(System):
+class AutoCompressor(SegmentSystem):
     """The system."""
 
     name = "autocompressor"
@@ -65,18 +65,21 @@ class AutoCompressor(System):
         rows.weight.data[:] = model.base.get_input_embeddings().weight.detach()[model.end].float()
         return {"summary": rows}
 
-    def count(self, model: SoftModel, text: str) -> int:
-        return len(model.segments(text)) * int(self.config.memory_tokens)
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        return [model.begin, ids, model.part("summary")]
+
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        return model.states(rows, self.config.memory_tokens)
 
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         import torch
 
-        parts = [model.segments(text) for text in texts]
+        parts = [self.segments(model, text) for text in texts]
         memory = [model.nothing for _ in texts]
         for number in range(max(map(len, parts), default=0)):
             which = [at for at, own in enumerate(parts) if len(own) > number]
-            rows: list[list[Piece]] = [[memory[at], model.begin, parts[at][number], model.part("summary")] for at in which]
-            for at, states in zip(which, model.states(rows, self.config.memory_tokens), strict=True):
+            rows = [[memory[at], *self.row(model, parts[at][number], "")] for at in which]
+            for at, states in zip(which, self.vectors(model, rows), strict=True):
                 memory[at] = torch.cat([memory[at], states])
         return memory
 

@@ -116,8 +116,8 @@ def _encoder_options(source: Released) -> dict[str, Any]:
 
 def _layers_options(source: Released) -> dict[str, Any]:
     """Of OSCAR, whose encoder is the base's first layers; others are not read."""
-    config = source.config
-    if config.get("compr_every_n_layer") or config.get("lora_compressor") or config.get("compr_base_model_name") != config.get("decoder_model_name"):
+    config, below = source.config, source.option("compr_base_model_name")
+    if config.get("compr_every_n_layer") or config.get("lora_compressor") or below != source.option("decoder_model_name"):
         raise UserError(
             "its encoder is not the first layers of its base, trained as a whole: others are not read",
             where=source.source,
@@ -175,7 +175,8 @@ def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
         raise UserError("its encoder is not of its base's layers", where=source.source, try_this="--base: the model below it")
     with torch.no_grad():
         model.encoder.get_input_embeddings().weight[:first].copy_(table[:first])
-    connector = {f"parts.connector.{name}": item.float() for name, item in pickled(folder / "mlp.pth").items()} if model.config.connector else {}
+    network = pickled(folder / "mlp.pth") if model.config.connector else {}
+    connector = {f"parts.connector.{name}": item.float() for name, item in network.items()}
     decoder = {f"language_model.{name}": item for name, item in adapter_names(adapters["decoder_adapter"], "decoder").items()}
     return {**decoder, **connector, "parts.memory.weight": table[first:], "parts.marks.weight": marks}
 

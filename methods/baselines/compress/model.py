@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
-from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, models_of, require_checkpoint
+from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, cut, models_of, require_checkpoint
 from methods.models import pocket
 from methods.models.causal import Generation, chat_text
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
@@ -144,16 +144,15 @@ class SoftModel(nn.Module):
         title, _, body = text.partition("\n")
         return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
-    def ids(self, text: str) -> list[int]:
-        """Token ids of a passage; what looks like a special token in it is text."""
+    def ids(self, text: str, words: Any = None) -> list[int]:
+        """Token ids of a passage by a tokenizer (the base's); what looks like a special token in it is text."""
         if not text.strip():
             return []
-        return list(self.tokenizer(self.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"])
+        return list((words or self.tokenizer)(self.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
-    def segments(self, text: str) -> list[list[int]]:
+    def segments(self, text: str, words: Any = None) -> list[list[int]]:
         """A passage's ids in parts of at most `max_length`; none of an empty one."""
-        ids = self.ids(text)
-        return [ids[start : start + self.config.max_length] for start in range(0, len(ids), self.config.max_length)]
+        return cut(self.ids(text, words), self.config.max_length)
 
     def prompt(self, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
         """The prompt that asks a question, with a block of pieces in the place of each passage."""
@@ -235,23 +234,16 @@ class SoftModel(nn.Module):
     def states(self, rows: Sequence[Sequence[Piece]], count: int, adapter: str | None = None, model: Any = None) -> Tensor:
         """What the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
         chosen = model or self.base
+        if not rows:
+            return torch.zeros(0, count, chosen.get_input_embeddings().weight.shape[1], device=self.device)
         with self.through(adapter):
             spread = self.config.positions == "spread"
             return last_states(decoder_of(chosen), chosen.get_input_embeddings(), rows, count, self.budget, spread)
 
-    def per_text(self, texts: Sequence[str], row: Any, count: int, adapter: str | None = None) -> list[Tensor]:
-        """Vectors of passages whose segments are read apart by the base.
-
-        Args:
-            texts: The passages.
-            row: From the ids of a segment to its pieces.
-            count: Vectors of a segment: its last places.
-            adapter: Through which it is read.
-        """
-        parts = [self.segments(text) for text in texts]
-        rows = [row(ids) for own in parts for ids in own]
-        states = iter(self.states(rows, count, adapter) if rows else [])
-        return [torch.cat([next(states) for _ in own]) if own else self.nothing for own in parts]
+    def joined(self, parts: Sequence[Sequence[Any]], vectors: Iterable[Tensor]) -> list[Tensor]:
+        """Vectors of passages, [m, h] each, from those of all their segments one after another."""
+        vectors = iter(vectors)
+        return [torch.cat([next(vectors) for _ in own]) if own else self.nothing for own in parts]
 
     @property
     def nothing(self) -> Tensor:

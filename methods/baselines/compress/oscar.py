@@ -21,7 +21,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import ENCODER, SoftConfig, System
+from methods.baselines.compress.soft import ENCODER, SoftConfig, System, cut
 from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
@@ -81,41 +81,39 @@ class Oscar(Pisco):
             parts |= {"rank": model.rows(1, draw=2), "relevance": nn.Linear(model.width, 1)}
         return parts
 
-    def count(self, model: SoftModel, text: str) -> int:
-        return len(self._segments(model, text)) * int(self.config.memory_tokens)
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        # As they stand behind a question; of text alone some tokenizers make other ids.
+        text, before = model.written(text) if text.strip() else "", _ids(model, DOCUMENT)
+        both = _ids(model, DOCUMENT + text)
+        return cut(both[len(before) :] if both[: len(before)] == before else _ids(model, text), self.config.max_length)
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
-        return self.scored(model, texts, queries)[0]
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        question = _ids(model, f"\nQuery:\n{query}")[: self.config.max_length]
+        after = [model.part(name) for name in ("memory", "rank") if name in model.parts]
+        return [model.begin, question, _ids(model, DOCUMENT), ids, *after]
+
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        return self._read(model, rows)[0]
+
+    def _read(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> tuple[Tensor, Tensor]:
+        """Memory of rows, and the states of their rank tokens [N, h]."""
+        count = self.config.memory_tokens
+        with nullcontext() if self.config.norm else _without_norm(model.encoder):
+            states = model.states(rows, count + self.config.ranks, model=model.encoder)
+        memory = states[:, :count]
+        return (model.parts["connector"](memory) if self.config.connector else memory), states[:, -1]
 
     def scored(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> tuple[list[Tensor], Tensor]:
         import torch
 
-        parts = [self._segments(model, text) for text in texts]
-        heads = [self._head(model, query) for query in queries]
-        after = [model.part(name) for name in ("memory", "rank") if name in model.parts]
-        rows: list[list[Piece]] = [[model.begin, head, ids, *after] for head, own in zip(heads, parts, strict=True) for ids in own]
-        count = self.config.memory_tokens
-        with nullcontext() if self.config.norm else _without_norm(model.encoder):
-            states = model.states(rows, count + self.config.ranks, model=model.encoder) if rows else model.nothing[:, None]
-        memory = iter(model.parts["connector"](states[:, :count]) if self.config.connector else states[:, :count])
-        scores = iter(model.parts["relevance"](states[:, -1])[:, 0] if self.config.ranks else states.new_zeros(len(states)))
+        if not self.config.ranks:
+            return super().scored(model, texts, queries)
+        parts = [self.segments(model, text) for text in texts]
+        memory, states = self._read(model, [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own])
+        scores = iter(model.parts["relevance"](states)[:, 0])
         # A passage of several segments is as relevant as the best of them.
         best = [torch.stack([next(scores) for _ in own]).max() if own else states.new_zeros(()) for own in parts]
-        return [torch.cat([next(memory) for _ in own]) if own else model.nothing for own in parts], torch.stack(best)
-
-    def _head(self, model: SoftModel, query: str) -> list[int]:
-        """What stands before a passage, as released; of a long question the end is cut."""
-        before, after = _ids(model, f"\nQuery:\n{query}"), _ids(model, DOCUMENT)
-        return [*before[: self.config.max_length], *after]
-
-    def _segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        """A passage's ids as they stand behind a question, in parts."""
-        if not text.strip():
-            return []
-        text, before = model.written(text), _ids(model, DOCUMENT)
-        both, most = _ids(model, DOCUMENT + text), self.config.max_length
-        ids = both[len(before) :] if both[: len(before)] == before else _ids(model, text)
-        return [ids[start : start + most] for start in range(0, len(ids), most)]
+        return model.joined(parts, memory), torch.stack(best)
 
     def trained(self, stage: str) -> set[str]:
         return {*self.adapters, ENCODER, *(f"parts.{name}" for name in ("memory", "connector", "rank", "relevance"))}

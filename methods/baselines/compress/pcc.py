@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
-from methods.baselines.compress.soft import ENCODER, SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, SoftStepOptions, shared_settings
+from methods.baselines.compress.soft import ENCODER, SegmentSystem, SoftConfig, System
+from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
 
@@ -46,7 +46,7 @@ class PccConfig(SoftConfig):
         return max(1, self.max_length // self.rate)
 
 
-class Pcc(System):
+class Pcc(SegmentSystem):
     """The system."""
 
     name = "pcc"
@@ -71,22 +71,15 @@ class Pcc(System):
             "converter": Projector(embeddings.weight.shape[1], model.width, norm=True),
         }
 
-    def _segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        words, most = model.encoder_tokenizer, self.config.max_length
-        ids = list(words(model.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"]) if text.strip() else []
-        return [ids[start : start + most] for start in range(0, len(ids), most)]
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        return model.segments(text, model.encoder_tokenizer)
 
-    def count(self, model: SoftModel, text: str) -> int:
-        return len(self._segments(model, text)) * int(self.config.memory_tokens)
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        return [ids, model.part("memory")]
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
-        parts = [self._segments(model, text) for text in texts]
-        rows: list[list[Piece]] = [[ids, model.part("memory")] for own in parts for ids in own]
-        if not rows:
-            return [model.nothing for _ in texts]
-        states = model.parts["converter"](model.states(rows, self.config.memory_tokens, model=model.encoder))
-        vectors = iter(states)
-        return [_joined([next(vectors) for _ in own]) if own else model.nothing for own in parts]
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        memory: Tensor = model.parts["converter"](model.states(rows, self.config.memory_tokens, model=model.encoder))
+        return memory
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         marks = model.part("marks")
@@ -98,12 +91,6 @@ class Pcc(System):
 
     def trained(self, stage: str) -> set[str]:
         return {ENCODER, "parts.memory", "parts.converter"}
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    import torch
-
-    return torch.cat(list(parts))
 
 
 @register(

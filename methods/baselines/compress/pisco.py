@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
-from methods.baselines.compress.soft import SoftConfig, System
+from methods.baselines.compress.soft import SegmentSystem, SoftConfig, System
 from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
@@ -51,7 +51,7 @@ class PiscoConfig(SoftConfig):
         return self
 
 
-class Pisco(System):
+class Pisco(SegmentSystem):
     """The system."""
 
     name = "pisco"
@@ -63,17 +63,13 @@ class Pisco(System):
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
         return {"memory": model.rows(1 if self.config.shared else self.config.memory_tokens), "marks": model.rows(3, draw=1)}
 
-    def count(self, model: SoftModel, text: str) -> int:
-        return len(model.segments(text)) * int(self.config.memory_tokens)
-
-    def row(self, model: SoftModel, ids: Sequence[int]) -> list[Piece]:
-        """A segment as it is encoded, its memory tokens last."""
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         memory = model.part("memory")
         memory = memory.expand(self.config.memory_tokens, -1) if self.config.shared else memory
         return [self.mark(model, ENCODE), model.bos, ids, [model.end], memory]
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
-        return model.per_text(texts, lambda ids: self.row(model, ids), self.config.memory_tokens, self.encodes)
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        return model.states(rows, self.config.memory_tokens, self.encodes)
 
     def mark(self, model: SoftModel, which: int) -> Tensor:
         """One of the marks, [1, h]."""

@@ -144,6 +144,35 @@ class System(ABC):
         return {*self.adapters, *self.whole, "parts"}
 
 
+class SegmentSystem(System):
+    """A system that reads a passage in segments, and makes `memory_tokens` vectors of each."""
+
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        """Token ids of a passage, in parts of at most `max_length`."""
+        return list(model.segments(text))
+
+    @abstractmethod
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        """A segment as it is encoded, memory tokens last."""
+
+    @abstractmethod
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        """Memory of rows, float32 [N, memory_tokens, h]."""
+
+    def count(self, model: SoftModel, text: str) -> int:
+        return len(self.segments(model, text)) * int(self.config.memory_tokens)
+
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
+        parts = [self.segments(model, text) for text in texts]
+        rows = [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own]
+        return list(model.joined(parts, self.vectors(model, rows)))
+
+
+def cut(ids: Sequence[int], most: int) -> list[list[int]]:
+    """Ids in parts of at most so many."""
+    return [list(ids[start : start + most]) for start in range(0, len(ids), most)]
+
+
 SYSTEMS: dict[str, str] = {
     "autocompressor": "AutoCompressor",
     "xrag": "Xrag",

@@ -33,7 +33,7 @@ from methods.models.weights import locate
 from methods.registry import Component, laid_over
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext
 from methods.training.candidates import retrieved
-from methods.training.contrast import load_data, table
+from methods.training.contrast import load_data
 from methods.training.loop import Figures, KeepBest, Loop, LoopOptions, Schedule, accelerator, in_parts
 from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, learn, saved_weights, steps, total, unknown
@@ -521,7 +521,6 @@ class SoftTraining:
         def save(folder: Path, figures: Figures) -> None:
             model.save(folder)
             shutil.copyfile(loop.curve, folder / "curve.jsonl")
-            (folder / "README.md").write_text(_readme(config, stage, figures), "utf-8")
 
         return PreparedRun(loop, save, {"rows": float(len(rows)), "too_long": float(number - len(rows)), "held_out": float(len(held_out))})
 
@@ -553,7 +552,7 @@ def _fits(model: SoftModel, row: Row, *, text: bool) -> bool:
     return True
 
 
-# -- What it takes, and what it says of itself --
+# -- What it takes --
 
 
 def _needs(config: SoftTrainingConfig) -> Needs:
@@ -596,15 +595,3 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
         wanted = min(every, train.steps or every)
         results.append(StageWork(stage, total(works) * (train.epochs * wanted / every if every else 0.0) + kept, rows, wanted))
     return results
-
-
-def _readme(config: SoftTrainingConfig, stage: str, figures: Figures) -> str:
-    system, train = config.system, getattr(config, stage)
-    facts = {"learning rate": train.learning_rate, "rows of a step": train.batch_size, "epochs": train.epochs, **figures}
-    models = ", ".join(f"`{source}`" for source, _ in models_of(system).values())
-    data = ", ".join(f"`{item}`" for item in config.data)
-    return (
-        f"---\nbase_model: {system.config.base}\npipeline_tag: text-generation\n---\n\n# {system.name}, {stage}\n\n"
-        f"A compressor into vectors for `memory_reader`. Begun from {models}; data {data}; seed {config.seed}. "
-        f"`memory.json` names the system and its options, `weights.safetensors` holds what was trained.\n\n| | |\n|---|---|\n{table(facts)}\n"
-    )

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from methods.baselines.compress.memory import SOFT, SoftCompressor
 from methods.baselines.compress.soft import SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, SoftStepOptions, shared_settings
+from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.weights import PRESETS
 from methods.registry import register
 from methods.training import register_training

@@ -28,7 +28,8 @@ def ours(folder: Path, name: str, target: Path, **options: Any) -> SoftModel:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_each_layout_is_read_tensor_by_tensor(name: str, checkpoints: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"retriever": str(checkpoints / "encoder")} if name == "xrag" else {"rate": 64} if name.startswith("pcc") else {}
+    more: dict[str, dict[str, Any]] = {"xrag": {"retriever": str(checkpoints / "encoder")}, "pcc": {"rate": 64}, "pcc-large": {"rate": 64}}
+    options = more.get(name, {})
     model = ours(checkpoints, name, tmp_path / name, **options)
     with torch.inference_mode():
         (memory,) = model.encode([TEXT], [QUESTION])

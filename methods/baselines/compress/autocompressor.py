@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig, System
-from methods.baselines.compress.training import NAMING, Row, SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.pocket import asking
 from methods.registry import register
 from methods.training import register_training
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from methods.baselines.compress.model import SoftModel
+    from methods.baselines.compress.rows import Row
     from methods.training.pieces import Piece
 
-PAPER = "Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788)"
 STEPS = 2
 """Segments behind which gradients stop."""
 
@@ -51,6 +51,7 @@ class AutoCompressor(SegmentSystem):
     """The system."""
 
     name = "autocompressor"
+    paper = "Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788)"
     config_class = AutoCompressorConfig
 
     @property
@@ -102,8 +103,8 @@ class AutoCompressor(SegmentSystem):
 
     def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
         passages = [[*model.begin, *ids] for text in row.documents for ids in model.segments(text)]
-        question = [identifier for piece in model.filled(asking(row.question), []) for identifier in piece]
-        return [*passages, [*question, *model.reply(row.target)]]
+        asked = ([*model.filled(asking(question), []), model.reply(target)] for question, target in row.asked)
+        return [*passages, [identifier for pieces in asked for piece in pieces for identifier in piece]]
 
 
 def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor, steps: int) -> tuple[Tensor, int]:
@@ -142,8 +143,7 @@ def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor
 @register(
     "autocompressor",
     summary="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(AutoCompressor),
 )
 class AutoCompressorCompressor(SoftCompressor):
     """The compressor."""
@@ -161,10 +161,7 @@ class AutoCompressorTrainingConfig(SoftTrainingConfig):
 @register_training(
     "autocompressor",
     summary="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
-    stages=AutoCompressor.stages,
-    config=AutoCompressorTrainingConfig,
-    paper=PAPER,
-    **shared_settings({"memory_tokens": 24, "learns": "replies"}, {"tuned": {**NAMING, "steps": 500}}),
+    **shared_settings(AutoCompressorTrainingConfig, {"memory_tokens": 24, "learns": "replies"}, {"tuned": {**NAMING, "steps": 500}}),
 )
 class AutoCompressorTraining(SoftTraining):
     """The training."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.pisco import RESTORE, SMALL, Pisco, PiscoConfig
 from methods.baselines.compress.soft import ENCODER, System, cut
 from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
 
-PAPER = "Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252)"
-
 
 class CocomConfig(PiscoConfig):
     """Options of COCOM."""
@@ -38,6 +36,7 @@ class Cocom(Pisco):
     """The system."""
 
     name = "cocom"
+    paper = "Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252)"
     config_class = CocomConfig
     stages = ("pretrained", "tuned")
     adapters = ("both",)
@@ -105,8 +104,7 @@ class Cocom(Pisco):
 @register(
     "cocom",
     summary="each passage as memory tokens' states, by the adapter that also answers, or by a BERT; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Cocom),
 )
 class CocomCompressor(SoftCompressor):
     """The compressor."""
@@ -124,10 +122,8 @@ class CocomTrainingConfig(SoftTrainingConfig):
 @register_training(
     "cocom",
     summary="COCOM: an adapter and memory tokens that write passages out and continue them, then answer",
-    stages=Cocom.stages,
-    config=CocomTrainingConfig,
-    paper=PAPER,
     **shared_settings(
+        CocomTrainingConfig,
         SMALL,
         more={
             "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},

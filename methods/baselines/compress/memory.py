@@ -251,12 +251,14 @@ def soft_needs(config: Any) -> Needs:
     return Needs(tuple(Checkpoint(source, revision, config.dtype or system.config.dtype) for source, revision in named.values()))
 
 
-SOFT: dict[str, Any] = {
-    "kind": "compressor",
-    "config": SoftCompressorConfig,
-    "extra": "models",
-    "checkpoint_hash": lambda config: weights_hash(config.model),
-    "work": soft_work,
-    "needs": soft_needs,
-}
-"""What the registrations of all compressors into vectors share."""
+def compressor_of(system: type[System]) -> dict[str, Any]:
+    """What the registrations of all compressors into vectors share."""
+    return {
+        "kind": "compressor",
+        "config": SoftCompressorConfig,
+        "paper": system.paper,
+        "extra": "models",
+        "checkpoint_hash": lambda config: weights_hash(config.model),
+        "work": soft_work,
+        "needs": soft_needs,
+    }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
 from methods.baselines.compress.soft import ENCODER, SoftConfig, System, cut
 from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
-
-PAPER = "Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109)"
 
 
 class OscarConfig(PiscoConfig):
@@ -48,6 +46,7 @@ class Oscar(Pisco):
     """The system."""
 
     name = "oscar"
+    paper = "Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109)"
     config_class: ClassVar[type[SoftConfig]] = OscarConfig
     adapters = ("decoder",)
     queried = True
@@ -144,7 +143,7 @@ def _without_norm(model: Any) -> Iterator[None]:
 
 
 @register(
-    "oscar", summary="each passage with the question as states of the base's first layers; read by memory_reader", paper=PAPER, **SOFT
+    "oscar", summary="each passage with the question as states of the base's first layers; read by memory_reader", **compressor_of(Oscar)
 )
 class OscarCompressor(SoftCompressor):
     """The compressor."""
@@ -162,11 +161,10 @@ class OscarTrainingConfig(SoftTrainingConfig):
 @register_training(
     "oscar",
     summary="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
-    stages=Oscar.stages,
-    config=OscarTrainingConfig,
-    paper=PAPER,
     **shared_settings(
-        {**SMALL, "layers": 2}, {"together": 1, "questions": None, "tuned": {**NAMING, "steps": 500, "batch_size": 16, "micro_batch": 16}}
+        OscarTrainingConfig,
+        {**SMALL, "layers": 2},
+        {"together": 1, "questions": None, "tuned": {**NAMING, "steps": 500, "batch_size": 16, "micro_batch": 16}},
     ),
 )
 class OscarTraining(SoftTraining):

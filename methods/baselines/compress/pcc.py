@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.soft import ENCODER, SegmentSystem, SoftConfig, System
 from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
 
-PAPER = "Dai et al. 2025, Pretraining Context Compressor for Large Language Models with Embedding-Based Memory (ACL 2025)"
 OPEN, CLOSE, RESTORE = range(3)
 """Rows of the marks `<mem>`, `</mem>` and `<ae>`."""
 
@@ -50,6 +49,7 @@ class Pcc(SegmentSystem):
     """The system."""
 
     name = "pcc"
+    paper = "Dai et al. 2025, Pretraining Context Compressor for Large Language Models with Embedding-Based Memory (ACL 2025)"
     config_class = PccConfig
     stages = ("pretrained", "tuned")
 
@@ -96,8 +96,7 @@ class Pcc(SegmentSystem):
 @register(
     "pcc",
     summary="each segment as a small model's states, converted for a frozen language model; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Pcc),
 )
 class PccCompressor(SoftCompressor):
     """The compressor."""
@@ -118,10 +117,7 @@ class PccTrainingConfig(SoftTrainingConfig):
 @register_training(
     "pcc",
     summary="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
-    stages=Pcc.stages,
-    config=PccTrainingConfig,
-    paper=PAPER,
-    **shared_settings({"encoder": "pocket", "rate": 4}),
+    **shared_settings(PccTrainingConfig, {"encoder": "pocket", "rate": 4}),
 )
 class PccTraining(SoftTraining):
     """The training."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.soft import SegmentSystem, SoftConfig, System
 from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
 
-PAPER = "Louis et al. 2025, PISCO: Pretty Simple Compression for Retrieval-Augmented Generation (arXiv:2501.16075)"
 RESTORE, ENCODE, SEPARATE = range(3)
 """Rows of the marks: asks for the text again, begins a passage, stands behind a memory."""
 
@@ -55,6 +54,7 @@ class Pisco(SegmentSystem):
     """The system."""
 
     name = "pisco"
+    paper = "Louis et al. 2025, PISCO: Pretty Simple Compression for Retrieval-Augmented Generation (arXiv:2501.16075)"
     config_class: ClassVar[type[SoftConfig]] = PiscoConfig
     adapters: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     reads: ClassVar[str | None] = "decoder"
@@ -87,8 +87,7 @@ class Pisco(SegmentSystem):
 @register(
     "pisco",
     summary="each passage as memory tokens' states, by an adapter distilled from answers; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Pisco),
 )
 class PiscoCompressor(SoftCompressor):
     """The compressor."""
@@ -111,10 +110,7 @@ SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "al
 @register_training(
     "pisco",
     summary="PISCO: two adapters and memory tokens, by cross-entropy on what the base answers from text",
-    stages=Pisco.stages,
-    config=PiscoTrainingConfig,
-    paper=PAPER,
-    **shared_settings(SMALL, {"tuned": {**NAMING, "steps": 500, "learning_rate": 2e-3}}),
+    **shared_settings(PiscoTrainingConfig, SMALL, {"tuned": {**NAMING, "steps": 500, "learning_rate": 2e-3}}),
 )
 class PiscoTraining(SoftTraining):
     """The training."""

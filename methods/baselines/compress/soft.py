@@ -63,6 +63,7 @@ class System(ABC):
 
     Attributes:
         name: Of the system, of its compressor and of its training.
+        paper: Where it comes from.
         config_class: Of its options.
         stages: Of its training.
         adapters: Low-rank adapters on the base.
@@ -71,6 +72,7 @@ class System(ABC):
     """
 
     name: ClassVar[str]
+    paper: ClassVar[str]
     config_class: ClassVar[type[SoftConfig]] = SoftConfig
     stages: ClassVar[tuple[str, ...]] = ("tuned",)
     adapters: ClassVar[tuple[str, ...]] = ()

@@ -24,7 +24,8 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, resolve
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
-from methods.baselines.compress.training import Row, StepOptions, answer_rows
+from methods.baselines.compress.rows import Row, answer_rows
+from methods.baselines.compress.training import StepOptions
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.contrast import load_data

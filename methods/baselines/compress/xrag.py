@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.soft import SoftConfig, System
 from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.weights import PRESETS
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from methods.models.encoder import Vectors
     from methods.training.pieces import Piece
 
-PAPER = "Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation with One Token (arXiv:2405.13792)"
 WORDINGS = (
     "Background: {place}\n\nSay the same in other words.",
     "{place}\n\nIn other words, this background says:",
@@ -57,6 +56,7 @@ class Xrag(System):
     """The system."""
 
     name = "xrag"
+    paper = "Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation with One Token (arXiv:2405.13792)"
     config_class = XragConfig
     stages = ("pretrained", "tuned")
 
@@ -100,8 +100,7 @@ class Xrag(System):
 @register(
     "xrag",
     summary="each passage as its retriever's vector, projected into the place of one token; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Xrag),
 )
 class XragCompressor(SoftCompressor):
     """The compressor."""
@@ -124,10 +123,9 @@ class XragTrainingConfig(SoftTrainingConfig):
 @register_training(
     "xrag",
     summary="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
-    stages=Xrag.stages,
-    config=XragTrainingConfig,
-    paper=PAPER,
-    **shared_settings({"retriever": "minilm"}, {"pretrained": {"learning_rate": 6e-3}, "tuned": {"learning_rate": 2e-3}}),
+    **shared_settings(
+        XragTrainingConfig, {"retriever": "minilm"}, {"pretrained": {"learning_rate": 6e-3}, "tuned": {"learning_rate": 2e-3}}
+    ),
 )
 class XragTraining(SoftTraining):
     """The training."""

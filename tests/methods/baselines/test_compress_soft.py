@@ -19,8 +19,9 @@ from benchmarks.schema import Passage, Query, passage_id
 from methods.api import TRUNCATED, Ranking, Services
 from methods.baselines.compress.autocompressor import language_loss
 from methods.baselines.compress.model import PLACE, SoftModel
+from methods.baselines.compress.rows import Row, joined
 from methods.baselines.compress.soft import SYSTEMS, system_of
-from methods.baselines.compress.training import Objective, Row, joined
+from methods.baselines.compress.training import Objective
 from methods.pipeline import Composition
 from methods.registry import Component
 from methods.training import TRAININGS, TrainingContext

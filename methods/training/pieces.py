@@ -95,10 +95,10 @@ def spread_positions(ends: Tensor, count: int, width: int) -> Tensor:
     Source:
         Zhao et al. 2024, Position IDs Matter.
     """
-    places = torch.arange(width, device=ends.device)
+    positions = torch.arange(width, device=ends.device)
     # Rounded up: the first place behind the tokens t with floor(t count / n) = j.
-    shares = ((places - ends + 1) * ends + count - 1) // count
-    return torch.where(places < ends, places, shares.clamp(max=width))
+    shares = ((positions - ends + 1) * ends + count - 1) // count
+    return torch.where(positions < ends, positions, shares.clamp(max=width))
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,8 @@ class AutoCompressor(SegmentSystem):
 
     def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
         passages = [[*model.begin, *ids] for text in row.documents for ids in model.segments(text)]
-        asked = ([*model.filled(asking(question), []), model.reply(target)] for question, target in row.asked)
-        return [*passages, [identifier for pieces in asked for piece in pieces for identifier in piece]]
+        turns = ([*model.filled(asking(question), []), model.reply(target)] for question, target in row.asked)
+        return [*passages, [identifier for pieces in turns for piece in pieces for identifier in piece]]
 
 
 def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor, steps: int) -> tuple[Tensor, int]:

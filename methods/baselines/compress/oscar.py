@@ -143,7 +143,10 @@ def _without_norm(model: Any) -> Iterator[None]:
 
 
 @register(
-    "oscar", summary="each passage with the question as states of the base's first layers; read by memory_reader", **compressor_of(Oscar)
+    "oscar",
+    version=2,
+    summary="each passage with the question as states of the base's first layers; read by memory_reader",
+    **compressor_of(Oscar),
 )
 class OscarCompressor(SoftCompressor):
     """The compressor."""
@@ -160,6 +163,7 @@ class OscarTrainingConfig(SoftTrainingConfig):
 
 @register_training(
     "oscar",
+    version=2,
     summary="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
     **shared_settings(
         OscarTrainingConfig,

@@ -451,8 +451,8 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
             each = 1 if stage == PRETRAINED else config.documents
             number = min(lengths.corpus, config.passages or lengths.corpus) if written else lengths.questions
             reply = lengths.passage if written else lengths.question + lengths.answer
-            asked = 1 if written else config.together if stage == TUNED else config.questions or 1
-            read = [(encoder, number * each, lengths.passage + count), (reader, number, each * count + asked * reply)]
+            turns = 1 if written else config.together if stage == TUNED else config.questions or 1
+            read = [(encoder, number * each, lengths.passage + count), (reader, number, each * count + turns * reply)]
             works += [
                 learn(model, texts, length, config.precision, causal=True, adapted=bool(system.adapters)) for model, texts, length in read
             ]

@@ -384,7 +384,8 @@ class SoftTraining:
 
         options = LoopOptions(
             count,
-            min(epoch, count),
+            # In even parts of an epoch at most, so that the last weights are validated, too.
+            count // -(-count // epoch),
             Schedule(train.learning_rate, train.warm_up, "linear", floor=train.floor),
             config.weight_decay,
             max_grad_norm=config.max_grad_norm,

@@ -106,6 +106,7 @@ class SoftTrainingConfig(TrainingConfig):
         0.0, ge=0, description="weight of the divergence from the base that reads the passages as text; published for xRAG 2"
     )
     teacher: str | None = Field(None, description="reranker whose scores a system that ranks learns: oscar with model.ranks; null: none")
+    teacher_options: dict[str, Any] = Field(default_factory=dict, description="of that reranker")
     ranking: float = Field(0.05, gt=0, description="weight of the squared distance from them; published 0.05")
     pretrained: SoftStepOptions = SoftStepOptions.model_validate({})
     tuned: SoftStepOptions = SoftStepOptions.model_validate({})
@@ -139,7 +140,7 @@ class SoftTrainingConfig(TrainingConfig):
         if self.start is not None:
             require_checkpoint(self.start, self.system.name, where="start")
         if self.teacher is not None:
-            Component.of(self.teacher, where="teacher").preflight()
+            Component.of(self.teacher, self.teacher_options, where="teacher").preflight()
 
 
 _SINGLE: Mapping[str, Any] = {"mix": {"single": 1.0}}
@@ -361,7 +362,7 @@ class SoftTraining:
                 rows = [row for row in rows if fits(model, row, text=True)]
                 rows = taught_by_base(model, rows, context.work / "answers.jsonl")
             if config.teacher is not None:
-                rows = ranked_by(Component.of(config.teacher), rows, context.services)
+                rows = ranked_by(Component.of(config.teacher, config.teacher_options), rows, context.services)
         rows = joined(rows, (config.together if stage == TUNED else config.questions) or 1, config.seed)
         objective = Objective(model, config.divergence if stage == TUNED else 0.0, process, config.ranking if config.teacher else 0.0)
         rows, held_out = ([row for row in some if fits(model, row, text=bool(objective.divergence))] for some in (rows, held_out))

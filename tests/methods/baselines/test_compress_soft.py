@@ -308,7 +308,9 @@ def test_a_light_encoder_reads_what_it_is_given(models: dict[str, SoftModel], ti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "more"), [("pisco", {}), ("xrag", {"divergence": 2.0})])
+@pytest.mark.parametrize(
+    ("name", "more"), [("pisco", {"together": 2}), ("xrag", {"divergence": 2.0}), ("oscar", {"teacher": "bm25_reranker"})]
+)
 def test_a_training_ends_in_a_checkpoint_that_answers_and_is_taken_over(
     name: str, more: dict[str, Any], tiny_llama: str, tiny_encoder: str, tmp_path: Path
 ) -> None:
@@ -317,8 +319,12 @@ def test_a_training_ends_in_a_checkpoint_that_answers_and_is_taken_over(
     options = {"base": tiny_llama, "data": ["worlds/multihop:train"], "data_options": world, "passages": 5, "documents": 2, **more}
     options |= {"validation": ["worlds/multihop:validation"], "validation_options": world, "pretrained": small, "tuned": small}
     entry = TRAININGS.get(name)
-    model = {"pisco": {"rate": 64}, "xrag": {"retriever": tiny_encoder, "max_length": 48}}[name]
-    training = entry.factory(entry.validate({**options, "model": {**model, "max_prompt": 1000}}))
+    model: dict[str, dict[str, Any]] = {
+        "xrag": {"retriever": tiny_encoder, "max_length": 48},
+        "oscar": {"rate": 64, "layers": 1, "ranks": True},
+    }
+    options["model"] = {"max_prompt": 1000, **model.get(name, {"rate": 64})}
+    training = entry.factory(entry.validate(options))
     context = TrainingContext(tmp_path / "work", tmp_path / "checkpoints", Services(device="cpu"))
     stages = list(training.run(context))
     assert [stage.stage for stage in stages] == list(system_of(name, {}).stages)

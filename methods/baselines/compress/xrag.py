@@ -124,7 +124,9 @@ class XragTrainingConfig(SoftTrainingConfig):
     "xrag",
     summary="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
     **shared_settings(
-        XragTrainingConfig, {"retriever": "minilm"}, {"pretrained": {"learning_rate": 6e-3}, "tuned": {"learning_rate": 2e-3}}
+        XragTrainingConfig,
+        {"retriever": "minilm"},
+        {"pretrained": {"learning_rate": 6e-3, "steps": 150}, "tuned": {"learning_rate": 2e-3, "steps": 100}},
     ),
 )
 class XragTraining(SoftTraining):

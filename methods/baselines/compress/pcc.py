@@ -90,7 +90,9 @@ class Pcc(SegmentSystem):
         return [model.bos, *self.block(model, memory), model.part("marks")[RESTORE : RESTORE + 1]]
 
     def trained(self, stage: str) -> set[str]:
-        return {ENCODER, "parts.memory", "parts.converter"}
+        # The decoder's marks were learned before everything else, and then fixed: here they are in the first stage.
+        marks = {"parts.marks"} if stage == "pretrained" else set()
+        return {ENCODER, "parts.memory", "parts.converter", *marks}
 
 
 @register(
@@ -116,6 +118,7 @@ class PccTrainingConfig(SoftTrainingConfig):
 
 @register_training(
     "pcc",
+    version=2,
     summary="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
     **shared_settings(PccTrainingConfig, {"encoder": "pocket", "rate": 4}),
 )

@@ -120,7 +120,7 @@ class PccTrainingConfig(SoftTrainingConfig):
     "pcc",
     version=2,
     summary="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
-    **shared_settings(PccTrainingConfig, {"encoder": "pocket", "rate": 4}),
+    **shared_settings(PccTrainingConfig, {"encoder": "pocket", "rate": 4}, {"pretrained": {"steps": 360}, "tuned": {"steps": 120}}),
 )
 class PccTraining(SoftTraining):
     """The training."""

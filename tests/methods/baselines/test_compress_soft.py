@@ -55,7 +55,7 @@ def test_memory_depends_on_its_text_alone_and_none_of_it_is_lost(models: dict[st
         assert len(together[3]) == segments * per_segment[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["pisco", "oscar", "autocompressor", "cocom light"])
 def test_a_checkpoint_reads_back_bit_by_bit(models: dict[str, SoftModel], folders: dict[str, str], name: str) -> None:
     again = SoftModel.load(Path(folders[name]), "cpu")
     with torch.inference_mode():
@@ -196,7 +196,7 @@ def test_several_questions_of_one_reading_have_the_losses_of_each_alone(makes: C
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["pisco", "xrag", "pcc", "autocompressor"])
 def test_what_is_trained_learns(makes: Callable[..., SoftModel], name: str) -> None:
     """A few steps on two rows: the loss falls in every stage."""
     model = makes(name)

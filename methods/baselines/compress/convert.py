@@ -51,7 +51,8 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     from methods.baselines.compress.model import SoftModel
 
     layout = source.layout
-    options = {**_OPTIONS[layout](source), **({"base": base} if base else {}), **options}
+    options_of, tensors_of = _LAYOUTS[layout]
+    options = {**options_of(source), **({"base": base} if base else {}), **options}
     try:
         system = system_of(layout, options)
     except ValidationError as error:
@@ -67,7 +68,7 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
         if layout == "pcc":
             _encoder(source, system.config.encoder, draft / ENCODER)
         model = SoftModel(system, device, draft)
-        model.take(_TENSORS[layout](source, model), source.source)
+        model.take(tensors_of(source, model), source.source)
         model.save(draft)
         (draft / "README.md").write_text(_readme(source, system), "utf-8")
         draft.rename(folder)
@@ -125,16 +126,6 @@ def _layers_options(source: Released) -> dict[str, Any]:
         )
     more = {"layers": int(source.option("compr_n_layers")), "norm": bool(config.get("compr_rms_norm", False)), "shared": False}
     return {**_memory_options(source), **more, "connector": config["compr_mlp_hidden_dim"] if config.get("compr_use_mlp", True) else None}
-
-
-_OPTIONS: Mapping[str, Callable[[Released], dict[str, Any]]] = {
-    "pisco": _memory_options,
-    "cocom": _memory_options,
-    "autocompressor": _summary_options,
-    "pcc": _encoder_options,
-    "xrag": lambda source: {},
-    "oscar": _layers_options,
-}
 
 
 # -- Their tensors under our names --
@@ -228,14 +219,15 @@ def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
     }
 
 
-_TENSORS: Mapping[str, Callable[[Released, SoftModel], dict[str, Tensor]]] = {
-    "pisco": _pisco,
-    "cocom": _cocom,
-    "xrag": _xrag,
-    "autocompressor": _autocompressor,
-    "pcc": _pcc,
-    "oscar": _oscar,
+_LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Released, SoftModel], dict[str, Tensor]]]] = {
+    "pisco": (_memory_options, _pisco),
+    "cocom": (_memory_options, _cocom),
+    "oscar": (_layers_options, _oscar),
+    "xrag": (lambda source: {}, _xrag),
+    "autocompressor": (_summary_options, _autocompressor),
+    "pcc": (_encoder_options, _pcc),
 }
+"""Of each: what its configuration says of the options, and its tensors under our names."""
 
 
 # -- Whole models --

@@ -56,10 +56,6 @@ class Oscar(Pisco):
         return (ENCODER,)
 
     @property
-    def ranks(self) -> bool:
-        return bool(self.config.ranks)
-
-    @property
     def encoder(self) -> tuple[str, str] | None:
         return "AutoModelForCausalLM", self.config.base
 

@@ -95,7 +95,7 @@ class System(ABC):
     @property
     def ranks(self) -> bool:
         """Whether it also says how relevant a passage is to the question: see `scored`."""
-        return False
+        return bool(getattr(self.config, "ranks", False))
 
     @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:

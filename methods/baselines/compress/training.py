@@ -61,7 +61,6 @@ class SoftStepOptions(StepOptions):
     """How a stage of a compressor into vectors is optimized."""
 
     steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
-    floor: float = Field(0.0, ge=0, le=1, description="where the rate ends, as a share of its peak")
     naming: float = Field(
         0.0, ge=0, description="ours: weight of a loss that has each vector name the tokens of its share of a passage by the base's output"
     )
@@ -144,7 +143,7 @@ class SoftTrainingConfig(TrainingConfig):
 
 
 _SINGLE: Mapping[str, Any] = {"mix": {"single": 1.0}}
-_STEPS: Mapping[str, Any] = {"epochs": 100, "floor": 0.02, "warm_up": 0.03, "batch_size": 8, "micro_batch": 8}
+_STEPS: Mapping[str, Any] = {"epochs": 100, "warm_up": 0.03, "batch_size": 8, "micro_batch": 8}
 NAMING: Mapping[str, Any] = {"naming": 0.3, "naming_only": 60, "naming_fades": 0.35}
 """Of the first stage on worlds."""
 SMALL_WORLDS: Mapping[str, Any] = {
@@ -387,7 +386,7 @@ class SoftTraining:
             count,
             # In even parts of an epoch at most, so that the last weights are validated, too.
             count // -(-count // epoch),
-            Schedule(train.learning_rate, train.warm_up, "linear", floor=train.floor),
+            Schedule(train.learning_rate, train.warm_up, "linear"),
             config.weight_decay,
             max_grad_norm=config.max_grad_norm,
             save_every=train.save_every,

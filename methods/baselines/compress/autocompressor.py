@@ -161,7 +161,7 @@ class AutoCompressorTrainingConfig(SoftTrainingConfig):
 @register_training(
     "autocompressor",
     summary="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
-    **shared_settings(AutoCompressorTrainingConfig, {"memory_tokens": 24, "learns": "replies"}, {"tuned": {**NAMING, "steps": 420}}),
+    **shared_settings(AutoCompressorTrainingConfig, {"memory_tokens": 24, "learns": "replies"}, {"tuned": {**NAMING, "steps": 400}}),
 )
 class AutoCompressorTraining(SoftTraining):
     """The training."""

@@ -164,7 +164,7 @@ class OscarTrainingConfig(SoftTrainingConfig):
     **shared_settings(
         OscarTrainingConfig,
         {**SMALL, "layers": 2},
-        {"together": 1, "questions": None, "tuned": {**NAMING, "steps": 420, "batch_size": 16, "micro_batch": 16}},
+        {"together": 1, "questions": None, "tuned": {**NAMING, "steps": 400, "batch_size": 16, "micro_batch": 16}},
     ),
 )
 class OscarTraining(SoftTraining):

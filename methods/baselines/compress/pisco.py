@@ -110,7 +110,7 @@ SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "al
 @register_training(
     "pisco",
     summary="PISCO: two adapters and memory tokens, by cross-entropy on what the base answers from text",
-    **shared_settings(PiscoTrainingConfig, SMALL, {"tuned": {**NAMING, "steps": 420, "learning_rate": 2e-3}}),
+    **shared_settings(PiscoTrainingConfig, SMALL, {"tuned": {**NAMING, "steps": 400, "learning_rate": 2e-3}}),
 )
 class PiscoTraining(SoftTraining):
     """The training."""

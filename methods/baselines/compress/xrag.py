@@ -126,7 +126,7 @@ class XragTrainingConfig(SoftTrainingConfig):
     **shared_settings(
         XragTrainingConfig,
         {"retriever": "minilm"},
-        {"pretrained": {"learning_rate": 6e-3, "steps": 150}, "tuned": {"learning_rate": 2e-3, "steps": 100}},
+        {"pretrained": {"learning_rate": 6e-3, "steps": 120}, "tuned": {"learning_rate": 2e-3, "steps": 60}},
     ),
 )
 class XragTraining(SoftTraining):

@@ -130,7 +130,7 @@ def classifier(folder: Path, labels: Sequence[str]) -> None:
     tokens.save_pretrained(folder)
 
 
-def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1) -> None:
+def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1, more: Sequence[str] = ()) -> None:
     """A low-rank adapter of a base as PEFT saves it; for a classifier with the score head in it."""
     import torch
     import transformers
@@ -139,10 +139,10 @@ def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1)
     kind, options = ("AutoModelForCausalLM", {}) if task == "CAUSAL_LM" else ("AutoModelForSequenceClassification", {"num_labels": labels})
     torch.manual_seed(seed)
     model = getattr(transformers, kind).from_pretrained(base, dtype=torch.float32, **options)
-    made: Any = get_peft_model(model, LoraConfig(task_type=task, r=4, lora_alpha=8, target_modules=LAYERS))
+    made: Any = get_peft_model(model, LoraConfig(task_type=task, r=4, lora_alpha=8, target_modules=[*LAYERS, *more]))
     with torch.no_grad():
         for name, weight in made.named_parameters():
-            if "lora_B" in name or "score" in name:
+            if "lora_B" in name or "lora_embedding" in name or "score" in name:
                 weight.normal_(std=0.5)
     made.save_pretrained(str(folder))
 
@@ -173,7 +173,8 @@ def published(folder: Path) -> None:
 
     def write(name: str, config: dict[str, Any], **files: dict[str, Any]) -> None:
         (folder / name).mkdir(exist_ok=True)
-        (folder / name / "config.json").write_text(json.dumps(config))
+        if config:
+            (folder / name / "config.json").write_text(json.dumps(config))
         for file, tensors in files.items():
             torch.save(tensors, folder / name / {"model": "pytorch_model.bin"}.get(file, file.replace("__", ".")))
 
@@ -200,6 +201,13 @@ def published(folder: Path) -> None:
     memory = {**common, "different_mem_tokens": True, "compr_model_name": None}
     write("pisco", {**memory, "model_type": "COCOM"}, adapters__pth=adapters, decoder_first_last_layers__pth=ends)
     write("clara", {**memory, "model_type": "CLaRa"}, adapters__pth=adapters, decoder_first_last_layers__pth=ends)
+    first_layers = {"compr_model_name": "mistral_trimmed", "compr_n_layers": 1, "compr_base_model_name": common["decoder_model_name"]}
+    layers = {**memory, **first_layers, "compr_use_mlp": True, "compr_mlp_hidden_dim": 48}
+    write("oscar", layers, adapters__pth={"decoder_adapter": own["cocom"]}, decoder_first_last_layers__pth=ends)
+    encoder = {name: item + drawn(*item.shape) for name, item in llama.items() if "layers.1" not in name and name != "model.norm.weight"}
+    encoder["model.embed_tokens.weight"] = torch.cat([encoder["model.embed_tokens.weight"], drawn(8, width)])
+    connector = {"0.weight": drawn(48, width), "0.bias": drawn(48), "2.weight": drawn(width, 48), "2.bias": drawn(width)}
+    write("oscar/compressor", {}, compressor__pth={f"custom_model.{name}": item for name, item in encoder.items()}, mlp__pth=connector)
     whole = {f"decoder.base_model.model.{name}": item for name, item in ends.items()}
     whole |= {f"decoder.base_model.model.{name}".replace(".weight", ".default.weight"): item for name, item in own["cocom"].items()}
     write("cocom", {**memory, "model_type": "COCOM"}, model=whole)
@@ -225,22 +233,29 @@ def converted(folder: Path, target: Path) -> None:
 
 
 def _pcc(folder: Path, width: int, drawn: Any) -> None:
-    """A GPT-2 with 64 memory tokens, its converter, and the decoder with three new tokens."""
+    """A GPT-2 with 64 memory tokens (Lite), an adapter on a Llama with them (Large), converters, the decoder with three new tokens."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
     words = _tokenizer(folder / "llama")
     words.add_special_tokens({"additional_special_tokens": [f"<mem_{number}>" for number in range(64)]})
+    large = _causal(folder / "llama")
+    large.resize_token_embeddings(len(words))
+    large.save_pretrained(folder / "pcc-encoder")
+    words.save_pretrained(folder / "pcc-encoder")
+    adapter(folder / "pcc-encoder", folder / "pcc-large", "CAUSAL_LM", more=["embed_tokens", "lm_head"])
+    words.save_pretrained(folder / "pcc-large")
     sizes = {"n_embd": 24, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.2}
     torch.manual_seed(2)
     GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_positions=512, **sizes)).save_pretrained(folder / "pcc")
     words.save_pretrained(folder / "pcc")
-    sides = {
-        f"dense_{side}.{kind}": drawn(width, *([inner] * (kind == "weight")))
-        for side, inner in (("in", 24), ("out", width))
-        for kind in ("weight", "bias")
-    }
-    torch.save({"RMSNorm.weight": drawn(24), **sides}, folder / "pcc" / "memory_converter.bin")
+    for name, own in (("pcc", 24), ("pcc-large", width)):
+        sides = {
+            f"dense_{side}.{kind}": drawn(width, *([inner] * (kind == "weight")))
+            for side, inner in (("in", own), ("out", width))
+            for kind in ("weight", "bias")
+        }
+        torch.save({"RMSNorm.weight": drawn(own), **sides}, folder / name / "memory_converter.bin")
     decoder, tokens = _causal(folder / "llama"), _tokenizer(folder / "llama")
     tokens.add_special_tokens({"additional_special_tokens": ["<mem>", "</mem>", "<ae>"]})
     decoder.resize_token_embeddings(len(tokens))

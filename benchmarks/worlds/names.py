@@ -314,6 +314,16 @@ def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) ->
     return results
 
 
+def out_of_vocabulary_in(texts: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
+    """Out-of-vocabulary words for a share of the words of train worlds that stand in some texts."""
+    return out_of_vocabulary_words(sorted({word for text in texts for word in NAME.findall(text)} & _training()), share, draws)
+
+
+@cache
+def _training() -> frozenset[str]:
+    return frozenset(training_words())
+
+
 def replaced(text: str, swaps: Mapping[str, str]) -> str:
     """A text with words of names replaced."""
     return NAME.sub(lambda match: swaps.get(match[0], match[0]), text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from benchmarks.datasets.clara import RowsConfig
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, SkippedRecord, resolve
 from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
-from benchmarks.worlds.names import NAME, out_of_vocabulary_words, replaced, training_words
+from benchmarks.worlds.names import out_of_vocabulary_in, out_of_vocabulary_words, replaced, training_words
 from methods.api import Services
 from methods.clara.config import ClaraTrainingConfig, DataOptions, InstructionStage, PoolConfig, ScpDataConfig, ScpStage, Stage
 from methods.clara.prompts import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target, query
@@ -577,8 +577,7 @@ def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]
 
 def _example(example: TrainingExample, share: float, draws: Draws) -> TrainingExample:
     texts = [*example.documents, *(exchange.prompt.question for exchange in example.exchanges)]
-    known = sorted({word for text in texts for word in NAME.findall(text)} & _known())
-    swaps = out_of_vocabulary_words(known, share, draws)
+    swaps = out_of_vocabulary_in(texts, share, draws)
     exchanges = (
         Exchange(replace(exchange.prompt, question=replaced(exchange.prompt.question, swaps)), replaced(exchange.target, swaps))
         for exchange in example.exchanges
@@ -588,8 +587,3 @@ def _example(example: TrainingExample, share: float, draws: Draws) -> TrainingEx
 
 def _all(texts: Iterable[str], swaps: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(replaced(text, swaps) for text in texts)
-
-
-@cache
-def _known() -> frozenset[str]:
-    return frozenset(training_words())

@@ -26,6 +26,7 @@ from methods.clara.prompts import Layout, Prompt, layout_of
 from methods.models.causal import Generation
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
 from methods.training.adapters import Adapters
+from methods.training.pieces import spread_positions
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, load_base
 
 # -- Documents and questions to memory vectors: the last states of M memory tokens that stand behind a text --
@@ -119,17 +120,10 @@ class Compressor:
         # Without a mask, positions that do not count up would be read as several texts in one row.
         return self._decoder(
             inputs_embeds=embedded,
-            position_ids=self._positions(ends, embedded.shape[1]),
+            position_ids=spread_positions(ends, self._tokens.count, embedded.shape[1]),
             attention_mask=torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device),
             use_cache=False,
         ).last_hidden_state
-
-    def _positions(self, ends: Tensor, width: int) -> Tensor:
-        """Positions of rows of which the first so many are text: memory token j of M stands behind its share of it."""
-        positions = torch.arange(width, device=ends.device)
-        # Rounded up: the first place behind the tokens t with floor(t M / n) = j.
-        shares = ((positions - ends + 1) * ends + self._tokens.count - 1) // self._tokens.count
-        return torch.where(positions < ends, positions, shares.clamp(max=width))
 
 
 def alignment(encoded: Encoded, over: str = "mean") -> Tensor:

@@ -28,6 +28,7 @@ from methods.clara.rows import JointRow
 from methods.clara.selector import Selection, select
 from methods.training import Progress
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate
+from methods.training.pieces import naming_terms
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -193,29 +194,6 @@ def marginal_terms(weights: Tensor, likelihoods: Tensor) -> Tensor:
         [B].
     """
     return -(weights.log_softmax(-1) + likelihoods).logsumexp(-1)
-
-
-def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Tensor:
-    """How well memory tokens name the tokens of their share of a document (ours).
-
-    The document's tokens are parted evenly, in order: of n tokens, the one at place t belongs to memory token
-    floor(t M / n).
-
-    Args:
-        logits: What the base's output layer says of each memory token, [N, M, V].
-        ids: Tokens of the documents, padded at the end, int64 [N, n].
-        mask: Which of them are tokens, bool [N, n].
-        known: Which of them are to be named, bool [N, n].
-
-    Returns:
-        [N]: mean of minus the log probability over what a document has to name.
-    """
-    count = mask.sum(-1, keepdim=True)
-    position = torch.arange(ids.shape[1], device=ids.device)
-    slot = (position * logits.shape[1] // count).clamp(max=logits.shape[1] - 1)
-    rows = torch.arange(len(ids), device=ids.device).unsqueeze(-1)
-    log_probabilities = logits.float().log_softmax(-1)[rows, slot, ids]
-    return -(log_probabilities * known).sum(-1) / known.sum(-1)
 
 
 # -- What pretraining and instruction tuning learn: replies from memory, and memory that stays near its document --

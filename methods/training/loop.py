@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.files import whole, whole_text
+from benchmarks.core.fingerprint import fingerprint
 from methods.training import Progress
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
@@ -443,6 +446,31 @@ def summed(value: float, process: Any, device: Any) -> float:
     import torch
 
     return float(process.reduce(torch.tensor(value, device=device), "sum"))
+
+
+def in_parts(parts: Sequence[T], loss: Callable[[T], Tensor], key: Sequence[Any], process: Any, device: torch.device) -> float:
+    """Add the gradient of a step whose loss is a sum over parts; each process adds that of its own parts.
+
+    Args:
+        parts: Of the step.
+        loss: From a part to its summand.
+        key: What dropout is drawn from, with the part's number.
+        process: Of `accelerate`; None: no mixed precision.
+        device: Of the model.
+
+    Returns:
+        The loss.
+    """
+    import torch
+
+    value, devices = 0.0, [device] if device.type == "cuda" else []
+    for number, part in enumerate(own(parts, process)):
+        with torch.random.fork_rng(devices=devices), nullcontext() if process is None else process.autocast():
+            torch.manual_seed(int(fingerprint(*key, number), 16) % 2**63)
+            result = loss(part)
+        backward(result, process)
+        value += float(result.detach())
+    return summed(value, process, device)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from methods.models.causal import Generation
 from methods.models.likelihood import UNBOUNDED, by_length, logits_only_at
+from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
 
 Piece: TypeAlias = Sequence[int] | Tensor
 """Token ids, or vectors [n, h]."""
@@ -48,7 +49,9 @@ def embedded(rows: Sequence[Sequence[Piece]], embeddings: nn.Module, side: str =
     return pad_sequence(vectors, batch_first=True, padding_side=side), mask
 
 
-def last_states(decoder: nn.Module, embeddings: nn.Module, rows: Sequence[Sequence[Piece]], count: int, budget: int) -> Tensor:
+def last_states(
+    decoder: nn.Module, embeddings: nn.Module, rows: Sequence[Sequence[Piece]], count: int, budget: int, spread: bool = False
+) -> Tensor:
     """What a causal model makes of the last places of each row, those of like length together.
 
     Args:
@@ -57,6 +60,7 @@ def last_states(decoder: nn.Module, embeddings: nn.Module, rows: Sequence[Sequen
         rows: At least `count` places each.
         count: Places.
         budget: Places of a batch, padding included.
+        spread: Whether the last places take positions all over the others, in place of those behind them.
 
     Returns:
         float32 [N, count, h], in the order of the rows.
@@ -65,10 +69,36 @@ def last_states(decoder: nn.Module, embeddings: nn.Module, rows: Sequence[Sequen
     done: dict[int, Tensor] = {}
     for batch in by_length(lengths, budget):
         vectors, _ = embedded([rows[position] for position in batch], embeddings)
-        states = decoder(inputs_embeds=vectors, use_cache=False).last_hidden_state
+        more: dict[str, Tensor] = {}
+        if spread:
+            ends = torch.tensor([[lengths[position] - count] for position in batch], device=vectors.device)
+            # Without a mask, positions that do not count up would be read as several texts in one row.
+            ones = torch.ones(vectors.shape[:2], dtype=torch.long, device=vectors.device)
+            more = {"position_ids": spread_positions(ends, count, vectors.shape[1]), "attention_mask": ones}
+        states = decoder(inputs_embeds=vectors, use_cache=False, **more).last_hidden_state
         for state, position in zip(states, batch, strict=True):
             done[position] = state[lengths[position] - count : lengths[position]].float()
     return torch.stack([done[position] for position in range(len(rows))])
+
+
+def spread_positions(ends: Tensor, count: int, width: int) -> Tensor:
+    """Positions of rows that begin with text: memory token j of `count` behind it stands at the end of its share of it.
+
+    Args:
+        ends: Places of text of each row, int64 [B, 1].
+        count: Memory tokens.
+        width: Places of a row.
+
+    Returns:
+        int64 [B, width].
+
+    Source:
+        Zhao et al. 2024, Position IDs Matter.
+    """
+    positions = torch.arange(width, device=ends.device)
+    # Rounded up: the first place behind the tokens t with floor(t count / n) = j.
+    shares = ((positions - ends + 1) * ends + count - 1) // count
+    return torch.where(positions < ends, positions, shares.clamp(max=width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +133,44 @@ def taught(model: Any, rows: Sequence[Sequence[Piece]], replies: Sequence[Sequen
     return Taught(logits.float(), labels)
 
 
+def taught_together(model: Any, readings: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]]) -> Taught:
+    """Logits at the tokens of replies to several prompts over each reading; what a reading's prompts begin with is read once.
+
+    Args:
+        model: A causal language model.
+        readings: Of each its prompts, which share all vectors and what stands before them.
+        replies: Token ids behind each prompt, at least one.
+
+    Returns:
+        What `taught` gives of all prompts one after another, but for rounding.
+    """
+    kind = getattr(model.config.get_text_config(), "_attn_implementation", None)
+    if kind not in IMPLEMENTATIONS or all(len(prompts) == 1 for prompts in readings):
+        return taught(model, [row for prompts in readings for row in prompts], [ids for some in replies for ids in some])
+    # A vector is an id below zero, so that equal beginnings are found by ids alone.
+    packed = [row_of([_numbered(row) for row in prompts], some) for prompts, some in zip(readings, replies, strict=True)]
+    batch = batch_of(packed, 0, model.device)
+    vectors = model.get_input_embeddings()(batch.ids.clamp(min=0))
+    own = [piece.to(vectors) for (first, *_) in readings for piece in first if isinstance(piece, Tensor)]
+    if own:
+        vectors = vectors.masked_scatter((batch.ids < 0).unsqueeze(-1), torch.cat(own))
+    seen = batch.seen
+    if kind == "eager":
+        # This one adds its mask to the scores.
+        seen = torch.zeros_like(seen, dtype=vectors.dtype).masked_fill(~seen, torch.finfo(vectors.dtype).min)
+    which, column = (batch.labels != -100).nonzero(as_tuple=True)
+    with logits_only_at(model, which, column - 1):
+        logits = model(inputs_embeds=vectors, attention_mask=seen, position_ids=batch.positions, use_cache=False).logits[0]
+    return Taught(logits.float(), batch.labels[which, column])
+
+
+def _numbered(row: Sequence[Piece]) -> list[int]:
+    ids: list[int] = []
+    for piece in row:
+        ids += range(-len(ids) - len(piece), -len(ids)) if isinstance(piece, Tensor) else piece
+    return ids
+
+
 def divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
     """How far a student's distributions are from a teacher's: T² KL(teacher ‖ student) of each row.
 
@@ -116,6 +184,29 @@ def divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Te
     wanted = (teacher / temperature).log_softmax(-1)
     terms = functional.kl_div((student / temperature).log_softmax(-1), wanted, reduction="none", log_target=True)
     return temperature**2 * terms.sum(-1)
+
+
+def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Tensor:
+    """How well memory vectors name the tokens of their share of a document (ours).
+
+    The document's tokens are parted evenly, in order: of n tokens, the one at place t belongs to memory vector
+    floor(t M / n).
+
+    Args:
+        logits: What the base's output layer says of each memory vector, [N, M, V].
+        ids: Tokens of the documents, padded at the end, int64 [N, n].
+        mask: Which of them are tokens, bool [N, n].
+        known: Which of them are to be named, bool [N, n].
+
+    Returns:
+        [N]: mean of minus the log probability over what a document has to name.
+    """
+    count = mask.sum(-1, keepdim=True)
+    position = torch.arange(ids.shape[1], device=ids.device)
+    slot = (position * logits.shape[1] // count).clamp(max=logits.shape[1] - 1)
+    rows = torch.arange(len(ids), device=ids.device).unsqueeze(-1)
+    log_probabilities = logits.float().log_softmax(-1)[rows, slot, ids]
+    return -(log_probabilities * known).sum(-1) / known.sum(-1)
 
 
 class Projector(nn.Module):

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ADAPTERS, ENDS, CONVERTER = "adapters.pth", "decoder_first_last_layers.pth", "memory_converter.bin"
+ADAPTER = "adapter_config.json"
+"""Of a checkpoint that is an adapter as PEFT writes it; it stands in the place of `config.json`."""
+TRIMMED = "mistral_trimmed"
+"""What OSCAR calls an encoder of a base's first layers, whatever base that is."""
 _WANTED = ("*.json", "*.pth", "*.bin", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
 
@@ -51,6 +55,8 @@ class Released:
         if (self.folder / CONVERTER).is_file():
             return "pcc"
         if (self.folder / ADAPTERS).is_file():
+            if self.config.get("compr_model_name") == TRIMMED:
+                return "oscar"
             return "clara" if "clara" in str(self.config.get("model_type", "")).lower() else "pisco"
         if "summary_length" in self.config:
             return "autocompressor"
@@ -58,7 +64,7 @@ class Released:
             return "xrag"
         if "compr_rate" in self.config:
             return "cocom"
-        known = "AutoCompressor, xRAG, COCOM, PCC Lite, PISCO and CLaRa"
+        known = "AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR and CLaRa"
         raise UserError(
             f"its files are not laid out as those of {known}", where=self.source, try_this="the checkpoint as its authors publish it"
         )
@@ -112,8 +118,9 @@ def released(source: str, revision: str | None = None, subfolder: str | None = N
     else:
         revision = None
     folder = place / subfolder if subfolder else place
+    path = next((path for name in ("config.json", ADAPTER) if (path := folder / name).is_file()), folder / "config.json")
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
+        config = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(
             f"its config.json cannot be read: {error}", where=source, try_this="the checkpoint as its authors publish it"

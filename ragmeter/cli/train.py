@@ -236,7 +236,7 @@ def convert_checkpoint(
     ] = None,
     device: DeviceOption = None,
 ) -> None:
-    """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC Lite, PISCO, CLaRa."""
+    """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
     from methods.training.released import released
 
     if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):

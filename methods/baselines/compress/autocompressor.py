@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
-from methods.baselines.compress.soft import LANGUAGE_MODEL, SoftConfig, System
-from methods.baselines.compress.training import Row, SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
+from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig, System
+from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.pocket import asking
 from methods.registry import register
 from methods.training import register_training
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from methods.baselines.compress.model import SoftModel
+    from methods.baselines.compress.rows import Row
     from methods.training.pieces import Piece
 
-PAPER = "Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788)"
 STEPS = 2
 """Segments behind which gradients stop."""
 
@@ -40,12 +40,18 @@ class AutoCompressorConfig(SoftConfig):
     max_prompt: int = Field(4096, ge=16, description=SoftConfig.model_fields["max_prompt"].description)
     template: Literal["auto", "pocket", "plain"] = Field("plain", description="of replies: plain, as it was trained")
     memory_tokens: int = Field(50, ge=1, description="summary vectors of a segment; published 50")
+    learns: Literal["text", "replies"] = Field(
+        "text",
+        description="text: passages one after another, then question and answer, token by token; replies: answers alone, from "
+        "passages that are read apart as in use (ours)",
+    )
 
 
-class AutoCompressor(System):
+class AutoCompressor(SegmentSystem):
     """The system."""
 
     name = "autocompressor"
+    paper = "Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788)"
     config_class = AutoCompressorConfig
 
     @property
@@ -60,39 +66,45 @@ class AutoCompressor(System):
         rows.weight.data[:] = model.base.get_input_embeddings().weight.detach()[model.end].float()
         return {"summary": rows}
 
-    def count(self, model: SoftModel, text: str) -> int:
-        return len(model.segments(text)) * int(self.config.memory_tokens)
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        return [model.begin, ids, model.part("summary")]
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        return model.states(rows, self.config.memory_tokens)
+
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         import torch
 
-        parts = [model.segments(text) for text in texts]
+        parts = [self.segments(model, text) for text in texts]
         memory = [model.nothing for _ in texts]
         for number in range(max(map(len, parts), default=0)):
             which = [at for at, own in enumerate(parts) if len(own) > number]
-            rows: list[list[Piece]] = [[memory[at], model.begin, parts[at][number], model.part("summary")] for at in which]
-            for at, states in zip(which, model.states(rows, self.config.memory_tokens), strict=True):
+            rows = [[memory[at], *self.row(model, parts[at][number], "")] for at in which]
+            for at, states in zip(which, self.vectors(model, rows), strict=True):
                 memory[at] = torch.cat([memory[at], states])
         return memory
 
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
         return [*memory, *model.filled(asking(question), [])]
 
-    def losses(self, model: SoftModel, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        """The language model's loss over all tokens of rows: passages one after another, then question and answer."""
+    def losses(self, model: SoftModel, rows: Sequence[Row]) -> tuple[Tensor, int] | None:
         import torch
 
+        if self.config.learns == "replies":
+            return None
         parts = [self._segments(model, row) for row in rows]
         losses = [language_loss(model, own, model.part("summary"), STEPS) for own in parts]
         return torch.stack([loss for loss, _ in losses]).sum(), sum(number for _, number in losses)
 
     def predicted(self, model: SoftModel, row: Row) -> int:
+        if self.config.learns == "replies":
+            return super().predicted(model, row)
         return sum(map(len, self._segments(model, row))) - 1
 
     def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
         passages = [[*model.begin, *ids] for text in row.documents for ids in model.segments(text)]
-        question = [identifier for piece in model.filled(asking(row.question), []) for identifier in piece]
-        return [*passages, [*question, *model.reply(row.target)]]
+        turns = ([*model.filled(asking(question), []), model.reply(target)] for question, target in row.asked)
+        return [*passages, [identifier for pieces in turns for piece in pieces for identifier in piece]]
 
 
 def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor, steps: int) -> tuple[Tensor, int]:
@@ -131,8 +143,7 @@ def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor
 @register(
     "autocompressor",
     summary="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(AutoCompressor),
 )
 class AutoCompressorCompressor(SoftCompressor):
     """The compressor."""
@@ -150,10 +161,7 @@ class AutoCompressorTrainingConfig(SoftTrainingConfig):
 @register_training(
     "autocompressor",
     summary="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
-    stages=AutoCompressor.stages,
-    config=AutoCompressorTrainingConfig,
-    paper=PAPER,
-    **shared_settings({"memory_tokens": 16, "max_length": 64}),
+    **shared_settings(AutoCompressorTrainingConfig, {"memory_tokens": 24, "learns": "replies"}, {"tuned": {**NAMING, "steps": 400}}),
 )
 class AutoCompressorTraining(SoftTraining):
     """The training."""

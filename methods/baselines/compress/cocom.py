@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.pisco import RESTORE, SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import ENCODER, System
+from methods.baselines.compress.soft import ENCODER, System, cut
 from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
-
-PAPER = "Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252)"
 
 
 class CocomConfig(PiscoConfig):
@@ -38,6 +36,7 @@ class Cocom(Pisco):
     """The system."""
 
     name = "cocom"
+    paper = "Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252)"
     config_class = CocomConfig
     stages = ("pretrained", "tuned")
     adapters = ("both",)
@@ -59,27 +58,28 @@ class Cocom(Pisco):
         linear = nn.Linear(model.encoder.config.hidden_size * self.config.rate, model.width)
         return {"linear": linear, "marks": model.rows(3, draw=1)}
 
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        if not self.config.encoder:
+            return super().segments(model, text)
+        # In the encoder's own tokens, its special ones around each part.
+        words = model.encoder_tokenizer
+        ids = words(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] if text.strip() else []
+        return [[words.cls_token_id, *part, words.sep_token_id] for part in cut(ids, self.config.max_length - 2)]
+
     def count(self, model: SoftModel, text: str) -> int:
         if not self.config.encoder:
             return super().count(model, text)
-        return sum(-(-len(ids) // self.config.rate) for ids in self._framed(model, text))
+        return sum(-(-len(ids) // self.config.rate) for ids in self.segments(model, text))
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        return self._light(model, texts) if self.config.encoder else super().encode(model, texts)
-
-    def _framed(self, model: SoftModel, text: str) -> list[list[int]]:
-        """Segments in the encoder's own tokens, its special ones around each."""
-        words, most = model.encoder_tokenizer, self.config.max_length - 2
-        ids = list(words(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]) if text.strip() else []
-        return [[words.cls_token_id, *ids[start : start + most], words.sep_token_id] for start in range(0, len(ids), most)]
-
-    def _light(self, model: SoftModel, texts: Sequence[str]) -> list[Tensor]:
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
+        if not self.config.encoder:
+            return super().encode(model, texts, queries)
         import torch
         from torch.nn import functional
 
         from methods.models.likelihood import by_length, padded
 
-        parts = [self._framed(model, text) for text in texts]
+        parts = [self.segments(model, text) for text in texts]
         rows = [ids for own in parts for ids in own]
         done: dict[int, Tensor] = {}
         for batch in by_length([len(row) for row in rows], model.budget):
@@ -89,8 +89,7 @@ class Cocom(Pisco):
                 own = state[: len(rows[at])].float()
                 groups = functional.pad(own, (0, 0, 0, -len(own) % self.config.rate)).reshape(-1, self.config.rate * own.shape[1])
                 done[at] = model.parts["linear"](groups)
-        vectors = iter(done[at] for at in range(len(rows)))
-        return [torch.cat([next(vectors) for _ in own]) if own else model.nothing for own in parts]
+        return model.joined(parts, (done[at] for at in range(len(rows))))
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         return [memory] if self.config.encoder else super().block(model, memory)
@@ -105,8 +104,7 @@ class Cocom(Pisco):
 @register(
     "cocom",
     summary="each passage as memory tokens' states, by the adapter that also answers, or by a BERT; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Cocom),
 )
 class CocomCompressor(SoftCompressor):
     """The compressor."""
@@ -124,12 +122,10 @@ class CocomTrainingConfig(SoftTrainingConfig):
 @register_training(
     "cocom",
     summary="COCOM: an adapter and memory tokens that write passages out and continue them, then answer",
-    stages=Cocom.stages,
-    config=CocomTrainingConfig,
-    paper=PAPER,
     **shared_settings(
+        CocomTrainingConfig,
         SMALL,
-        {
+        more={
             "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},
             "worlds-light": {"model": {"encoder": "minilm", "memory_init": "mean"}},
         },

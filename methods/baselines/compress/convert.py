@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,8 +13,9 @@ from pydantic import ValidationError
 
 from benchmarks.core.errors import UserError, first_error, in_words
 from methods.baselines.compress.soft import ENCODER, LANGUAGE_MODEL, System, system_of
+from methods.models.weights import adapted, load_pretrained
 from methods.training.adapters import MARK as LORA
-from methods.training.released import ADAPTERS, CONVERTER, ENDS, Released, adapter_names, new_rows, pickled, renamed
+from methods.training.released import ADAPTER, ADAPTERS, CONVERTER, ENDS, Released, adapter_names, new_rows, pickled, renamed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +51,8 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     from methods.baselines.compress.model import SoftModel
 
     layout = source.layout
-    options = {**_OPTIONS[layout](source), **({"base": base} if base else {}), **options}
+    options_of, tensors_of = _LAYOUTS[layout]
+    options = {**options_of(source), **({"base": base} if base else {}), **options}
     try:
         system = system_of(layout, options)
     except ValidationError as error:
@@ -59,13 +62,13 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     draft = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    if layout == "autocompressor":
-        _language_model(source, draft / LANGUAGE_MODEL)
-    if layout == "pcc":
-        _files(source, draft / ENCODER, [*source.folder.glob("*.safetensors"), *source.folder.glob("pytorch_model*.bin")])
     try:
+        if layout == "autocompressor":
+            _language_model(source, draft / LANGUAGE_MODEL)
+        if layout == "pcc":
+            _encoder(source, system.config.encoder, draft / ENCODER)
         model = SoftModel(system, device, draft)
-        model.take(_TENSORS[layout](source, model), source.source)
+        model.take(tensors_of(source, model), source.source)
         model.save(draft)
         (draft / "README.md").write_text(_readme(source, system), "utf-8")
         draft.rename(folder)
@@ -92,7 +95,7 @@ def _memory_options(source: Released) -> dict[str, Any]:
         "separator": bool(source.config.get("sep", False)),
         "lora": {"r": rank, "alpha": 2.0 * rank},
     }
-    return {**result, **({"encoder": own} if own else {})}
+    return {**result, **({"encoder": own} if own and source.layout == "cocom" else {})}
 
 
 def _summary_options(source: Released) -> dict[str, Any]:
@@ -106,18 +109,23 @@ def _summary_options(source: Released) -> dict[str, Any]:
 
 
 def _encoder_options(source: Released) -> dict[str, Any]:
-    if source.config.get("model_type") != "gpt2":
-        raise UserError("of PCC the Lite encoder (GPT-2) is read", where=source.source, try_this="BroAlanTaps/Stage2-PCC-Lite-4x")
-    return {"encoder": source.source, "base": PCC_DECODER, "rate": 4 if "4x" in source.source else 16}
+    """Of PCC: Lite is an encoder, Large an adapter on one that has its memory tokens already; the name says the rate."""
+    stated = re.search(r"(\d+)x", source.source)
+    below = source.option("base_model_name_or_path") if (source.folder / ADAPTER).is_file() else source.source
+    return {"encoder": below, "base": PCC_DECODER, **({"rate": int(stated[1])} if stated else {})}
 
 
-_OPTIONS: Mapping[str, Callable[[Released], dict[str, Any]]] = {
-    "pisco": _memory_options,
-    "cocom": _memory_options,
-    "autocompressor": _summary_options,
-    "pcc": _encoder_options,
-    "xrag": lambda source: {},
-}
+def _layers_options(source: Released) -> dict[str, Any]:
+    """Of OSCAR, whose encoder is the base's first layers; others are not read."""
+    config, below = source.config, source.option("compr_base_model_name")
+    if config.get("compr_every_n_layer") or config.get("lora_compressor") or below != source.option("decoder_model_name"):
+        raise UserError(
+            "its encoder is not the first layers of its base, trained as a whole: others are not read",
+            where=source.source,
+            try_this="a checkpoint of OSCAR's N-Layers",
+        )
+    more = {"layers": int(source.option("compr_n_layers")), "norm": bool(config.get("compr_rms_norm", False)), "shared": False}
+    return {**_memory_options(source), **more, "connector": config["compr_mlp_hidden_dim"] if config.get("compr_use_mlp", True) else None}
 
 
 # -- Their tensors under our names --
@@ -139,6 +147,29 @@ def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
             raise UserError(f"{ADAPTERS} has no {theirs}", where=source.source, try_this="the checkpoint as its authors publish it")
         result |= {f"language_model.{name}": item for name, item in adapter_names(adapters[theirs], ours).items()}
     return result
+
+
+def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
+    """The encoder has an embedding of its own, whose last rows are its memory tokens; it is put into the model here."""
+    import torch
+
+    folder, first, count = source.folder / "compressor", len(model.plain_tokenizer), model.config.memory_tokens
+    adapters, ends = pickled(source.folder / ADAPTERS), pickled(source.folder / ENDS)
+    before = count if source.config.get("different_mem_tokens", False) else 1
+    marks = new_rows(ends, model.base, first, before + 3, source.source)[before:]
+    states = {name.removeprefix("custom_model."): item.float() for name, item in pickled(folder / "compressor.pth").items()}
+    table = states.pop("model.embed_tokens.weight")
+    states.pop("lm_head.weight", None)
+    missing, foreign = model.encoder.load_state_dict(states, strict=False)
+    missing = [name for name in missing if "embed_tokens" not in name and "lm_head" not in name and name != "model.norm.weight"]
+    if missing or foreign or len(table) != first + count:
+        raise UserError("its encoder is not of its base's layers", where=source.source, try_this="--base: the model below it")
+    with torch.no_grad():
+        model.encoder.get_input_embeddings().weight[:first].copy_(table[:first])
+    network = pickled(folder / "mlp.pth") if model.config.connector else {}
+    connector = {f"parts.connector.{name}": item.float() for name, item in network.items()}
+    decoder = {f"language_model.{name}": item for name, item in adapter_names(adapters["decoder_adapter"], "decoder").items()}
+    return {**decoder, **connector, "parts.memory.weight": table[first:], "parts.marks.weight": marks}
 
 
 def _cocom(source: Released, model: SoftModel) -> dict[str, Tensor]:
@@ -188,13 +219,15 @@ def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
     }
 
 
-_TENSORS: Mapping[str, Callable[[Released, SoftModel], dict[str, Tensor]]] = {
-    "pisco": _pisco,
-    "cocom": _cocom,
-    "xrag": _xrag,
-    "autocompressor": _autocompressor,
-    "pcc": _pcc,
+_LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Released, SoftModel], dict[str, Tensor]]]] = {
+    "pisco": (_memory_options, _pisco),
+    "cocom": (_memory_options, _cocom),
+    "oscar": (_layers_options, _oscar),
+    "xrag": (lambda source: {}, _xrag),
+    "autocompressor": (_summary_options, _autocompressor),
+    "pcc": (_encoder_options, _pcc),
 }
+"""Of each: what its configuration says of the options, and its tensors under our names."""
 
 
 # -- Whole models --
@@ -210,6 +243,21 @@ def _language_model(source: Released, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     weights = source.tensors(lambda name: "embed_summary" not in name and not name.endswith("rotary_emb.inv_freq"))
     save_file({name: item.contiguous() for name, item in weights.items()}, str(folder / "model.safetensors"), {"format": "pt"})
+
+
+def _encoder(source: Released, below: str, folder: Path) -> None:
+    """The encoder of PCC Lite as it is; the adapter that Large is, merged into the encoder below it."""
+    if not (source.folder / ADAPTER).is_file():
+        _files(source, folder, [*source.folder.glob("*.safetensors"), *source.folder.glob("pytorch_model*.bin")])
+        return
+    from transformers import AutoTokenizer
+
+    for path in source.folder.glob("adapter_model*.bin"):
+        pickled(path)
+    _files(source, folder, [])
+    _, model = load_pretrained("encoder", "AutoModelForCausalLM", below, None, "auto", "cpu")
+    model.resize_token_embeddings(len(AutoTokenizer.from_pretrained(folder)))
+    adapted(model, str(source.folder), where="encoder").save_pretrained(folder)
 
 
 def _files(source: Released, folder: Path, weights: list[Path]) -> None:

@@ -44,6 +44,9 @@ class SoftCompressorConfig(SoftOptions):
     offline: bool = Field(
         False, description="encode the whole corpus before the first question, and keep it; false: a question's passages, each time"
     )
+    keep: int | None = Field(
+        None, ge=1, description="passages of a question that stay, the most relevant by the checkpoint itself (oscar with ranks); null: all"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +119,35 @@ class SoftCompressor:
         self._open: tuple[str, Any, Any] | None = None
         if config.offline and self._loaded.model.system.queried:
             raise UserError(f"{self.memory} encodes passages with their question: nothing can be kept", where="option offline")
+        if config.keep is not None and not self._loaded.model.system.ranks:
+            raise UserError(f"this {self.memory} does not rank passages", where="option keep", try_this="keep: null")
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """Vectors of each ranking's passages, of as many of the first as the budget holds whole."""
         return [self._context(query.text, ranking, corpus, budget) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _context(self, question: str, ranking: Ranking, corpus: Corpus, budget: int | None) -> Context:
-        model = self._loaded.model
-        counts = [model.system.count(model, passage.full_text) for passage in corpus.get(ranking.ids)]
+        model, ids = self._loaded.model, self._kept(question, ranking, corpus)
+        counts = [model.system.count(model, passage.full_text) for passage in corpus.get(ids)]
         fitting = len(counts) if budget is None else sum(total <= budget for total in np.cumsum(counts).tolist())
         kept, of = sum(counts[:fitting]), sum(counts)
         notes = {TRUNCATED: {"unit": "tokens", "kept": kept, "of": of}} if kept < of else {}
         if not kept:
             return Context(ranking.query_id, notes=notes)
-        memory = SoftMemory(tuple(self._of(question, corpus, ranking.ids[:fitting])), self._loaded.hash)
+        memory = SoftMemory(tuple(self._of(question, corpus, ids[:fitting])), self._loaded.hash)
         return Context(ranking.query_id, memory=memory, notes=notes)
+
+    def _kept(self, question: str, ranking: Ranking, corpus: Corpus) -> Sequence[str]:
+        """The passages that stay: all as ranked, or the most relevant first."""
+        if self._config.keep is None or not ranking.ids:
+            return ranking.ids
+        import torch
+
+        model, texts = self._loaded.model, [passage.full_text for passage in corpus.get(ranking.ids)]
+        with torch.inference_mode():
+            scores = model.system.scored(model, texts, [question] * len(texts))[1]
+        order = scores.argsort(descending=True, stable=True).tolist()
+        return [ranking.ids[at] for at in order[: self._config.keep]]
 
     def _of(self, question: str, corpus: Corpus, ids: Sequence[str]) -> list[Tensor]:
         if self._config.offline:
@@ -234,12 +251,14 @@ def soft_needs(config: Any) -> Needs:
     return Needs(tuple(Checkpoint(source, revision, config.dtype or system.config.dtype) for source, revision in named.values()))
 
 
-SOFT: dict[str, Any] = {
-    "kind": "compressor",
-    "config": SoftCompressorConfig,
-    "extra": "models",
-    "checkpoint_hash": lambda config: weights_hash(config.model),
-    "work": soft_work,
-    "needs": soft_needs,
-}
-"""What the registrations of all compressors into vectors share."""
+def compressor_of(system: type[System]) -> dict[str, Any]:
+    """What the registrations of all compressors into vectors share."""
+    return {
+        "kind": "compressor",
+        "config": SoftCompressorConfig,
+        "paper": system.paper,
+        "extra": "models",
+        "checkpoint_hash": lambda config: weights_hash(config.model),
+        "work": soft_work,
+        "needs": soft_needs,
+    }

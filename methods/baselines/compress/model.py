@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
-from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, models_of, require_checkpoint
+from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, cut, models_of, require_checkpoint
 from methods.models import pocket
 from methods.models.causal import Generation, chat_text
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
@@ -21,7 +22,7 @@ from methods.models.weights import POCKET, check_remote_code, device_of, load_pr
 from methods.readers.prompts import load_prompt, numbered
 from methods.training.adapters import MARK as LORA
 from methods.training.adapters import Adapters
-from methods.training.pieces import Piece, Taught, last_states, size, taught, write
+from methods.training.pieces import Piece, Taught, last_states, size, taught_together, write
 from methods.training.soft_prompts import SMALL, decoder_of, drawn
 from methods.training.stages import write_json
 
@@ -75,6 +76,8 @@ class SoftModel(nn.Module):
             torch.manual_seed(seed)
             self.parts = nn.ModuleDict(system.parts(self)).to(self.device).requires_grad_(False)
         self._words = TextEncoder(self.tokenizer)
+        weight = base.get_input_embeddings().weight.detach()
+        self._length = float(weight.float().norm(dim=-1).mean()) if self.config.memory_length == "embedding" else None
         self.eval()
 
     # -- what it is ------------------------------------------------------------------------------------------------
@@ -141,16 +144,15 @@ class SoftModel(nn.Module):
         title, _, body = text.partition("\n")
         return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
-    def ids(self, text: str) -> list[int]:
-        """Token ids of a passage; what looks like a special token in it is text."""
+    def ids(self, text: str, words: Any = None) -> list[int]:
+        """Token ids of a passage by a tokenizer (the base's); what looks like a special token in it is text."""
         if not text.strip():
             return []
-        return list(self.tokenizer(self.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"])
+        return list((words or self.tokenizer)(self.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
-    def segments(self, text: str) -> list[list[int]]:
+    def segments(self, text: str, words: Any = None) -> list[list[int]]:
         """A passage's ids in parts of at most `max_length`; none of an empty one."""
-        ids = self.ids(text)
-        return [ids[start : start + self.config.max_length] for start in range(0, len(ids), self.config.max_length)]
+        return cut(self.ids(text, words), self.config.max_length)
 
     def prompt(self, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
         """The prompt that asks a question, with a block of pieces in the place of each passage."""
@@ -214,7 +216,15 @@ class SoftModel(nn.Module):
             yield
 
     def encode(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        """Memory of passages, float32 [m, h] each: see `System.encode`; equal texts are encoded once."""
+        """Memory of passages as it stands in prompts, float32 [m, h] each."""
+        return [self.placed(item) for item in self.raw(texts, queries)]
+
+    def placed(self, memory: Tensor) -> Tensor:
+        """Vectors in the length that they have in prompts: see `SoftConfig.memory_length`."""
+        return memory if self._length is None else functional.normalize(memory, dim=-1) * self._length
+
+    def raw(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+        """What the encoder makes of passages: see `System.encode`; equal texts are encoded once."""
         keys = list(zip(texts, queries if queries is not None and self.system.queried else [""] * len(texts), strict=True))
         first = list(dict.fromkeys(keys))
         made = self.system.encode(self, [text for text, _ in first], [query for _, query in first]) if first else []
@@ -224,32 +234,28 @@ class SoftModel(nn.Module):
     def states(self, rows: Sequence[Sequence[Piece]], count: int, adapter: str | None = None, model: Any = None) -> Tensor:
         """What the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
         chosen = model or self.base
+        if not rows:
+            return torch.zeros(0, count, chosen.get_input_embeddings().weight.shape[1], device=self.device)
         with self.through(adapter):
-            return last_states(decoder_of(chosen), chosen.get_input_embeddings(), rows, count, self.budget)
+            spread = self.config.positions == "spread"
+            return last_states(decoder_of(chosen), chosen.get_input_embeddings(), rows, count, self.budget, spread)
 
-    def per_text(self, texts: Sequence[str], row: Any, count: int, adapter: str | None = None) -> list[Tensor]:
-        """Vectors of passages whose segments are read apart by the base.
-
-        Args:
-            texts: The passages.
-            row: From the ids of a segment to its pieces.
-            count: Vectors of a segment: its last places.
-            adapter: Through which it is read.
-        """
-        parts = [self.segments(text) for text in texts]
-        rows = [row(ids) for own in parts for ids in own]
-        states = iter(self.states(rows, count, adapter) if rows else [])
-        return [torch.cat([next(states) for _ in own]) if own else self.nothing for own in parts]
+    def joined(self, parts: Sequence[Sequence[Any]], vectors: Iterable[Tensor]) -> list[Tensor]:
+        """Vectors of passages, [m, h] each, from those of all their segments one after another."""
+        vectors = iter(vectors)
+        return [torch.cat([next(vectors) for _ in own]) if own else self.nothing for own in parts]
 
     @property
     def nothing(self) -> Tensor:
         """The memory of an empty passage: [0, h]."""
         return torch.zeros(0, self.width, device=self.device)
 
-    def taught(self, prompts: Sequence[Sequence[Piece]], replies: Sequence[Sequence[int]], adapter: str | None) -> Taught:
-        """Logits at the tokens of replies, through an adapter."""
+    def taught(
+        self, prompts: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]], adapter: str | None
+    ) -> Taught:
+        """Logits at the tokens of replies to the prompts of each reading, through an adapter."""
         with self.through(adapter):
-            return taught(self.base, prompts, replies)
+            return taught_together(self.base, prompts, replies)
 
     def generate(self, prompts: Sequence[Sequence[Piece]], max_new_tokens: int, batch_size: int, adapter: str | None) -> list[Generation]:
         """Replies, greedily, through an adapter."""

@@ -1,22 +1,28 @@
-"""OSCAR: PISCO's memory tokens behind question and passage, encoded by the first layers of the base, so nothing can be kept.
+"""OSCAR: memory tokens behind question and passage, encoded by the first layers of the base, so nothing can be kept.
 
-The encoder is a copy of the base's first layers that trains as a whole; the base answers through an adapter. The token from
-which OSCAR can also rerank is not here.
+    memory, rank token = first layers([question] [passage] [memory tokens] [rank token]);   relevance = linear(rank token)
+
+The encoder is a copy of the base's first layers that trains as a whole; the base answers through an adapter. The rank token is
+optional; in training its relevance is drawn to a reranker's score, by ranking · Σ (r − r′)² over a row's passages.
+
+A long passage is split as PISCO's are, and a long question is cut, so that it takes nothing of a passage; the release cuts both at once.
 
 Source: Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from benchmarks.core.errors import UserError
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import ENCODER, SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.soft import ENCODER, SoftConfig, System, cut
+from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
 
@@ -26,19 +32,21 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
 
-PAPER = "Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109)"
-
 
 class OscarConfig(PiscoConfig):
     """Options of OSCAR."""
 
     layers: int = Field(8, ge=1, description="of the base that encode; published 5, 8 or 10")
+    norm: bool = Field(False, description="whether the base's last norm stands behind them; released false")
+    connector: int | None = Field(None, ge=1, description="width inside a ReLU network between encoder and base; null: none")
+    ranks: bool = Field(False, description="whether a further token gives each passage a relevance (`keep` of the compressor)")
 
 
 class Oscar(Pisco):
     """The system."""
 
     name = "oscar"
+    paper = "Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109)"
     config_class: ClassVar[type[SoftConfig]] = OscarConfig
     adapters = ("decoder",)
     queried = True
@@ -52,6 +60,8 @@ class Oscar(Pisco):
         return "AutoModelForCausalLM", self.config.base
 
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
+        from torch import nn
+
         from methods.training.soft_prompts import decoder_of
 
         below = decoder_of(model.encoder)
@@ -59,27 +69,80 @@ class Oscar(Pisco):
         model.encoder.config.num_hidden_layers = len(below.layers)
         if getattr(model.encoder.config, "layer_types", None):
             model.encoder.config.layer_types = model.encoder.config.layer_types[: self.config.layers]
-        return super().parts(model)
+        parts, inner = super().parts(model), self.config.connector
+        if inner:
+            parts["connector"] = nn.Sequential(nn.Linear(model.width, inner), nn.ReLU(), nn.Linear(inner, model.width))
+        if self.config.ranks:
+            parts |= {"rank": model.rows(1, draw=2), "relevance": nn.Linear(model.width, 1)}
+        return parts
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        # As they stand behind a question; of text alone some tokenizers make other ids.
+        text, before = model.written(text) if text.strip() else "", _ids(model, DOCUMENT)
+        both = _ids(model, DOCUMENT + text)
+        return cut(both[len(before) :] if both[: len(before)] == before else _ids(model, text), self.config.max_length)
+
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        question = _ids(model, f"\nQuery:\n{query}")[: self.config.max_length]
+        after = [model.part(name) for name in ("memory", "rank") if name in model.parts]
+        return [model.begin, question, _ids(model, DOCUMENT), ids, *after]
+
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        return self._read(model, rows)[0]
+
+    def _read(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> tuple[Tensor, Tensor]:
+        """Memory of rows, and the states of their rank tokens [N, h]."""
+        count = self.config.memory_tokens
+        with nullcontext() if self.config.norm else _without_norm(model.encoder):
+            states = model.states(rows, count + self.config.ranks, model=model.encoder)
+        memory = states[:, :count]
+        return (model.parts["connector"](memory) if self.config.connector else memory), states[:, -1]
+
+    def scored(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> tuple[list[Tensor], Tensor]:
         import torch
 
-        asking = [model.ids(query)[: self.config.max_length] for query in queries or [""] * len(texts)]
-        parts = [model.segments(text) for text in texts]
-        rows = [self._row(model, query, ids) for query, own in zip(asking, parts, strict=True) for ids in own]
-        states = iter(model.states(rows, self.config.memory_tokens, model=model.encoder) if rows else [])
-        return [torch.cat([next(states) for _ in own]) if own else model.nothing for own in parts]
-
-    def _row(self, model: SoftModel, query: Sequence[int], ids: Sequence[int]) -> list[Piece]:
-        mark, begin, passage, *rest = self.row(model, ids)
-        return [mark, begin, query, passage, *rest]
+        if not self.config.ranks:
+            return super().scored(model, texts, queries)
+        parts = [self.segments(model, text) for text in texts]
+        memory, states = self._read(model, [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own])
+        scores = iter(model.parts["relevance"](states)[:, 0])
+        # A passage of several segments is as relevant as the best of them.
+        best = [torch.stack([next(scores) for _ in own]).max() if own else states.new_zeros(()) for own in parts]
+        return model.joined(parts, memory), torch.stack(best)
 
     def trained(self, stage: str) -> set[str]:
-        return {*self.adapters, ENCODER, "parts.memory"}
+        return {*self.adapters, ENCODER, *(f"parts.{name}" for name in ("memory", "connector", "rank", "relevance"))}
+
+
+DOCUMENT = "Document:\n"
+
+
+def _ids(model: SoftModel, text: str) -> list[int]:
+    return list(model.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+
+@contextmanager
+def _without_norm(model: Any) -> Iterator[None]:
+    """A causal language model whose last states are those of its last layer."""
+    from torch import nn
+
+    from methods.training.soft_prompts import decoder_of
+
+    decoder = decoder_of(model)
+    if not hasattr(decoder, "norm"):
+        raise UserError(f"the last norm of a {type(model).__name__} cannot be left out", where="model.norm", try_this="model.norm=true")
+    kept, decoder.norm = decoder.norm, nn.Identity()
+    try:
+        yield
+    finally:
+        decoder.norm = kept
 
 
 @register(
-    "oscar", summary="each passage with the question as states of the base's first layers; read by memory_reader", paper=PAPER, **SOFT
+    "oscar",
+    version=2,
+    summary="each passage with the question as states of the base's first layers; read by memory_reader",
+    **compressor_of(Oscar),
 )
 class OscarCompressor(SoftCompressor):
     """The compressor."""
@@ -96,11 +159,13 @@ class OscarTrainingConfig(SoftTrainingConfig):
 
 @register_training(
     "oscar",
+    version=2,
     summary="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
-    stages=Oscar.stages,
-    config=OscarTrainingConfig,
-    paper=PAPER,
-    **shared_settings({**SMALL, "layers": 2}),
+    **shared_settings(
+        OscarTrainingConfig,
+        {**SMALL, "layers": 2},
+        {"together": 1, "questions": None, "tuned": {**NAMING, "steps": 400, "batch_size": 16, "micro_batch": 16}},
+    ),
 )
 class OscarTraining(SoftTraining):
     """The training."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
-from methods.baselines.compress.soft import ENCODER, SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, StepOptions, shared_settings
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
+from methods.baselines.compress.soft import ENCODER, SegmentSystem, SoftConfig, System
+from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
 
-PAPER = "Dai et al. 2025, Pretraining Context Compressor for Large Language Models with Embedding-Based Memory (ACL 2025)"
 OPEN, CLOSE, RESTORE = range(3)
 """Rows of the marks `<mem>`, `</mem>` and `<ae>`."""
 
@@ -46,10 +45,11 @@ class PccConfig(SoftConfig):
         return max(1, self.max_length // self.rate)
 
 
-class Pcc(System):
+class Pcc(SegmentSystem):
     """The system."""
 
     name = "pcc"
+    paper = "Dai et al. 2025, Pretraining Context Compressor for Large Language Models with Embedding-Based Memory (ACL 2025)"
     config_class = PccConfig
     stages = ("pretrained", "tuned")
 
@@ -71,22 +71,15 @@ class Pcc(System):
             "converter": Projector(embeddings.weight.shape[1], model.width, norm=True),
         }
 
-    def _segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        words, most = model.encoder_tokenizer, self.config.max_length
-        ids = list(words(model.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"]) if text.strip() else []
-        return [ids[start : start + most] for start in range(0, len(ids), most)]
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        return model.segments(text, model.encoder_tokenizer)
 
-    def count(self, model: SoftModel, text: str) -> int:
-        return len(self._segments(model, text)) * int(self.config.memory_tokens)
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        return [ids, model.part("memory")]
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        parts = [self._segments(model, text) for text in texts]
-        rows: list[list[Piece]] = [[ids, model.part("memory")] for own in parts for ids in own]
-        if not rows:
-            return [model.nothing for _ in texts]
-        states = model.parts["converter"](model.states(rows, self.config.memory_tokens, model=model.encoder))
-        vectors = iter(states)
-        return [_joined([next(vectors) for _ in own]) if own else model.nothing for own in parts]
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        memory: Tensor = model.parts["converter"](model.states(rows, self.config.memory_tokens, model=model.encoder))
+        return memory
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         marks = model.part("marks")
@@ -97,20 +90,15 @@ class Pcc(System):
         return [model.bos, *self.block(model, memory), model.part("marks")[RESTORE : RESTORE + 1]]
 
     def trained(self, stage: str) -> set[str]:
-        return {ENCODER, "parts.memory", "parts.converter"}
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    import torch
-
-    return torch.cat(list(parts))
+        # The decoder's marks were learned before everything else, and then fixed: here they are in the first stage.
+        marks = {"parts.marks"} if stage == "pretrained" else set()
+        return {ENCODER, "parts.memory", "parts.converter", *marks}
 
 
 @register(
     "pcc",
     summary="each segment as a small model's states, converted for a frozen language model; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Pcc),
 )
 class PccCompressor(SoftCompressor):
     """The compressor."""
@@ -123,18 +111,16 @@ class PccTrainingConfig(SoftTrainingConfig):
 
     system_class: ClassVar[type[System]] = Pcc
     model: PccConfig = PccConfig.model_validate({})
-    pretrained: StepOptions = StepOptions.model_validate({"warm_up": 300, "batch_size": 256})
-    tuned: StepOptions = StepOptions.model_validate({"learning_rate": 5e-5})
+    pretrained: SoftStepOptions = SoftStepOptions.model_validate({"warm_up": 300, "batch_size": 256})
+    tuned: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 5e-5})
     max_grad_norm: float = Field(0.5, gt=0, description=SoftTrainingConfig.model_fields["max_grad_norm"].description)
 
 
 @register_training(
     "pcc",
+    version=2,
     summary="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
-    stages=Pcc.stages,
-    config=PccTrainingConfig,
-    paper=PAPER,
-    **shared_settings({"encoder": "pocket", "rate": 4, "max_length": 64, "memory_init": "spread"}),
+    **shared_settings(PccTrainingConfig, {"encoder": "pocket", "rate": 4}, {"pretrained": {"steps": 360}, "tuned": {"steps": 120}}),
 )
 class PccTraining(SoftTraining):
     """The training."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
-from methods.baselines.compress.soft import SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
+from methods.baselines.compress.soft import SegmentSystem, SoftConfig, System
+from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.registry import register
 from methods.training import register_training
 from methods.training.adapters import LoraOptions
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
 
-PAPER = "Louis et al. 2025, PISCO: Pretty Simple Compression for Retrieval-Augmented Generation (arXiv:2501.16075)"
 RESTORE, ENCODE, SEPARATE = range(3)
 """Rows of the marks: asks for the text again, begins a passage, stands behind a memory."""
 
@@ -51,10 +50,11 @@ class PiscoConfig(SoftConfig):
         return self
 
 
-class Pisco(System):
+class Pisco(SegmentSystem):
     """The system."""
 
     name = "pisco"
+    paper = "Louis et al. 2025, PISCO: Pretty Simple Compression for Retrieval-Augmented Generation (arXiv:2501.16075)"
     config_class: ClassVar[type[SoftConfig]] = PiscoConfig
     adapters: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     reads: ClassVar[str | None] = "decoder"
@@ -63,17 +63,13 @@ class Pisco(System):
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
         return {"memory": model.rows(1 if self.config.shared else self.config.memory_tokens), "marks": model.rows(3, draw=1)}
 
-    def count(self, model: SoftModel, text: str) -> int:
-        return len(model.segments(text)) * int(self.config.memory_tokens)
-
-    def row(self, model: SoftModel, ids: Sequence[int]) -> list[Piece]:
-        """A segment as it is encoded, its memory tokens last."""
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         memory = model.part("memory")
         memory = memory.expand(self.config.memory_tokens, -1) if self.config.shared else memory
         return [self.mark(model, ENCODE), model.bos, ids, [model.end], memory]
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        return model.per_text(texts, lambda ids: self.row(model, ids), self.config.memory_tokens, self.encodes)
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        return model.states(rows, self.config.memory_tokens, self.encodes)
 
     def mark(self, model: SoftModel, which: int) -> Tensor:
         """One of the marks, [1, h]."""
@@ -91,8 +87,7 @@ class Pisco(System):
 @register(
     "pisco",
     summary="each passage as memory tokens' states, by an adapter distilled from answers; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Pisco),
 )
 class PiscoCompressor(SoftCompressor):
     """The compressor."""
@@ -108,23 +103,14 @@ class PiscoTrainingConfig(SoftTrainingConfig):
     answers: Any = Field("base", description=SoftTrainingConfig.model_fields["answers"].description)
 
 
-SMALL: Mapping[str, Any] = {
-    "rate": 4,
-    "max_length": 64,
-    "memory_init": "spread",
-    "separator": False,
-    "lora": {"r": 32, "alpha": 64, "dropout": 0.0},
-}
+SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "alpha": 128, "dropout": 0.0}}
 """Of the tiny language model that ships."""
 
 
 @register_training(
     "pisco",
     summary="PISCO: two adapters and memory tokens, by cross-entropy on what the base answers from text",
-    stages=Pisco.stages,
-    config=PiscoTrainingConfig,
-    paper=PAPER,
-    **shared_settings(SMALL),
+    **shared_settings(PiscoTrainingConfig, SMALL, {"tuned": {**NAMING, "steps": 400, "learning_rate": 2e-3}}),
 )
 class PiscoTraining(SoftTraining):
     """The training."""

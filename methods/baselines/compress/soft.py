@@ -9,6 +9,7 @@ Models that stayed frozen are not in a checkpoint, and must be those that it was
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -49,13 +50,20 @@ class SoftConfig(BaseModel):
     memory_init: Literal["mean", "spread"] = Field(
         "mean", description="where learned rows begin: all at the mean of the base's embeddings (released), or drawn about it (ours)"
     )
+    positions: Literal["after", "spread"] = Field(
+        "after", description="where memory tokens stand for attention: behind the text, or each at the end of its share of it (ours)"
+    )
+    memory_length: Literal["state", "embedding"] = Field(
+        "state", description="length of vectors in a prompt: as they were made, or the mean length of the base's embeddings (ours)"
+    )
 
 
-class System:
+class System(ABC):
     """What sets a system apart; made of its options, without loading anything.
 
     Attributes:
         name: Of the system, of its compressor and of its training.
+        paper: Where it comes from.
         config_class: Of its options.
         stages: Of its training.
         adapters: Low-rank adapters on the base.
@@ -64,6 +72,7 @@ class System:
     """
 
     name: ClassVar[str]
+    paper: ClassVar[str]
     config_class: ClassVar[type[SoftConfig]] = SoftConfig
     stages: ClassVar[tuple[str, ...]] = ("tuned",)
     adapters: ClassVar[tuple[str, ...]] = ()
@@ -83,17 +92,30 @@ class System:
         """Class of `transformers`, and folder or hub id, of the model that encodes; None: the base."""
         return None
 
+    @property
+    def ranks(self) -> bool:
+        """Whether it also says how relevant a passage is to the question: see `scored`."""
+        return bool(getattr(self.config, "ranks", False))
+
+    @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
         """What it learns beside adapters and whole models."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
         """Vectors of a passage; 0 for an empty one."""
-        raise NotImplementedError
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    @abstractmethod
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         """Memory of passages, float32 [count, h] each; the result depends on each text (and its question) alone."""
-        raise NotImplementedError
+
+    def scored(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> tuple[list[Tensor], Tensor]:
+        """Memory of passages, and how relevant each is to its question, float32 [N].
+
+        Raises:
+            UserError: The system does not rank.
+        """
+        raise UserError(f"this {self.name} does not rank passages", where="model", try_this="a checkpoint of oscar with model.ranks=true")
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         """How a passage's memory stands in a prompt."""
@@ -103,13 +125,13 @@ class System:
         """The prompt that asks a question about passages in memory."""
         return model.prompt(question, [self.block(model, item) for item in memory])
 
-    def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        """The prompt behind which a passage is written out again; `draw` chooses among wordings."""
-        raise NotImplementedError
-
     def continuing(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         """The prompt behind which a text goes on."""
         return [model.bos, *self.block(model, memory)]
+
+    def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
+        """The prompt behind which a passage is written out again, of systems that pretrain; `draw` chooses among wordings."""
+        return self.continuing(model, memory)
 
     def losses(self, model: SoftModel, rows: Sequence[Any]) -> tuple[Tensor, int] | None:
         """The loss of rows summed over what is predicted, and how much that is; None: of replies behind prompts (`training.py`)."""
@@ -117,11 +139,40 @@ class System:
 
     def predicted(self, model: SoftModel, row: Any) -> int:
         """Tokens of a row that its loss is over."""
-        return len(model.reply(row.target))
+        return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
         """What a stage trains: adapters by name, `parts`, `parts.NAME`, `language_model`, `encoder`."""
         return {*self.adapters, *self.whole, "parts"}
+
+
+class SegmentSystem(System):
+    """A system that reads a passage in segments, and makes `memory_tokens` vectors of each."""
+
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        """Token ids of a passage, in parts of at most `max_length`."""
+        return list(model.segments(text))
+
+    @abstractmethod
+    def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
+        """A segment as it is encoded, memory tokens last."""
+
+    @abstractmethod
+    def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
+        """Memory of rows, float32 [N, memory_tokens, h]."""
+
+    def count(self, model: SoftModel, text: str) -> int:
+        return len(self.segments(model, text)) * int(self.config.memory_tokens)
+
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
+        parts = [self.segments(model, text) for text in texts]
+        rows = [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own]
+        return list(model.joined(parts, self.vectors(model, rows)))
+
+
+def cut(ids: Sequence[int], most: int) -> list[list[int]]:
+    """Ids in parts of at most so many."""
+    return [list(ids[start : start + most]) for start in range(0, len(ids), most)]
 
 
 SYSTEMS: dict[str, str] = {

@@ -9,11 +9,12 @@ A sentence helps most where log p(answer | sentence, question) is highest, and h
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -23,11 +24,12 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, resolve
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
-from methods.baselines.compress.training import Row, StepOptions, answer_rows
+from methods.baselines.compress.rows import Row, answer_rows
+from methods.baselines.compress.training import StepOptions
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.contrast import load_data
-from methods.training.loop import Figures, Loop, LoopOptions, Schedule, accelerator, backward, own, summed
+from methods.training.loop import Figures, Loop, LoopOptions, Schedule, accelerator, in_parts
 from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
 from methods.work import Checkpoint, Needs, StageWork, encode, learn, steps, total
 
@@ -111,126 +113,40 @@ def _body(text: str) -> str:
     return text.partition("\n")[2] or text
 
 
-class _Trained:
-    """A model in training; `loss` gives a sum and over how much it is."""
-
-    module: Any
-    tokenizer: Any
-
-    def __init__(self, config: TextTrainingConfig, device: str) -> None:
-        self.config, self.device = config, device
-
-    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        raise NotImplementedError
-
-    def loss(self, rows: Sequence[Any]) -> Tensor:
-        raise NotImplementedError
-
-    def save(self, folder: Path) -> None:
-        self.module.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-
-    def batch(self, texts: Sequence[str]) -> Any:
-        options = {"truncation": True, "max_length": self.config.max_length, "padding": True, "return_tensors": "pt"}
-        return self.tokenizer(list(texts), **options).to(self.device)
-
-
-class _Extractive(_Trained):
-    def __init__(self, config: TextTrainingConfig, device: str) -> None:
-        from methods.models.encoder import EncoderConfig, sentence_transformer
-
-        super().__init__(config, device)
-        options = EncoderConfig.model_validate({"model": config.base, "pooling": "mean"})
-        self.module = sentence_transformer(options, config.base, None, device)
-
-    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        return [row for row in rows if row.best is not None]
-
-    def loss(self, rows: Sequence[Any]) -> Tensor:
-        from torch.nn.functional import cross_entropy
-
-        texts = list(dict.fromkeys(text for row in rows for own_parts in row.sentences for text in own_parts))
-        right = [texts.index(row.sentences[row.best[0]][row.best[1]]) for row in rows]
-        questions, vectors = self._vectors([row.question for row in rows]), self._vectors(texts)
-        return cross_entropy(questions @ vectors.T, questions.new_tensor(right).long())
-
-    def _vectors(self, texts: Sequence[str]) -> Tensor:
-        from sentence_transformers.util import batch_to_device
-
-        return self.module(batch_to_device(self.module.preprocess(list(texts)), self.device))["sentence_embedding"]
-
-    def save(self, folder: Path) -> None:
-        self.module.save_pretrained(str(folder), create_model_card=False)
-
-
-class _Abstractive(_Trained):
-    def __init__(self, config: TextTrainingConfig, device: str) -> None:
-        super().__init__(config, device)
-        self.tokenizer, self.module = load_pretrained(
-            "encoder-decoder model", "AutoModelForSeq2SeqLM", config.base, None, "float32", device
-        )
-
-    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        results = []
-        for row in rows:
-            documents = " ".join(text for own_parts in row.sentences for text in own_parts)
-            target = "" if row.best is None else row.sentences[row.best[0]][row.best[1]]
-            results.append((f"Question: {row.question}\n Document: {documents}\n Summary: ", target))
-        return results
-
-    def loss(self, rows: Sequence[Any]) -> Tensor:
-        inputs, targets = self.batch([prompt for prompt, _ in rows]), self.batch([target for _, target in rows])
-        labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
-        inputs.pop("token_type_ids", None)
-        return self.module(**inputs, labels=labels).loss
-
-
-class _Tokens(_Trained):
-    def __init__(self, config: TextTrainingConfig, device: str) -> None:
-        from methods.baselines.graph.cross_encoder import without_load_report
-
-        super().__init__(config, device)
-        kind = "AutoModelForTokenClassification"
-        with without_load_report():  # it would say that the head is a random one
-            self.tokenizer, self.module = load_pretrained(
-                "token classifier", kind, config.base, None, "float32", device, model_options={"num_labels": 2}
-            )
-
-    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        kept: dict[tuple[str, ...], set[int]] = {}
-        for row in rows:
-            if row.best is not None:
-                kept.setdefault(row.sentences[row.best[0]], set()).add(row.best[1])
-        return list(kept.items())
-
-    def loss(self, rows: Sequence[Any]) -> Tensor:
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        inputs = self.batch([" ".join(parts) for parts, _ in rows])
-        labels = torch.full(inputs["input_ids"].shape, -100)
-        for row, (parts, stays) in enumerate(rows):
-            # Where each sentence ends in the joined text decides which a token is of.
-            ends = [sum(map(len, parts[: n + 1])) + n for n in range(len(parts))]
-            for at in range(labels.shape[1]):
-                start, end = inputs.encodings[row].offsets[at]
-                if end > start:
-                    labels[row, at] = int(next(n for n, limit in enumerate(ends) if end <= limit) in stays)
-        logits = self.module(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
-        return cross_entropy(logits.float().flatten(0, 1), labels.to(self.device).flatten())
-
-
-class TextTraining:
-    """The training of a compressor into text.
+class TextTraining(ABC):
+    """The training of a compressor into text; `loss` is a mean over rows.
 
     Args:
         config: Options.
     """
 
-    model: ClassVar[type[_Trained]]
+    module: Any
+    tokenizer: Any
 
     def __init__(self, config: TextTrainingConfig) -> None:
         self.config = config
+
+    @abstractmethod
+    def begin(self, device: str) -> None:
+        """Load what is trained."""
+
+    @abstractmethod
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        """What is learned from."""
+
+    @abstractmethod
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        """Of some examples."""
+
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint."""
+        self.module.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def batch(self, texts: Sequence[str]) -> Any:
+        """Texts as the model takes them."""
+        options = {"truncation": True, "max_length": self.config.max_length, "padding": True, "return_tensors": "pt"}
+        return self.tokenizer(list(texts), **options).to(self.module.device)
 
     def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
         """Label, train one stage, save.
@@ -262,8 +178,8 @@ class TextTraining:
             rows = [row for item in benchmarks for row in answer_rows(item, config.documents, context)]
             marked = self._labels(rows, context.work / "labels.jsonl", device)
         torch.manual_seed(config.seed)
-        model = self.model(config, device)
-        examples = model.examples(marked)
+        self.begin(device)
+        examples = self.examples(marked)
         if not examples:
             raise UserError("no sentence makes an answer likelier", where="data", try_this="other data, or another reader")
         epoch = -(-len(examples) // train.batch_size)
@@ -272,61 +188,52 @@ class TextTraining:
         def step(number: int) -> Figures:
             turn, at = divmod(number, epoch)
             some = [examples[row] for row in order(turn)[at * train.batch_size : (at + 1) * train.batch_size]]
-            parts, value = [some[start : start + train.micro_batch] for start in range(0, len(some), train.micro_batch)], 0.0
-            devices = [process.device] if process.device.type == "cuda" else []
-            for n, part in enumerate(own(parts, process)):
-                with torch.random.fork_rng(devices=devices), process.autocast():
-                    torch.manual_seed(int(fingerprint("compress text", config.seed, number, n), 16) % 2**63)
-                    loss = model.loss(part) * (len(part) / len(some))
-                backward(loss, process)
-                value += float(loss.detach())
-            return {"loss": summed(value, process, process.device)}
+            parts = [some[start : start + train.micro_batch] for start in range(0, len(some), train.micro_batch)]
+            key = ("compress text", config.seed, number)
+            return {"loss": in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)}
 
         schedule = Schedule(train.learning_rate, train.warm_up, "linear")
         options = LoopOptions(train.epochs * epoch, epoch, schedule, config.weight_decay, save_every=train.save_every)
-        loop = Loop({"model": model.module}, options, step, context.work / "train", identity, context.progress, "compressor", process)
+        loop = Loop({"model": self.module}, options, step, context.work / "train", identity, context.progress, "compressor", process)
         helped = sum(row.best is not None for row in marked) / len(marked)
-        return PreparedRun(loop, lambda folder, figures: model.save(folder), {"rows": float(len(examples)), "helped": helped})
+        return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 
     def _labels(self, rows: Sequence[Row], path: Path, device: str) -> list[Labeled]:
-        made_of = fingerprint([asdict(row) for row in rows], self.config.reader)
+        made_of = fingerprint([(row.question, row.target, row.documents) for row in rows], self.config.reader)
         kept = read_lines(path) if path.exists() else []
         if kept and kept[0].get("made_of") == made_of:
             return [
                 Labeled(row["question"], tuple(map(tuple, row["sentences"])), tuple(row["best"]) if row["best"] else None)
                 for row in kept[1:]
             ]
-        marked = labeled(rows, _Reader(self.config.reader, device))
+        marked = labeled(rows, lambda asking: likelihoods(self.config.reader, device, asking))
         write_lines(path, [{"made_of": made_of}, *map(asdict, marked)])
         return marked
 
 
-class _Reader:
-    """Log-likelihoods of answers by a language model that reads passages."""
+def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
+    """Log-likelihoods of answers by a language model that reads passages.
 
-    def __init__(self, model: str, device: str) -> None:
-        self._name, self._device = model, device
+    Args:
+        name: Of the model.
+        device: Where it computes.
+        asking: Questions, passages, answers.
+    """
+    from methods.models.causal import CausalConfig, CausalModel
+    from methods.models.likelihood import LikelihoodScorer, ScoredText
+    from methods.models.pocket import answer_prompt
+    from methods.readers.prompts import load_prompt, numbered
 
-    @cached_property
-    def _scorer(self) -> Any:
-        from methods.models.causal import CausalConfig, CausalModel
-        from methods.models.likelihood import LikelihoodScorer
+    model = CausalModel(CausalConfig.model_validate({"model": name}), device_of(device))
 
-        return LikelihoodScorer(CausalModel(CausalConfig.model_validate({"model": self._name}), device_of(self._device)))
+    def prompt(question: str, passages: tuple[Passage, ...]) -> str:
+        if name == POCKET:
+            return answer_prompt(question, passages)
+        template = load_prompt(None, "passages" if passages else "closed_book")
+        return str(model.render(*template.filled(question, numbered(passages))))
 
-    def __call__(self, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
-        from methods.models.likelihood import ScoredText
-        from methods.models.pocket import answer_prompt
-        from methods.readers.prompts import load_prompt, numbered
-
-        def prompt(question: str, passages: tuple[Passage, ...]) -> str:
-            if self._name == POCKET:
-                return answer_prompt(question, passages)
-            template = load_prompt(None, "passages" if passages else "closed_book")
-            return str(self._scorer.model.render(*template.filled(question, numbered(passages))))
-
-        texts = [ScoredText(prompt(question, passages), f" {answer}") for question, passages, answer in asking]
-        return [item.total for item in self._scorer.score(texts)]
+    texts = [ScoredText(prompt(question, passages), f" {answer}") for question, passages, answer in asking]
+    return [item.total for item in LikelihoodScorer(model).score(texts)]
 
 
 def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -372,9 +279,32 @@ _SHARED: dict[str, Any] = {
     **_SHARED,
 )
 class ExtractiveTraining(TextTraining):
-    """The training."""
+    """An encoder of sentences."""
 
-    model = _Extractive
+    def begin(self, device: str) -> None:
+        from methods.models.encoder import EncoderConfig, sentence_transformer
+
+        options = EncoderConfig.model_validate({"model": self.config.base, "pooling": "mean"})
+        self.module = sentence_transformer(options, self.config.base, None, device)
+
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        return [row for row in rows if row.best is not None]
+
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        texts = list(dict.fromkeys(text for row in rows for own_parts in row.sentences for text in own_parts))
+        right = [texts.index(row.sentences[row.best[0]][row.best[1]]) for row in rows]
+        questions, vectors = self._vectors([row.question for row in rows]), self._vectors(texts)
+        return cross_entropy(questions @ vectors.T, questions.new_tensor(right).long())
+
+    def _vectors(self, texts: Sequence[str]) -> Tensor:
+        from sentence_transformers.util import batch_to_device
+
+        return self.module(batch_to_device(self.module.preprocess(list(texts)), self.module.device))["sentence_embedding"]
+
+    def save(self, folder: Path) -> None:
+        self.module.save_pretrained(str(folder), create_model_card=False)
 
 
 @register_training(
@@ -385,9 +315,26 @@ class ExtractiveTraining(TextTraining):
     **_SHARED,
 )
 class AbstractiveTraining(TextTraining):
-    """The training."""
+    """A summarizer."""
 
-    model = _Abstractive
+    def begin(self, device: str) -> None:
+        kind = "AutoModelForSeq2SeqLM"
+        self.tokenizer, self.module = load_pretrained("encoder-decoder model", kind, self.config.base, None, "float32", device)
+
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        results = []
+        for row in rows:
+            documents = " ".join(text for own_parts in row.sentences for text in own_parts)
+            target = "" if row.best is None else row.sentences[row.best[0]][row.best[1]]
+            results.append((f"Question: {row.question}\n Document: {documents}\n Summary: ", target))
+        return results
+
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        inputs, targets = self.batch([prompt for prompt, _ in rows]), self.batch([target for _, target in rows])
+        labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
+        inputs.pop("token_type_ids", None)
+        loss: Tensor = self.module(**inputs, labels=labels).loss
+        return loss
 
 
 @register_training(
@@ -399,6 +346,36 @@ class AbstractiveTraining(TextTraining):
     **_SHARED,
 )
 class TokensTraining(TextTraining):
-    """The training."""
+    """A classifier of tokens."""
 
-    model = _Tokens
+    def begin(self, device: str) -> None:
+        from methods.baselines.graph.cross_encoder import without_load_report
+
+        kind, classes = "AutoModelForTokenClassification", {"num_labels": 2}
+        with without_load_report():  # it would say that the head is a random one
+            self.tokenizer, self.module = load_pretrained(
+                "token classifier", kind, self.config.base, None, "float32", device, model_options=classes
+            )
+
+    def examples(self, rows: Sequence[Labeled]) -> list[Any]:
+        kept: dict[tuple[str, ...], set[int]] = {}
+        for row in rows:
+            if row.best is not None:
+                kept.setdefault(row.sentences[row.best[0]], set()).add(row.best[1])
+        return list(kept.items())
+
+    def loss(self, rows: Sequence[Any]) -> Tensor:
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        inputs = self.batch([" ".join(parts) for parts, _ in rows])
+        labels = torch.full(inputs["input_ids"].shape, -100)
+        for row, (parts, stays) in enumerate(rows):
+            # Where each sentence ends in the joined text decides which a token is of.
+            ends = [sum(map(len, parts[: n + 1])) + n for n in range(len(parts))]
+            for at in range(labels.shape[1]):
+                start, end = inputs.encodings[row].offsets[at]
+                if end > start:
+                    labels[row, at] = int(next(n for n, limit in enumerate(ends) if end <= limit) in stays)
+        logits = self.module(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
+        return cross_entropy(logits.float().flatten(0, 1), labels.to(logits.device).flatten())

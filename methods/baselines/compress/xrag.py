@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from methods.baselines.compress.memory import SOFT, SoftCompressor
+from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.soft import SoftConfig, System
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, StepOptions, shared_settings
+from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
 from methods.models.weights import PRESETS
 from methods.registry import register
 from methods.training import register_training
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from methods.models.encoder import Vectors
     from methods.training.pieces import Piece
 
-PAPER = "Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation with One Token (arXiv:2405.13792)"
 WORDINGS = (
     "Background: {place}\n\nSay the same in other words.",
     "{place}\n\nIn other words, this background says:",
@@ -57,6 +56,7 @@ class Xrag(System):
     """The system."""
 
     name = "xrag"
+    paper = "Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation with One Token (arXiv:2405.13792)"
     config_class = XragConfig
     stages = ("pretrained", "tuned")
 
@@ -78,7 +78,7 @@ class Xrag(System):
     def count(self, model: SoftModel, text: str) -> int:
         return int(bool(text.strip()))
 
-    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
+    def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         import torch
 
         full = [text for text in texts if text.strip()]
@@ -100,8 +100,7 @@ class Xrag(System):
 @register(
     "xrag",
     summary="each passage as its retriever's vector, projected into the place of one token; read by memory_reader",
-    paper=PAPER,
-    **SOFT,
+    **compressor_of(Xrag),
 )
 class XragCompressor(SoftCompressor):
     """The compressor."""
@@ -115,8 +114,8 @@ class XragTrainingConfig(SoftTrainingConfig):
     system_class: ClassVar[type[System]] = Xrag
     model: XragConfig = XragConfig.model_validate({})
     restored: float = Field(1.0, ge=0, le=1, description=SoftTrainingConfig.model_fields["restored"].description)
-    pretrained: StepOptions = StepOptions.model_validate({"learning_rate": 6e-3, "warm_up": 0.03, "batch_size": 384})
-    tuned: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "warm_up": 0.03})
+    pretrained: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 6e-3, "warm_up": 0.03, "batch_size": 384})
+    tuned: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 2e-5, "warm_up": 0.03})
     weight_decay: float = Field(0.0, ge=0, description=SoftTrainingConfig.model_fields["weight_decay"].description)
     divergence: float = Field(2.0, ge=0, description=SoftTrainingConfig.model_fields["divergence"].description)
 
@@ -124,10 +123,11 @@ class XragTrainingConfig(SoftTrainingConfig):
 @register_training(
     "xrag",
     summary="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
-    stages=Xrag.stages,
-    config=XragTrainingConfig,
-    paper=PAPER,
-    **shared_settings({"retriever": "minilm"}, {"worlds": {"pretrained": {"learning_rate": 6e-3}}}),
+    **shared_settings(
+        XragTrainingConfig,
+        {"retriever": "minilm"},
+        {"pretrained": {"learning_rate": 6e-3, "steps": 120}, "tuned": {"learning_rate": 2e-3, "steps": 60}},
+    ),
 )
 class XragTraining(SoftTraining):
     """The training."""

@@ -15,23 +15,24 @@ from methods.baselines.compress.model import SoftModel
 from methods.training.released import pickled, released
 
 pytestmark = pytest.mark.slow
-LAYOUTS = ("autocompressor", "xrag", "cocom", "cocom-light", "pcc", "pisco")
-TEXT = "The old stone bridge was built by a painter."
+LAYOUTS = ("autocompressor", "xrag", "cocom", "cocom-light", "pcc", "pcc-large", "pisco", "oscar")
+TEXT, QUESTION = "The old stone bridge was built by a painter.", "Who built it?"
 
 
 def ours(folder: Path, name: str, target: Path, **options: Any) -> SoftModel:
     """A published checkpoint converted and read back."""
-    below = {"xrag": folder / "llama", "pcc": folder / "pcc-decoder"}.get(name)
+    below = {"xrag": folder / "llama", "pcc": folder / "pcc-decoder", "pcc-large": folder / "pcc-decoder"}.get(name)
     convert(released(str(folder / name)), target, str(below) if below else None, options, "cpu")
     return SoftModel.load(target, "cpu")
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_each_layout_is_read_tensor_by_tensor(name: str, checkpoints: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"retriever": str(checkpoints / "encoder")} if name == "xrag" else {"rate": 64} if name == "pcc" else {}
+    more: dict[str, dict[str, Any]] = {"xrag": {"retriever": str(checkpoints / "encoder")}, "pcc": {"rate": 64}, "pcc-large": {"rate": 64}}
+    options = more.get(name, {})
     model = ours(checkpoints, name, tmp_path / name, **options)
     with torch.inference_mode():
-        (memory,) = model.encode([TEXT])
+        (memory,) = model.encode([TEXT], [QUESTION])
     assert len(memory) == {
         "xrag": 1,
         "cocom-light": -(-(len(model.encoder_tokenizer(TEXT)["input_ids"])) // 16) if name == "cocom-light" else 0,
@@ -61,7 +62,7 @@ def by_hand(folder: Path, name: str, model: SoftModel) -> torch.Tensor:
         }
         inner = torch.nn.functional.gelu(vector @ own["0.weight"].T + own["0.bias"])
         return inner @ own["2.weight"].T + own["2.bias"]
-    words = AutoTokenizer.from_pretrained(raw if name in ("pcc", "autocompressor") else folder / "llama")
+    words = AutoTokenizer.from_pretrained(raw if name in ("pcc", "pcc-large", "autocompressor") else folder / "llama")
     ids = words(TEXT, add_special_tokens=False)["input_ids"]
     if name == "autocompressor":
         tensors = torch.load(raw / "pytorch_model.bin")
@@ -69,9 +70,21 @@ def by_hand(folder: Path, name: str, model: SoftModel) -> torch.Tensor:
         base.load_state_dict({key: item for key, item in tensors.items() if "summary" not in key})
         vectors = torch.cat([base.get_input_embeddings()(torch.tensor(ids)), tensors["embed_summary.weight"]])
         return base.model(inputs_embeds=vectors[None]).last_hidden_state[0, -4:]
-    if name == "pcc":
+    if name == "oscar":
+        tensors, network = torch.load(raw / "compressor" / "compressor.pth"), torch.load(raw / "compressor" / "mlp.pth")
+        own = {key.removeprefix("custom_model."): item for key, item in tensors.items()}
+        small = AutoModelForCausalLM.from_pretrained(folder / "llama", num_hidden_layers=1)
+        small.load_state_dict({key: item for key, item in own.items() if "embed" not in key}, strict=False)
+        small.model.norm = torch.nn.Identity()
+        read = words(f"\nQuery:\n{QUESTION}Document:\n{TEXT}", add_special_tokens=False)["input_ids"]
+        vectors = own["model.embed_tokens.weight"][[*read, *range(len(words), len(words) + 8)]]
+        states = small.model(inputs_embeds=vectors[None]).last_hidden_state[0, -8:]
+        return torch.relu(states @ network["0.weight"].T + network["0.bias"]) @ network["2.weight"].T + network["2.bias"]
+    if name.startswith("pcc"):
         tensors = torch.load(raw / "memory_converter.bin")
-        encoder = AutoModelForCausalLM.from_pretrained(raw)
+        encoder: Any = AutoModelForCausalLM.from_pretrained(folder / "pcc-encoder" if name == "pcc-large" else raw)
+        if name == "pcc-large":
+            encoder = PeftModel.from_pretrained(encoder, raw)
         read = [*ids, *words.convert_tokens_to_ids([f"<mem_{n}>" for n in range(4)])]
         states = encoder(torch.tensor([read]), output_hidden_states=True).hidden_states[-1][0, -4:]
         normed = states * torch.rsqrt(states.pow(2).mean(-1, keepdim=True) + 1e-6) * tensors["RMSNorm.weight"]

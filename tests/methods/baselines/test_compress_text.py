@@ -17,8 +17,8 @@ from benchmarks.text import sentences
 from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.llmlingua2 import likeliest
 from methods.baselines.compress.recomp import SentenceCompressor
+from methods.baselines.compress.rows import Row
 from methods.baselines.compress.text_training import labeled
-from methods.baselines.compress.training import Row
 from methods.models.causal import Generation
 from methods.models.weights import weights_hash
 from methods.registry import Component

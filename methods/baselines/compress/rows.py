@@ -1,0 +1,154 @@
+"""What compressors learn from: questions with passages, passages to write out, and what a teacher says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Passage, Query, passage_id
+from benchmarks.worlds.names import out_of_vocabulary_in, replaced
+from methods.api import Ranking, Services
+from methods.registry import Component
+from methods.training import TrainingContext
+from methods.training.candidates import retrieved
+from methods.training.stages import read_lines, write_lines
+
+if TYPE_CHECKING:
+    from methods.baselines.compress.model import SoftModel
+
+LONGEST = 64
+"""Tokens of an answer that the base writes, at most."""
+MARKS = 16
+"""Tokens beside a passage's memory in a prompt, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is taught of one reading.
+
+    Attributes:
+        kind: restore: the passage is written out; continue: what follows it is; answer: a question is answered.
+        documents: Passages in memory.
+        question: Asked about them.
+        target: The reply.
+        evidence: Those of the passages that the answer stands in.
+        more: Further questions about the same passages, with their replies.
+        relevance: A reranker's score of each passage.
+    """
+
+    kind: Literal["restore", "continue", "answer"]
+    documents: tuple[str, ...]
+    question: str
+    target: str
+    evidence: tuple[str, ...] = ()
+    more: tuple[tuple[str, str], ...] = ()
+    relevance: tuple[float, ...] = ()
+
+    @property
+    def asked(self) -> tuple[tuple[str, str], ...]:
+        """All questions with their replies."""
+        return ((self.question, self.target), *self.more)
+
+
+def answer_rows(benchmark: Benchmark, documents: int, context: TrainingContext) -> list[Row]:
+    """A row for each question with evidence in the corpus and an answer: evidence first, then its own candidates or BM25's."""
+    corpus = benchmark.corpus
+    questions = [item for item in benchmark.questions if item.golds and any(at in corpus for at in item.evidence)]
+    retrieved_ids = retrieved(
+        benchmark, [item for item in questions if not item.candidates], Component.of("bm25"), 2 * documents, context.services
+    )
+    rows = []
+    for item in questions:
+        present = [at for at in item.evidence if at in corpus]
+        ids = dict.fromkeys((*present, *(item.candidates or retrieved_ids[item.id])))
+        chosen = list(ids)[:documents]
+        Draws("compress documents", item.id).shuffle(chosen)
+        evidence = tuple(passage.full_text for passage in corpus.get(present))
+        rows.append(Row("answer", tuple(passage.full_text for passage in corpus.get(chosen)), item.text, item.golds[0], evidence))
+    return rows
+
+
+def joined(rows: Sequence[Row], together: int, seed: int) -> list[Row]:
+    """Rows of questions with further ones: up to `together` in all, of rows whose evidence is among a row's passages."""
+    about: dict[str, list[Row]] = {}
+    for row in rows if together > 1 else ():
+        about.setdefault(row.evidence[0], []).append(row)
+    results = []
+    for row in rows:
+        others = {other.question: other for text in row.documents for other in about.get(text, ()) if {*other.evidence} <= {*row.documents}}
+        others.pop(row.question, None)
+        chosen = Draws("compress together", seed, row.question).sample(list(others.values()), min(together - 1, len(others)))
+        results.append(replace(row, more=tuple((other.question, other.target) for other in chosen)))
+    return results
+
+
+def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed: int) -> list[Row]:
+    """A row for each passage: it is written out again, or its second half is."""
+    rows = []
+    for passage in benchmark.corpus:
+        text, words = passage.full_text, passage.full_text.split()
+        draws = Draws("compress passages", seed, passage.id)
+        if len(words) < 2:
+            continue
+        if draws.random() < restored:
+            rows.append(Row("restore", (text,), "", text))
+        else:
+            middle = text.index(words[len(words) // 2], len(" ".join(words[: len(words) // 2])))
+            rows.append(Row("continue", (text[:middle].rstrip(),), "", text[middle:]))
+    return rows if limit is None or limit >= len(rows) else Draws("compress passages", seed).sample(rows, limit)
+
+
+def taught_by_base(model: SoftModel, rows: Sequence[Row], path: Path, batch_size: int = 16) -> list[Row]:
+    """Rows whose replies are what the base answers from text; what it leaves empty is left out.
+
+    Args:
+        model: With the base.
+        rows: Of one question each.
+        path: Where the replies are kept.
+        batch_size: Prompts at once.
+    """
+    made_of = fingerprint([asdict(row) for row in rows])
+    kept = read_lines(path) if path.exists() else []
+    if not kept or kept[0].get("made_of") != made_of:
+        prompts = [model.prompt_of_text(row.question, row.documents) for row in rows]
+        replies = model.generate(prompts, LONGEST, batch_size, None)
+        kept = [{"made_of": made_of}, *({"answer": reply.text} for reply in replies)]
+        write_lines(path, kept)
+    taught = [replace(row, target=item["answer"]) for row, item in zip(rows, kept[1:], strict=True)]
+    return [row for row in taught if row.target]
+
+
+def ranked_by(teacher: Component, rows: Sequence[Row], services: Services) -> list[Row]:
+    """Rows with a reranker's score of each of their passages."""
+    corpus = Corpus.of({text: Passage(passage_id("", text), "", text) for row in rows for text in row.documents}.values())
+    queries = [Query(str(number), row.question) for number, row in enumerate(rows)]
+    ids = [[passage_id("", text) for text in row.documents] for row in rows]
+    rankings = [Ranking(query.id, tuple(dict.fromkeys(own)), (0.0,) * len(set(own))) for query, own in zip(queries, ids, strict=True)]
+    scores = [dict(zip(item.ids, item.scores, strict=True)) for item in teacher.build(services).rerank(queries, rankings, corpus)]
+    return [replace(row, relevance=tuple(known[at] for at in own)) for row, known, own in zip(rows, scores, ids, strict=True)]
+
+
+def renamed(row: Row, share: float, draws: Draws) -> Row:
+    """A row with a share of the names of train worlds replaced by out-of-vocabulary ones, everywhere alike."""
+    swaps = out_of_vocabulary_in((*row.documents, *(question for question, _ in row.asked)), share, draws)
+    (question, target), *more = ((replaced(question, swaps), replaced(target, swaps)) for question, target in row.asked)
+    documents = tuple(replaced(text, swaps) for text in row.documents)
+    return replace(row, documents=documents, question=question, target=target, more=tuple(more))
+
+
+def fits(model: SoftModel, row: Row, *, text: bool) -> bool:
+    """Whether a row's memory, its questions and its replies have room, and where text is read (`text`) that, too; nothing is encoded."""
+    memory = sum(model.system.count(model, text) + MARKS for text in row.documents)
+    for question, target in row.asked:
+        reply = len(model.reply(target))
+        if text and not model.fits(model.prompt_of_text(question, row.documents), max(LONGEST, reply)):
+            return False
+        if not model.fits(model.prompt_of_text(question, ()) if row.kind == "answer" else [], memory + reply):
+            return False
+    return True

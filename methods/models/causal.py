@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
@@ -274,8 +275,9 @@ class CausalLogprobs:
     def _tensors(self, rows: Sequence[Sequence[int]], side: str) -> tuple[Tensor, Tensor]:
         import torch
 
-        ids, masks = padded(rows, self.pad, side)
-        return torch.tensor(ids, device=self.device), torch.tensor(masks, device=self.device)
+        # Through NumPy: PyTorch takes several times as long to read a list.
+        ids, masks = (torch.from_numpy(np.array(part, dtype=np.int64)).to(self.device) for part in padded(rows, self.pad, side))
+        return ids, masks
 
     def _arguments(self, ids: Tensor, mask: Tensor, positions: Tensor) -> dict[str, Tensor]:
         arguments = {"input_ids": ids, "attention_mask": mask}

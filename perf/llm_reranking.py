@@ -32,8 +32,8 @@ FASTER, SLOWER = 5.0, 1.25
 LATENCIES_S = (0.5, 1.0, 2.0)
 CANDIDATES = 12
 TURNS = 3
-TOGETHER = 128
-"""Prompts that go through the model at once."""
+TOGETHER = {"generation": 128, "likelihood": 24}
+"""Prompts that go through the model at once; of likelihoods so few that others wait, whose prompts are written meanwhile."""
 
 
 def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:
@@ -62,7 +62,7 @@ def local(queries: int, score: str) -> bool:
     turns, same = [], 0
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), ["qwen2.5"])
-        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": TOGETHER}, score=score)
+        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": TOGETHER[score]}, score=score)
         each(made, "rerank", requests[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
         for turn in range(TURNS):
             own = list(zip(requests, rankings, strict=True))[turn::TURNS]

@@ -1,6 +1,7 @@
 """RankLLaMA: Llama-2 with a low-rank adapter and a score head reads query and passage, and says how well they fit.
 
-Ids are put together by hand, as in training: BOS `query: Q` BOS `document: PASSAGE`, without an end token.
+Ids are put together by hand, as in training: BOS `query: Q` BOS `document: PASSAGE`, without an end token. A base that was
+pretrained on another layout can be trained and asked in that.
 
 Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319).
 """
@@ -8,9 +9,11 @@ Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from string import Template
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -44,6 +47,16 @@ class PairLengths(BaseModel):
 
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
+    layout: str | None = Field(
+        None, description="text of a pair, with $query and $passage, as the base was pretrained; null: the published, or the checkpoint's own"
+    )
+
+    @field_validator("layout")
+    @classmethod
+    def _both(cls, value: str | None) -> str | None:
+        if value is not None and (not Template(value).is_valid() or sorted(Template(value).get_identifiers()) != ["passage", "query"]):
+            raise ValueError("layout must hold $query and $passage and nothing else ($$ for a dollar sign)")
+        return value
 
     @property
     def max_length(self) -> int:
@@ -61,10 +74,17 @@ class RankLlamaConfig(PairLengths, PairConfig):
     @property
     def model(self) -> str:
         """The base."""
-        if self.base is not None:
-            return self.base
+        return str(self.base or self._trained("base") or BASE)
+
+    @property
+    def text(self) -> str | None:
+        """The layout."""
+        return self.layout or self._trained("layout")
+
+    def _trained(self, option: str) -> Any:
+        """What a checkpoint of ours was trained with."""
         card = card_of(self.adapter) if files_of(self.adapter, None) else None
-        return str(card["config"]["base"]) if card and "base" in card.get("config", {}) else BASE
+        return card.get("config", {}).get(option) if card else None
 
     def preflight(self) -> None:
         """Check that base and adapter are here, or may be had."""
@@ -107,9 +127,10 @@ class RankLlama(PairReranker):
                 f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair", where=f"{NAME}, option adapter"
             )
         super().__init__(config, tokenizer, model, device)
+        self._ids = partial(pair_ids, tokenizer, self.tokens, config, config.text)
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
-        return pair_ids(self.tokenizer, self.tokens, query, passages, self.config.query_length, self.config.passage_length)
+        return self._ids(query, passages)
 
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
         return head_scores(self.model, ids, mask)
@@ -132,9 +153,17 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
         return load_pretrained("base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1})
 
 
-def pair_ids(tokenizer: Any, tokens: Any, query: str, passages: Sequence[str], query_length: int, passage_length: int) -> list[list[int]]:
-    """Ids of pairs as RankLLaMA was trained on them; the lengths hold BOS and what stands before the texts."""
+def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
+    """Ids of pairs as RankLLaMA was trained on them, or in another layout; the published lengths hold BOS and what stands before the texts."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    (first,) = tokens([f"query: {query}"], query_length - len(begin))
-    rest = tokens([f"document: {' '.join(passage.split())}" for passage in passages], passage_length - len(begin))
+    flat = [" ".join(passage.split()) for passage in passages]
+    if layout is not None:
+        shown, *texts = (
+            text if len(ids) < most else tokenizer.decode(ids)
+            for text, most in [(query, lengths.query_length), *((text, lengths.passage_length) for text in flat)]
+            for ids in tokens([text], most)
+        )
+        return [[*begin, *ids] for ids in tokens([Template(layout).substitute(query=shown, passage=text) for text in texts], None)]
+    (first,) = tokens([f"query: {query}"], lengths.query_length - len(begin))
+    rest = tokens([f"document: {text}" for text in flat], lengths.passage_length - len(begin))
     return [[*begin, *first, *begin, *own] for own in rest]

@@ -33,7 +33,7 @@ from methods.models.weights import (
 )
 from methods.registry import register
 from methods.training.stages import card_of
-from methods.work import needs_of
+from methods.work import Needs, needs_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ class PairLengths(BaseModel):
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
     layout: str | None = Field(
-        None, description="text of a pair, with $query and $passage, as the base was pretrained; null: the published, or the checkpoint's own"
+        None, description="text of a pair, with $query and $passage, that the base knows; null: the published, or the checkpoint's own"
     )
 
     @field_validator("layout")
@@ -73,8 +73,9 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def model(self) -> str:
-        """The base."""
-        return str(self.base or self._trained("base") or BASE)
+        """The base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
+        to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
+        return str(self.base or self._trained("base") or (self.adapter if to_come else BASE))
 
     @property
     def text(self) -> str | None:
@@ -88,11 +89,12 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     def preflight(self) -> None:
         """Check that base and adapter are here, or may be had."""
-        locate(self.adapter)
-        try:
-            require_weights(needs_of(self))
-        except MissingWeights as error:
-            raise UserError(error.what, where=f"{NAME}, option base", try_this=error.try_this) from None
+        base, adapter = needs_of(self).checkpoints
+        for option, checkpoint in (("adapter", adapter), ("base", base)):
+            try:
+                require_weights(Needs((checkpoint,)))
+            except MissingWeights as error:
+                raise UserError(error.what, where=f"{NAME}, option {option}", try_this=error.try_this) from None
 
 
 @register(
@@ -154,7 +156,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
 
 
 def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
-    """Ids of pairs as RankLLaMA was trained on them, or in another layout; the published lengths hold BOS and what stands before the texts."""
+    """Ids of pairs in the published layout, where lengths hold BOS and what stands before a text, or in another."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     flat = [" ".join(passage.split()) for passage in passages]
     if layout is not None:

@@ -66,7 +66,7 @@ async def heapsort(n: int, choose: Choose, children: int, k: int) -> list[int]:
             parent = best
 
     # Parents of one level have disjoint subtrees: it makes no difference to any comparison which of them sinks first.
-    levels = [range(0, 1)]
+    levels = [range(1)]
     while levels[-1].stop < n:
         levels.append(range(levels[-1].stop, children * levels[-1].stop + 1))
     for level in reversed(levels):

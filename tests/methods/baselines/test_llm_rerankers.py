@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -80,6 +81,41 @@ def test_the_k_best_come_first_exactly_and_the_others_stay_as_they_stood(worth: 
         assert order == [*best, *(position for position in range(len(worth)) if position not in best)]
         assert calls <= most(len(worth), children, k)
         assert calls > 0 or len(worth) < 2
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 60), st.sampled_from([1, 2, 3, 9, 19]), st.integers(1, 15), st.integers(0, 99))
+def test_side_by_side_a_heap_is_built_by_the_comparisons_of_the_published_loop(n: int, children: int, k: int, seed: int) -> None:
+    """Whatever is found best, also where it contradicts itself."""
+    seen: list[tuple[int, ...]] = []
+
+    def best(members: Sequence[int]) -> int:
+        seen.append(tuple(members))
+        return random.Random(f"{seed} {seen[-1]}").randrange(len(members))
+
+    async def choose(members: Sequence[int]) -> int:
+        return best(members)
+
+    order, made = asyncio.run(heapsort(n, choose, children, k)), sorted(seen)
+    seen.clear()
+    heap = list(range(n))
+
+    def sift(parent: int, size: int) -> None:
+        family = [parent, *range(children * parent + 1, min(children * parent + children + 1, size))]
+        if len(family) > 1 and (largest := family[best([heap[place] for place in family])]) != parent:
+            heap[parent], heap[largest] = heap[largest], heap[parent]
+            sift(largest, size)
+
+    for parent in range(n // children, -1, -1):
+        sift(parent, n)
+    ranked = []
+    for last in range(n - 1, max(-1, n - 1 - k), -1):
+        heap[0], heap[last] = heap[last], heap[0]
+        ranked.append(heap[last])
+        if len(ranked) < k:
+            sift(0, last)
+    assert order == ranked + sorted(set(range(n)) - set(ranked))
+    assert made == sorted(seen)
 
 
 @pytest.mark.parametrize("n", SIZES)

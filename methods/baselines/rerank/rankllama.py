@@ -89,11 +89,11 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     def preflight(self) -> None:
         """Check that base and adapter are here, or may be had."""
-        base, adapter = needs_of(self).checkpoints
-        for option, checkpoint in (("adapter", adapter), ("base", base)):
+        for checkpoint in needs_of(self).checkpoints:
             try:
                 require_weights(Needs((checkpoint,)))
             except MissingWeights as error:
+                option = "adapter" if checkpoint.model == self.adapter else "base"
                 raise UserError(error.what, where=f"{NAME}, option {option}", try_this=error.try_this) from None
 
 
@@ -160,12 +160,14 @@ def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | No
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     flat = [" ".join(passage.split()) for passage in passages]
     if layout is not None:
-        shown, *texts = (
-            text if len(ids) < most else tokenizer.decode(ids)
-            for text, most in [(query, lengths.query_length), *((text, lengths.passage_length) for text in flat)]
-            for ids in tokens([text], most)
-        )
-        return [[*begin, *ids] for ids in tokens([Template(layout).substitute(query=shown, passage=text) for text in texts], None)]
+
+        def cut(text: str, most: int) -> str:
+            (ids,) = tokens([text], most + 1)
+            return text if len(ids) <= most else str(tokenizer.decode(ids[:most]))
+
+        shown = cut(query, lengths.query_length)
+        texts = [Template(layout).substitute(query=shown, passage=cut(text, lengths.passage_length)) for text in flat]
+        return [[*begin, *ids] for ids in tokens(texts, None)]
     (first,) = tokens([f"query: {query}"], lengths.query_length - len(begin))
     rest = tokens([f"document: {text}" for text in flat], lengths.passage_length - len(begin))
     return [[*begin, *first, *begin, *own] for own in rest]

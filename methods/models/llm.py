@@ -485,7 +485,8 @@ class LabelModel:
 
         began = time.perf_counter()
         items = [(choice.prompt, target) for choice in choices for target in choice.targets]
-        values = iter(self._weights.model.logprobs(items, ScoringConfig()))
+        # A short beginning in common saves less than a pass of its own and the masks cost.
+        values = iter(self._weights.model.logprobs(items, ScoringConfig(smallest_prefix=64)))
         made = [label_scores(choice.labels, [Likelihood.of(target, next(values)) for target in choice.targets]) for choice in choices]
         seconds = (time.perf_counter() - began) / len(choices)
         return [(scores, seconds) for scores in made]

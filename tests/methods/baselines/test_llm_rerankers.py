@@ -133,6 +133,7 @@ def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: in
     assert window_calls(50, 20, 10) == 4
 
 
+@settings(max_examples=60)
 @given(st.integers(0, 25), st.lists(st.text(max_size=20)), st.sampled_from([1, 3, 19]))
 def test_whatever_is_replied_the_result_is_an_order_of_all(n: int, replies: list[str], children: int) -> None:
     remaining = iter(replies)

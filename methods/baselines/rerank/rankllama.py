@@ -9,7 +9,6 @@ Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from string import Template
 from typing import TYPE_CHECKING, Any
 
@@ -129,10 +128,10 @@ class RankLlama(PairReranker):
                 f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair", where=f"{NAME}, option adapter"
             )
         super().__init__(config, tokenizer, model, device)
-        self._ids = partial(pair_ids, tokenizer, self.tokens, config, config.text)
+        self._layout = config.text
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
-        return self._ids(query, passages)
+        return pair_ids(self.tokenizer, self.tokens, self.config, self._layout, query, passages)
 
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
         return head_scores(self.model, ids, mask)

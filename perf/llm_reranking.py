@@ -32,8 +32,8 @@ FASTER, SLOWER = 5.0, 1.25
 LATENCIES_S = (0.5, 1.0, 2.0)
 CANDIDATES = 12
 TURNS = 3
-TOGETHER = {"generation": 128, "likelihood": 24}
-"""Prompts that go through the model at once; of likelihoods so few that others wait, whose prompts are written meanwhile."""
+TOGETHER = {"generation": 128, "likelihood": 8}
+"""`batch_size`; four times as many are read at once for likelihoods, and as many others write their prompts meanwhile."""
 
 
 def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:

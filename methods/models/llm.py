@@ -455,9 +455,9 @@ class LabelModel:
         self.room = self._weights.with_room(config.max_tokens).room
         self.in_flight = 8 * config.batch_size
         self._targets: dict[tuple[str, tuple[str, ...]], tuple[tuple[int, ...], ...]] = {}
-        # One batch is computed while those who had the last one write their next prompts.
+        # One batch is computed while those in flight beside it write their next prompts.
         self._score: Batcher[_Choice, tuple[LabelScores, float]] = Batcher(
-            self._scored, config.batch_size, device=self._weights.model.device, length=lambda choice: len(choice.prompt)
+            self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda choice: len(choice.prompt)
         )
 
     async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:

@@ -364,12 +364,16 @@ def steps(rows: float, batch: int, epochs: int = 1) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A local model: folder or hub id, revision, type of its weights, and a license that its owner wants accepted."""
+    """A local model: folder or hub id, revision, type of its weights, and a license that its owner wants accepted.
+
+    An `adapter` (PEFT) is put onto another one and counts as no model of its own.
+    """
 
     model: str
     revision: str | None = None
     dtype: str | None = None
     license: str | None = None
+    adapter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,4 +419,6 @@ def _needs(config: Any) -> Needs:
     model = getattr(config, "encoder", config)
     dtype, query = getattr(model, "dtype", None), getattr(model, "query_model", None)
     own = Checkpoint(getattr(model, "local", None) or model.model, getattr(model, "revision", None), dtype)
-    return Needs((*((Checkpoint(query, model.query_revision, dtype),) if query else ()), own))
+    adapter = getattr(model, "adapter", None)
+    onto = (Checkpoint(adapter, adapter=True),) if adapter else ()
+    return Needs((*((Checkpoint(query, model.query_revision, dtype),) if query else ()), own, *onto))

@@ -32,8 +32,8 @@ FASTER, SLOWER = 5.0, 1.25
 LATENCIES_S = (0.5, 1.0, 2.0)
 CANDIDATES = 12
 TURNS = 3
-TOGETHER = 128
-"""Prompts that go through the model at once."""
+TOGETHER = {"generation": 128, "likelihood": 8}
+"""`batch_size`; four times as many are read at once for likelihoods, and as many others write their prompts meanwhile."""
 
 
 def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:
@@ -55,19 +55,21 @@ def reranker(llm: dict[str, Any], **options: Any) -> Any:
 def local(queries: int, score: str) -> bool:
     """Whether queries together are as much faster as they should be; the results must be the same.
 
-    Sides take turns, so that other work on the machine strikes both: a part of the queries one after another, then all of
-    them together; the median of the turns' ratios counts.
+    One comparison after another: in batches of one, siblings of a heap too. Sides take turns, so that other work on the
+    machine strikes both: a part of the queries one after another, then all of them together; the median of the turns'
+    ratios counts.
     """
     requests, rankings, corpus = candidates(queries)
     turns, same = [], 0
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), ["qwen2.5"])
-        made = reranker({"local": f"{folder}/qwen2.5", "batch_size": TOGETHER}, score=score)
-        each(made, "rerank", requests[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
+        single, made = (reranker({"local": f"{folder}/qwen2.5", "batch_size": size}, score=score) for size in (1, TOGETHER[score]))
+        for side in (single, made):
+            each(side, "rerank", requests[:2], rankings[:2], corpus)  # what is loaded and compiled when first used
         for turn in range(TURNS):
             own = list(zip(requests, rankings, strict=True))[turn::TURNS]
             started = time.perf_counter(), time.process_time()
-            alone = [each(made, "rerank", [query], [ranking], corpus)[0] for query, ranking in own]
+            alone = [each(single, "rerank", [query], [ranking], corpus)[0] for query, ranking in own]
             between = time.perf_counter(), time.process_time()
             together = each(made, "rerank", requests, rankings, corpus)
             ended = time.perf_counter(), time.process_time()

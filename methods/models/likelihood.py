@@ -260,6 +260,11 @@ class Likelihood:
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
 
+    @classmethod
+    def of(cls, tokens: Sequence[int], logprobs: Sequence[float]) -> Likelihood:
+        """From the target's token ids and their log-probabilities."""
+        return cls(math.fsum(logprobs) / len(logprobs), tuple(tokens), tuple(logprobs))
+
     @property
     def total(self) -> float:
         """Log-probability of the whole target, in nats."""
@@ -401,8 +406,8 @@ class LikelihoodScorer:
         scores: list[Likelihood] = []
         for part in _slices(pairs):
             items = self._encode(part)
-            for (_, target), values in zip(items, self.model.logprobs(items, self.config), strict=True):
-                scores.append(Likelihood(math.fsum(values) / len(values), tuple(target), tuple(values)))
+            values = self.model.logprobs(items, self.config)
+            scores.extend(Likelihood.of(target, own) for (_, target), own in zip(items, values, strict=True))
         return scores
 
     def grid(self, chunks: Sequence[str], questions: Sequence[ScoringRequest], template: ScoringTemplate) -> list[list[Likelihood]]:
@@ -491,11 +496,12 @@ def label_likelihoods(
     spans = [None] * len(prompts) if chunks is None else list(chunks)
     pairs = [ScoredText(prompt, label, span) for prompt, span in zip(prompts, spans, strict=True) for label in labels]
     scores = scorer.score(pairs)
-    results = []
-    for start in range(0, len(scores), len(labels)):
-        raw = tuple(scores[start : start + len(labels)])
-        results.append(LabelScores(tuple(labels), raw, softmax([getattr(likelihood, by) for likelihood in raw])))
-    return results
+    return [label_scores(labels, scores[start : start + len(labels)], by) for start in range(0, len(scores), len(labels))]
+
+
+def label_scores(labels: Sequence[str], raw: Sequence[Likelihood], by: Literal["total", "mean"] = "total") -> LabelScores:
+    """What the labels' likelihoods behind one prompt come to; `by` as of `label_likelihoods`."""
+    return LabelScores(tuple(labels), tuple(raw), softmax([getattr(likelihood, by) for likelihood in raw]))
 
 
 def softmax(values: Sequence[float]) -> tuple[float, ...]:

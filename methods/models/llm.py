@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -310,7 +310,7 @@ class _Loaded:
         }
         self._known: dict[tuple[tuple[str, str], ...], Prompt] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
-        self._starts: dict[str, int] = {}
+        self.starts: dict[str, tuple[int, ...]] = {}
         self.model: CausalModel | Seq2SeqModel = (
             Seq2SeqModel(Seq2SeqConfig.model_validate(options), device)
             if self.decodes
@@ -338,9 +338,9 @@ class _Loaded:
             turns, start = started(messages)
             text = self.model.render_chat(turns)
             ids = tuple(self.model.encode(text))
-            if start not in self._starts:  # the decoder's, where there is one
-                self._starts[start] = 0 if self.decodes or not start else len(self.model.text_encoder.target(start))
-            self._known[key] = Prompt(text, ids, start, len(ids) + self._starts[start])
+            if start not in self.starts:  # the decoder's, where there is one
+                self.starts[start] = () if self.decodes or not start else tuple(self.model.text_encoder.target(start))
+            self._known[key] = Prompt(text, ids, start, len(ids) + len(self.starts[start]))
         return self._known[key]
 
     def _generate(self, jobs: list[_Job]) -> list[Generation]:
@@ -427,6 +427,15 @@ class LocalBackend(_Here):
         return Completion(text, finish, written.prompt_tokens, written.completion_tokens, self.config.local, written.seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A prompt's token ids, the labels, and the token ids of each behind that prompt."""
+
+    prompt: tuple[int, ...]
+    labels: tuple[str, ...]
+    targets: tuple[tuple[int, ...], ...]
+
+
 class LabelModel:
     """Weights of this machine that choose among labels: the one that is likeliest as the reply, which is never unreadable.
 
@@ -440,16 +449,15 @@ class LabelModel:
     """
 
     def __init__(self, config: LocalConfig, *, role: str, device: str | None = None) -> None:
-        from methods.models.likelihood import LikelihoodScorer
-
         self.role = role
         self._weights = _weights(config, device)
-        self._scorer = LikelihoodScorer(self._weights.model)
         self.counter: Counter = _OwnCounter(self._weights)
         self.room = self._weights.with_room(config.max_tokens).room
         self.in_flight = 8 * config.batch_size
-        self._score: Batcher[tuple[str, str, tuple[str, ...]], tuple[LabelScores, float]] = Batcher(
-            self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda job: len(job[0])
+        self._targets: dict[tuple[str, tuple[str, ...]], tuple[tuple[int, ...], ...]] = {}
+        # One batch is computed while those in flight beside it write their next prompts.
+        self._score: Batcher[_Choice, tuple[LabelScores, float]] = Batcher(
+            self._scored, 4 * config.batch_size, device=self._weights.model.device, length=lambda choice: len(choice.prompt)
         )
 
     async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:
@@ -461,30 +469,27 @@ class LabelModel:
             step: Which of its prompts a program asks.
         """
         prompt = self._weights.parts(messages)
-        scores, seconds = await self._score((prompt.text, prompt.start, tuple(labels)))
+        decoded = prompt.start if self._weights.decodes else ""  # the decoder writes the start, too: it is the same before every label
+        key = decoded, tuple(labels)
+        if key not in self._targets:
+            self._targets[key] = tuple(tuple(self._weights.model.text_encoder.target(decoded + label)) for label in labels)
+        ids = prompt.ids if self._weights.decodes else (*prompt.ids, *self._weights.starts[prompt.start])
+        scores, seconds = await self._score(_Choice(ids, key[1], self._targets[key]))
         usage = Usage(prompt.tokens, 1, model_calls=1)
         text = kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
         trace().calls.append(Call(self.role, step, text, scores.best.strip(), usage.prompt_tokens, 1, seconds))
         return scores, usage
 
-    def _scored(self, jobs: list[tuple[str, str, tuple[str, ...]]]) -> list[tuple[LabelScores, float]]:
-        from methods.models.likelihood import label_likelihoods
+    def _scored(self, choices: list[_Choice]) -> list[tuple[LabelScores, float]]:
+        from methods.models.likelihood import Likelihood, ScoringConfig, label_scores
 
         began = time.perf_counter()
-        groups: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
-        for number, (_, start, labels) in enumerate(jobs):
-            groups[start, labels].append(number)
-        results: dict[int, LabelScores] = {}
-        for (start, labels), numbers in groups.items():
-            prompts = [jobs[number][0] for number in numbers]
-            if self._weights.decodes:  # the decoder writes the start, too: it is the same before every label
-                made = label_likelihoods(self._scorer, prompts, [start + label for label in labels])
-                made = [replace(scores, labels=labels) for scores in made]
-            else:
-                made = label_likelihoods(self._scorer, [prompt + start for prompt in prompts], labels)
-            results.update(zip(numbers, made, strict=True))
-        seconds = (time.perf_counter() - began) / len(jobs)
-        return [(results[number], seconds) for number in range(len(jobs))]
+        items = [(choice.prompt, target) for choice in choices for target in choice.targets]
+        # A short beginning in common saves less than a pass of its own and the masks cost.
+        values = iter(self._weights.model.logprobs(items, ScoringConfig(smallest_prefix=64)))
+        made = [label_scores(choice.labels, [Likelihood.of(target, next(values)) for target in choice.targets]) for choice in choices]
+        seconds = (time.perf_counter() - began) / len(choices)
+        return [(scores, seconds) for scores in made]
 
 
 # -- Scripts: what knows the answers plays the model --

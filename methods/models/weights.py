@@ -121,19 +121,33 @@ def locate(model: str) -> str:
     return model
 
 
-def files_of(model: str, revision: str | None) -> Path | None:
-    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none."""
+def files_of(model: str, revision: str | None, settings: str = "config.json") -> Path | None:
+    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none.
+
+    Args:
+        model, revision: As `locate` takes it, and the revision of a hub id; of one of several adapters in a repository
+            `owner/name/folder`.
+        settings: A file that a snapshot of such a model has.
+    """
     try:
         path = Path(locate(model))
     except UserError:
         return None
     if path.is_dir():
         return path
-    snapshots = cache_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
+    repository, folder = _repository(model)
+    snapshots = cache_folder() / f"models--{repository.replace('/', '--')}" / "snapshots"
     if not snapshots.is_dir():
         return None
-    results = [item for item in snapshots.iterdir() if (item / "config.json").exists() and revision in (None, item.name)]
+    results = [item / folder for item in snapshots.iterdir() if (item / folder / settings).exists() and revision in (None, item.name)]
     return max(results, key=lambda item: item.stat().st_mtime, default=None)
+
+
+def _repository(model: str) -> tuple[str, str]:
+    """A hub id, and the folder in it, "" for the whole."""
+    owner, _, rest = model.partition("/")
+    name, _, folder = rest.partition("/")
+    return (f"{owner}/{name}" if name else owner), folder
 
 
 LICENSES = {"meta-llama/Llama-2-": "Llama 2 Community", "meta-llama/": "Llama Community", "google/gemma-": "Gemma terms of use"}
@@ -149,7 +163,7 @@ class MissingWeights(UserError):
 def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
     """What is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
     model, revision = checkpoint.model, checkpoint.revision
-    if files_of(model, revision) is not None:
+    if files_of(model, revision, "adapter_config.json" if checkpoint.adapter else "config.json") is not None:
         return None
     try:
         locate(model)
@@ -157,13 +171,15 @@ def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
         error = MissingWeights(absent.what, try_this=absent.try_this)
         error.fetched = False
         return error
-    at = f" --revision {revision}" if revision else ""
+    repository, folder = _repository(model)
+    at = (f" --revision {revision}" if revision else "") + (f" --include '{folder}/*'" if folder else "")
     licenses = (license for begin, license in LICENSES.items() if model.startswith(begin))
     accept = checkpoint.license or next(licenses, None)
-    first = f"accept its license ({accept}) at https://huggingface.co/{model} and `hf auth login`, then " if accept else ""
+    first = f"accept its license ({accept}) at https://huggingface.co/{repository} and `hf auth login`, then " if accept else ""
     fetched = not offline() and (accept is None or _logged_in())
     later = ", or let `run` fetch them" if fetched else " where the network may be used" if offline() else ""
-    error = MissingWeights(f"the weights of {model} are not here", try_this=f"{first}hf download {model}{at}{later}")
+    what = f"the adapter {model} is not here" if checkpoint.adapter else f"the weights of {model} are not here"
+    error = MissingWeights(what, try_this=f"{first}hf download {repository}{at}{later}")
     error.fetched = fetched
     return error
 
@@ -343,12 +359,12 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
 def _adapter_folder(adapter: str) -> str:
     """A folder or hub id; of an adapter in a folder of a repository, which PEFT would not find, where it is fetched to."""
     source = locate(adapter)
-    if source.count("/") < 2 or Path(source).is_dir():
+    repository, folder = _repository(source)
+    if not folder or Path(source).is_dir():
         return source
     from huggingface_hub import snapshot_download
 
-    owner, name, folder = source.split("/", 2)
-    return str(Path(snapshot_download(f"{owner}/{name}", allow_patterns=f"{folder}/*")) / folder)
+    return str(Path(snapshot_download(repository, allow_patterns=f"{folder}/*")) / folder)
 
 
 def _adapter_key(name: str) -> str:

@@ -443,7 +443,7 @@ class _Planner:
             for chat in need.endpoints:
                 endpoints[chat.url, chat.model] = tuple(dict.fromkeys((*endpoints.get((chat.url, chat.model), ()), who)))
         local = [(who, item) for who, need in needs for item in need.checkpoints if self.training(item.model) is None]
-        models = tuple(dict.fromkeys(self.size(item.model, item.revision) for _, item in local))
+        models = tuple(dict.fromkeys(self.size(item.model, item.revision) for _, item in local if not item.adapter))
         samples = {str(shape.reference): shape for shape in (*shapes, *self.taught.values()) if shape.whole_number is not None}
         plan = Plan(name, tuple(stages), tuple(tasks), tuple(judges), (), endpoints, models, tuple(samples.values()), self.utilization)
         disk = plan.totals["all"].bytes + max((row.scratch for row in stages), default=0.0)

@@ -1,6 +1,7 @@
 """RankLLaMA: Llama-2 with a low-rank adapter and a score head reads query and passage, and says how well they fit.
 
-Ids are put together by hand, as in training: BOS `query: Q` BOS `document: PASSAGE`, without an end token.
+Ids are put together by hand, as in training: BOS `query: Q` BOS `document: PASSAGE`, without an end token. A base that was
+pretrained on another layout can be trained and asked in that.
 
 Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319).
 """
@@ -8,9 +9,10 @@ Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import Template
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -30,7 +32,7 @@ from methods.models.weights import (
 )
 from methods.registry import register
 from methods.training.stages import card_of
-from methods.work import needs_of
+from methods.work import Needs, needs_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +46,16 @@ class PairLengths(BaseModel):
 
     query_length: int = Field(32, ge=4, description="longest query in tokens; published 32")
     passage_length: int = Field(164, ge=8, description="longest passage in tokens; published 164")
+    layout: str | None = Field(
+        None, description="text of a pair, with $query and $passage, that the base knows; null: the published, or the checkpoint's own"
+    )
+
+    @field_validator("layout")
+    @classmethod
+    def _both(cls, value: str | None) -> str | None:
+        if value is not None and (not Template(value).is_valid() or sorted(Template(value).get_identifiers()) != ["passage", "query"]):
+            raise ValueError("layout must hold $query and $passage and nothing else ($$ for a dollar sign)")
+        return value
 
     @property
     def max_length(self) -> int:
@@ -60,19 +72,28 @@ class RankLlamaConfig(PairLengths, PairConfig):
 
     @property
     def model(self) -> str:
-        """The base."""
-        if self.base is not None:
-            return self.base
+        """The base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
+        to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
+        return str(self.base or self._trained("base") or (self.adapter if to_come else BASE))
+
+    @property
+    def text(self) -> str | None:
+        """The layout."""
+        return self.layout or self._trained("layout")
+
+    def _trained(self, option: str) -> Any:
+        """What a checkpoint of ours was trained with."""
         card = card_of(self.adapter) if files_of(self.adapter, None) else None
-        return str(card["config"]["base"]) if card and "base" in card.get("config", {}) else BASE
+        return card.get("config", {}).get(option) if card else None
 
     def preflight(self) -> None:
         """Check that base and adapter are here, or may be had."""
-        locate(self.adapter)
-        try:
-            require_weights(needs_of(self))
-        except MissingWeights as error:
-            raise UserError(error.what, where=f"{NAME}, option base", try_this=error.try_this) from None
+        for checkpoint in needs_of(self).checkpoints:
+            try:
+                require_weights(Needs((checkpoint,)))
+            except MissingWeights as error:
+                option = "adapter" if checkpoint.model == self.adapter else "base"
+                raise UserError(error.what, where=f"{NAME}, option {option}", try_this=error.try_this) from None
 
 
 @register(
@@ -107,9 +128,10 @@ class RankLlama(PairReranker):
                 f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair", where=f"{NAME}, option adapter"
             )
         super().__init__(config, tokenizer, model, device)
+        self._layout = config.text
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
-        return pair_ids(self.tokenizer, self.tokens, query, passages, self.config.query_length, self.config.passage_length)
+        return pair_ids(self.tokenizer, self.tokens, self.config, self._layout, query, passages)
 
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
         return head_scores(self.model, ids, mask)
@@ -132,9 +154,19 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
         return load_pretrained("base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1})
 
 
-def pair_ids(tokenizer: Any, tokens: Any, query: str, passages: Sequence[str], query_length: int, passage_length: int) -> list[list[int]]:
-    """Ids of pairs as RankLLaMA was trained on them; the lengths hold BOS and what stands before the texts."""
+def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
+    """Ids of pairs in the published layout, where lengths hold BOS and what stands before a text, or in another."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    (first,) = tokens([f"query: {query}"], query_length - len(begin))
-    rest = tokens([f"document: {' '.join(passage.split())}" for passage in passages], passage_length - len(begin))
+    flat = [" ".join(passage.split()) for passage in passages]
+    if layout is not None:
+
+        def cut(text: str, most: int) -> str:
+            (ids,) = tokens([text], most + 1)
+            return text if len(ids) <= most else str(tokenizer.decode(ids[:most]))
+
+        shown = cut(query, lengths.query_length)
+        texts = [Template(layout).substitute(query=shown, passage=cut(text, lengths.passage_length)) for text in flat]
+        return [[*begin, *ids] for ids in tokens(texts, None)]
+    (first,) = tokens([f"query: {query}"], lengths.query_length - len(begin))
+    rest = tokens([f"document: {text}" for text in flat], lengths.passage_length - len(begin))
     return [[*begin, *first, *begin, *own] for own in rest]

@@ -47,6 +47,7 @@ class SetwiseConfig(ChoiceConfig):
     "setwise",
     kind="reranker",
     summary="the k best by asking a language model which of a few passages is most relevant",
+    version=2,
     config=SetwiseConfig,
     paper="Zhuang et al. 2024, A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking (arXiv:2310.09497)",
     presets=PRESETS,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from methods.flow import together
+
 Sort = Callable[[Sequence[int]], Awaitable[Sequence[int]]]
 """From some positions to the same, best first."""
 Choose = Callable[[Sequence[int]], Awaitable[int]]
@@ -63,8 +65,12 @@ async def heapsort(n: int, choose: Choose, children: int, k: int) -> list[int]:
             heap[parent], heap[best] = heap[best], heap[parent]
             parent = best
 
-    for parent in range(n // children, -1, -1):
-        await sift(parent, n)
+    # Parents of one level have disjoint subtrees: it makes no difference to any comparison which of them sinks first.
+    levels = [range(1)]
+    while levels[-1].stop < n:
+        levels.append(range(levels[-1].stop, children * levels[-1].stop + 1))
+    for level in reversed(levels):
+        await together(*(sift(parent, n) for parent in level if children * parent + 1 < n))
     for last in range(n - 1, max(0, n - 1 - k), -1):
         heap[0], heap[last] = heap[last], heap[0]
         if last > n - k:

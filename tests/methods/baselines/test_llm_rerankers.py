@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
@@ -82,6 +83,41 @@ def test_the_k_best_come_first_exactly_and_the_others_stay_as_they_stood(worth: 
         assert calls > 0 or len(worth) < 2
 
 
+@settings(max_examples=40)
+@given(st.integers(0, 60), st.sampled_from([1, 2, 3, 9, 19]), st.integers(1, 15), st.integers(0, 99))
+def test_side_by_side_a_heap_is_built_by_the_comparisons_of_the_published_loop(n: int, children: int, k: int, seed: int) -> None:
+    """Whatever is found best, also where it contradicts itself."""
+    seen: list[tuple[int, ...]] = []
+
+    def best(members: Sequence[int]) -> int:
+        seen.append(tuple(members))
+        return random.Random(f"{seed} {seen[-1]}").randrange(len(members))
+
+    async def choose(members: Sequence[int]) -> int:
+        return best(members)
+
+    order, made = asyncio.run(heapsort(n, choose, children, k)), sorted(seen)
+    seen.clear()
+    heap = list(range(n))
+
+    def sift(parent: int, size: int) -> None:
+        family = [parent, *range(children * parent + 1, min(children * parent + children + 1, size))]
+        if len(family) > 1 and (largest := family[best([heap[place] for place in family])]) != parent:
+            heap[parent], heap[largest] = heap[largest], heap[parent]
+            sift(largest, size)
+
+    for parent in range(n // children, -1, -1):
+        sift(parent, n)
+    ranked = []
+    for last in range(n - 1, max(-1, n - 1 - k), -1):
+        heap[0], heap[last] = heap[last], heap[0]
+        ranked.append(heap[last])
+        if len(ranked) < k:
+            sift(0, last)
+    assert order == ranked + sorted(set(range(n)) - set(ranked))
+    assert made == sorted(seen)
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: int) -> None:
     seen: list[tuple[int, ...]] = []
@@ -97,6 +133,7 @@ def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: in
     assert window_calls(50, 20, 10) == 4
 
 
+@settings(max_examples=60)
 @given(st.integers(0, 25), st.lists(st.text(max_size=20)), st.sampled_from([1, 3, 19]))
 def test_whatever_is_replied_the_result_is_an_order_of_all(n: int, replies: list[str], children: int) -> None:
     remaining = iter(replies)

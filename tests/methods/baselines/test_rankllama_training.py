@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from benchmarks import registry
 from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from benchmarks.text import has_answer
 from methods.api import Services
 from methods.baselines.rerank.rankllama_training import PairObjective, RankLlamaTraining
@@ -76,8 +78,12 @@ def test_the_loss_is_the_formula_and_the_checkpoint_is_what_was_trained(config: 
 
     (stage,) = RankLlamaTraining(config).run(context(tmp_path))
     assert stage.figures["rows"] == len(groups)
-    made = Component.of("rankllama", {"base": config.base, "adapter": str(stage.folder)}).build(Services(device="cpu"))
-    cut = Component.of("rankllama", {"base": config.base, "adapter": str(stage.folder), "query_length": 4}).build(Services(device="cpu"))
+    # Base and layout are those that the checkpoint's card tells.
+    (stage.folder / CHECKPOINT_CARD).write_text(json.dumps({"config": config.model_dump(mode="json")}))
+    made = Component.of("rankllama", {"adapter": str(stage.folder)}).build(Services(device="cpu"))
+    cut = Component.of("rankllama", {"adapter": str(stage.folder), "query_length": 4}).build(Services(device="cpu"))
+    wanted = objective._tokenizer("<s>[1] a b\n\nQuestion: who?\nAnswer:", add_special_tokens=False)["input_ids"]
+    assert made.encoded("who?", ["a  b"]) == [wanted]
     benchmark = registry.load("worlds/multihop:validation", WORLD["worlds"])
     question = benchmark.questions[0]
     ids = question.candidates or ()

@@ -305,11 +305,11 @@ def test_a_chat_template_stands_around_the_prompt_and_the_chunk_is_found(tiny_ll
 
 @contextmanager
 def watched(model: CausalModel) -> Iterator[dict[str, list[tuple[int, int]]]]:
-    """Shapes (rows, columns) of passes' inputs, of their masks and of the output layer's logits."""
+    """Shapes (rows, columns) of passes' inputs, of their masks (or of the inputs, where they need none), and of the logits."""
     seen: dict[str, list[tuple[int, int]]] = {"inputs": [], "outputs": [], "masks": []}
     hooks = [
         model.model.register_forward_pre_hook(
-            lambda _, inputs, named: seen["masks"].append(tuple(named["attention_mask"].shape)), with_kwargs=True
+            lambda _, inputs, named: seen["masks"].append(tuple(named.get("attention_mask", named["input_ids"]).shape)), with_kwargs=True
         ),
         model.model.get_input_embeddings().register_forward_pre_hook(lambda _, inputs: seen["inputs"].append(tuple(inputs[0].shape))),
         model.model.get_output_embeddings().register_forward_hook(

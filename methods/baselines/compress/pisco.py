@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.soft import SegmentSystem, SoftConfig, System
-from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
-from methods.registry import register
+from methods.baselines.compress.training import LONG_WORLDS, NAMING, SoftTraining, SoftTrainingConfig, shared_settings
+from methods.registry import laid_over, register
 from methods.training import register_training
 from methods.training.adapters import LoraOptions
 
@@ -110,7 +110,12 @@ SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "al
 @register_training(
     "pisco",
     summary="PISCO: two adapters and memory tokens, by cross-entropy on what the base answers from text",
-    **shared_settings(PiscoTrainingConfig, SMALL, {"tuned": {**NAMING, "steps": 400, "learning_rate": 2e-3}}),
+    **shared_settings(
+        PiscoTrainingConfig,
+        SMALL,
+        {"tuned": {**NAMING, "steps": 400, "learning_rate": 2e-3}},
+        {"worlds-long": laid_over(LONG_WORLDS, {"tuned": {"steps": 600, "naming_only": 80}})},
+    ),
 )
 class PiscoTraining(SoftTraining):
     """The training."""

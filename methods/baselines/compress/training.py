@@ -169,10 +169,10 @@ LONG_WORLDS: Mapping[str, Any] = {
     "validation": ["worlds/long:validation"],
     "validation_options": {"worlds": {"questions": 200, "chunk_words": 190}},
     "model": {"max_length": 256},
-    "pretrained": {"steps": 1500, "naming_only": 250},
-    "tuned": {"steps": 1500},
+    "pretrained": {"steps": 500, "naming_only": 80, "batch_size": 8, "micro_batch": 8},
+    "tuned": {"steps": 300, "batch_size": 4, "micro_batch": 4},
 }
-"""Over those: passages of 256 tokens, for hours."""
+"""Over those: passages of 256 tokens, a quarter of an hour of one core; `clara/worlds --profile passages` trains CLaRa in as many steps."""
 
 
 def shared_settings(

@@ -16,8 +16,10 @@ whatever order: among candidates a passage's summands are added from the smalles
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -66,6 +68,25 @@ class BM25Config(MethodConfig):
         return self.statistics == "candidates"
 
 
+def library() -> Any:
+    """The package bm25s.
+
+    Where JAX is installed bm25s tries it when imported, and JAX takes three quarters of an accelerator's memory for the
+    life of the process. Nothing here uses it, so bm25s is not shown it.
+
+    Raises:
+        ImportError: bm25s is not installed.
+    """
+    hidden = "bm25s" not in sys.modules and "jax" not in sys.modules
+    if hidden:
+        sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        return import_module("bm25s")
+    finally:
+        if hidden:
+            del sys.modules["jax"]
+
+
 def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     """Lower-case words, without stopwords, stemmed.
 
@@ -73,7 +94,7 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
         bm25s' `Tokenized` (ids and vocabulary) where `ids`, else one list of strings per text.
     """
     try:
-        import bm25s
+        bm25s = library()
         import Stemmer
     except ImportError as error:
         raise MissingPackage(error.name or "bm25s", "retrieval", "BM25") from error
@@ -191,9 +212,7 @@ class BM25:
         if not any(tokens.ids):
             # bm25s has no index without terms; nothing can ever be found in such a corpus.
             return None
-        import bm25s
-
-        model = bm25s.BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
+        model = library().BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
         model.index(tokens, create_empty_token=False, show_progress=False)
         return model
 
@@ -206,10 +225,8 @@ class BM25:
 def _open(folder: Path) -> Any:
     if not (folder / "params.index.json").exists():
         return None
-    import bm25s
-
     try:
-        return bm25s.BM25.load(folder, mmap=True, show_progress=False, verbosity=0)
+        return library().BM25.load(folder, mmap=True, show_progress=False, verbosity=0)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"the BM25 index cannot be read: {error}", where=str(folder), try_this="delete this folder: it will be built again"

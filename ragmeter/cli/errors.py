@@ -131,6 +131,11 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         response = refused(error, what="the output could not be written", try_this="free some space, then try again")
         _say(response, as_json)
         return BROKE
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        first = str(error).split(". ")[0].rstrip(".") or "out of memory"
+        remedy = "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
+        _say(Broke(f"the memory does not suffice: {first}", try_this=remedy), as_json)
+        return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {error}"
     _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
     return BROKE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
@@ -17,7 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
-from methods.baselines.bm25 import BM25Config, tokenize
+from methods.baselines.bm25 import BM25Config, library, tokenize
 from methods.registry import Component
 
 PLAIN = {"stemmer": None, "stopwords": None}
@@ -208,3 +209,14 @@ def test_an_unknown_stemmer_names_those_that_exist() -> None:
 def test_the_pyserini_preset_sets_k1_and_b() -> None:
     config = Component.of("bm25", {"preset": "pyserini", "b": 0.5}).config.model_dump()
     assert (config["k1"], config["b"]) == (0.9, 0.5)
+
+
+def test_jax_is_not_started_where_it_is_installed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise RuntimeError('started')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] in {"bm25s", "jax"}]:
+        monkeypatch.delitem(sys.modules, name)
+    assert not library().selection.JAX_IS_AVAILABLE
+    with pytest.raises(RuntimeError, match="started"):
+        __import__("jax")  # it can still be imported by who wants it

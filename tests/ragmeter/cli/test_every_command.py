@@ -237,6 +237,10 @@ class Stopped(Exception):
     exit_code = 130
 
 
+class OutOfMemoryError(RuntimeError):
+    """Like `torch.OutOfMemoryError`."""
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "response"),
     [
@@ -247,6 +251,11 @@ class Stopped(Exception):
         (Broke("the endpoint is dead"), 1, "error: the endpoint is dead"),
         (Stopped("interrupted; go on"), 130, "interrupted; go on"),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (
+            OutOfMemoryError("CUDA out of memory. Tried"),
+            1,
+            "error: the memory does not suffice: CUDA out of memory\n  try:   a smaller micro_batch",
+        ),
         (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
     ],
 )

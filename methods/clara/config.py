@@ -425,6 +425,9 @@ PAPER: Mapping[str, Any] = {
         "joint": [f"{_STAGES}/e2e_training_hotpotqa_with_pos:train"],
     },
     "precision": "bf16",
+    # What fits a GPU of 80 GB with a base of seven billion parameters (docs/performance.md).
+    "scp": {"train": {"micro_batch": 4}},
+    "instruction": {"train": {"micro_batch": 1}},
     "joint": {"train": {"schedule": "cosine"}},
     "validate_on": {"held_out": 500, "every": 500},
 }
@@ -432,7 +435,7 @@ PAPER: Mapping[str, Any] = {
 RELEASED: Mapping[str, Any] = {
     **PAPER,
     "model": {"mask": "algorithm"},
-    "instruction": {"reinit_generator": True},
+    "instruction": {**PAPER["instruction"], "reinit_generator": True},
     "joint": {"train": {"schedule": "constant"}},
 }
 """As the published scripts have it: a new generator behind pretraining, a rate that stays in joint training, the mask

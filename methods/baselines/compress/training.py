@@ -53,7 +53,7 @@ class StepOptions(BaseModel):
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
     warm_up: float = Field(0.05, ge=0, description="share of the steps in which it rises, below 1; else their number")
     batch_size: int = Field(128, ge=1, description="rows of a step")
-    micro_batch: int = Field(8, ge=1, description="rows read at once; bounds memory, the gradient is the same")
+    micro_batch: int = Field(2, ge=1, description="rows read at once; bounds memory, the gradient is the same")
     save_every: int = Field(200, ge=1, description="steps between two points to go on from")
 
 

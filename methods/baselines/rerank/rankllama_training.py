@@ -55,6 +55,7 @@ class RankLlamaTrainingConfig(PairLengths, ContrastConfig):
 
     base: str = Field(BASE, description="folder or hub id of the causal language model that is adapted")
     lora: LoraOptions = LoraOptions.model_validate({"r": 32, "alpha": 64})
+    part: int = Field(8, ge=1, description=ContrastConfig.model_fields["part"].description)
     pool: int = Field(100, ge=1, description="passages that BM25 finds in the whole corpus, from which they are drawn")
     own: bool = Field(True, description="draw from the question's own other candidates first, where it brings some")
     answers: bool = Field(
@@ -80,6 +81,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "negatives": 4,
         "answers": True,
         "batch_size": 16,
+        "part": 64,
         "learning_rate": 2e-3,
     }
 }

@@ -113,7 +113,8 @@ def test_an_unknown_architecture_is_named() -> None:
 @pytest.mark.parametrize("name", ["mistral-7b", "phi-4-mini"])
 def test_on_an_accelerator_memory_is_decoded_faster_than_text(name: str) -> None:
     clara = random_clara(name, 16, "bfloat16", "cuda")
-    work = Workload(queries=10, reply=32)
+    # One question at a time is bound by the kernels that are started, and the adapter's are not merged (docs/performance.md).
+    work = Workload(queries=8, reply=32, batch=4)
     memory, text = measure(clara, work), measure_text(clara, work)
     assert memory.median_ms("prefill") < text.median_ms("prefill")
     assert memory.tokens_per_second > 10_000

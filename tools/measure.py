@@ -28,7 +28,7 @@ SMALL: Mapping[str, tuple[Sequence[str], str | None]] = {
     "ark/gain": (("recall@5", "f1"), None),
     "gpr/gain": (("answer_entity_recall@5", "answer_entity_recall@20"), "Two tower (mean)"),
     "sark/gain": (("mrr@5", "recall@5"), "without SAT"),
-    "clara/worlds": (("cover_em", "f1"), None),
+    "clara/worlds": (("cover_em", "f1"), "Text, as many tokens"),
 }
 """What runs: the metrics that are shown, and the row that is the approach's base; None: the experiment's reference."""
 _TEXT = """# Measured: what each approach gains
@@ -53,9 +53,10 @@ def page(results: Sequence[tuple[str, Gain]], when: date, commit: str, machine: 
     rows = []
     for name, gain in results:
         differences = [f"{item.shown} {mark(item.cell)} {item.name}" if item else "–" for item in (gain.base, gain.strongest)]
-        # Of two datasets that differ in options alone, these are given.
-        same = {other.board.dataset for _, other in results if other.asked == gain.asked}
-        dataset = gain.asked if len(same) == 1 else f"{gain.board.dataset}, {gain.board.sampled.in_words(gain.board.questions)}"
+        # Of two datasets that differ in options or setting alone, these are given.
+        same = {(other.board.dataset, other.board.setting) for _, other in results if other.asked == gain.asked}
+        whole = [gain.board.dataset, *([gain.board.setting] if len({setting for _, setting in same}) > 1 else [])]
+        dataset = gain.asked if len(same) == 1 else ", ".join([*whole, gain.board.sampled.in_words(gain.board.questions)])
         texts = [gain.approach, dataset, gain.metric, gain.value, *differences, "yes" if gain.sure else f"no: {gain.why_not()}"]
         rows.append([*map(markdown_text, texts), f"`ragmeter run {name}`"])
     heads = ("approach", "asked", "metric", "value", "over its base", "over the strongest baseline", "sure", "command")

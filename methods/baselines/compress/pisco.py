@@ -114,7 +114,8 @@ SMALL: Mapping[str, Any] = {"rate": 4, "separator": False, "lora": {"r": 64, "al
         PiscoTrainingConfig,
         SMALL,
         {"tuned": {**NAMING, "steps": 400, "learning_rate": 2e-3}},
-        {"worlds-long": laid_over(LONG_WORLDS, {"tuned": {"steps": 600, "naming_only": 80}})},
+        # That base reads one in five of these passages right: there the data teach.
+        {"worlds-long": laid_over(LONG_WORLDS, {"answers": "data", "tuned": {"steps": 600, "naming_only": 80}})},
     ),
 )
 class PiscoTraining(SoftTraining):

@@ -18,6 +18,8 @@ from benchmarks.core.errors import UserError, unknown_name
 
 MARK = b"\n@register"
 _WRITTEN = re.compile(r'^@(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
+_ALSO = {"register": ("register_program", "register_system"), "register_training": ("register_system",)}
+"""Decorators that do what another does, among other things."""
 
 
 class Entry(Protocol):
@@ -115,13 +117,13 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
 
     Args:
         package: The package whose modules register ("methods").
-        decorator: By which they do ("register", "register_training"); what "register" registers, "register_program" does, too.
+        decorator: By which they do ("register", "register_training"), or by one that does the same and more.
     """
     return {
         identifier: module
         for module, path in _registering_modules(package)
         for result, identifier in _WRITTEN.findall(path.read_text("utf-8"))
-        if result in {decorator, {"register": "register_program"}.get(decorator)}
+        if result in (decorator, *_ALSO.get(decorator, ()))
     }
 
 

@@ -227,6 +227,21 @@ def padded(rows: Sequence[Sequence[int]], fill: int, side: str = "right") -> tup
     return ids, masks
 
 
+def batches(
+    rows: Sequence[Sequence[int]], budget: int, device: Any, fill: int = 0, most: int | None = None
+) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Rows of token ids, those of like length together, padded at their end: see `by_length`.
+
+    Returns:
+        Of each batch its positions in `rows`, ids and mask, int64 [B, n].
+    """
+    import torch
+
+    for batch in by_length([len(row) for row in rows], budget, most):
+        ids, mask = padded([rows[position] for position in batch], fill)
+        yield batch, torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
 SLICE = 1 << 22
 """Characters of prompts that are held as token ids at a time; prefixes are shared within a slice."""
 

@@ -19,6 +19,7 @@ from methods.models.likelihood import (
     Item,
     ScoringConfig,
     TextEncoder,
+    batches,
     by_length,
     log_probabilities,
     logits_only_at,
@@ -189,11 +190,8 @@ class Seq2SeqModel:
         budget = config.tokens(self.device)
         results: list[list[float]] = [[] for _ in items]
         with torch.inference_mode():
-            for batch in by_length([len(prompt) for prompt in prompts], budget):
-                ids, masks = padded([prompts[position] for position in batch], self._pad)
-                mask = torch.tensor(masks, device=self.device)
-                encoder = self.model.get_encoder()
-                memory = encoder(input_ids=torch.tensor(ids, device=self.device), attention_mask=mask).last_hidden_state
+            for batch, ids, mask in batches(prompts, budget, self.device, self._pad):
+                memory = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
                 rows = [(number, row) for row, position in enumerate(batch) for number in numbers_of[position]]
                 self._decode(rows, items, memory, mask, budget, results)
         return results

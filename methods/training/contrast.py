@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,8 +26,8 @@ from benchmarks.worlds.world import require_training_seed
 from methods.models.weights import locate
 from methods.training import TrainingConfig, TrainingContext
 from methods.training.candidates import Mined
-from methods.training.loop import Figures, KeepBest, Loop, LoopOptions, Schedule, Validate, backward, own, summed
-from methods.training.stages import PreparedRun
+from methods.training.loop import Figures, KeepBest, Validate, backward, own, summed
+from methods.training.stages import PreparedRun, over_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -213,27 +212,23 @@ def prepared(
         keep_best: Which validation's weights are the result; None: those of the last step.
         trainable_only: Points hold only parameters that are trained.
     """
-    size = config.batch_size
-    epoch = -(-count // size)
-    rows_of = lru_cache(1)(groups)
-
-    def step(number: int) -> Figures:
-        nth, position = divmod(number, epoch)
-        rows = rows_of(nth)[position * size : (position + 1) * size]
-        return {"loss": objective.backward(rows, (config.seed, name, number))}
-
-    options = LoopOptions(
-        config.epochs * epoch,
-        epoch,
-        Schedule(config.learning_rate, config.warm_up, "linear"),
-        config.weight_decay,
+    loop = over_rows(
+        name,
+        objective.model,
+        config,
+        groups,
+        count,
+        lambda rows, number: objective.backward(rows, (config.seed, name, number)),
+        context.work / "train",
+        identity,
+        context,
+        objective.accelerator,
+        validate=validate,
+        weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
-        save_every=config.save_every,
         keep_best=keep_best,
         trainable_only=trainable_only,
     )
-    modules, work = {"model": objective.model}, context.work / "train"
-    loop = Loop(modules, options, step, work, identity, context.progress, name, objective.accelerator, validate)
     return PreparedRun(loop, save, figures)
 
 

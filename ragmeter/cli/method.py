@@ -183,18 +183,19 @@ def _index_vectors(entry: MethodEntry, config: Any, documents: Corpus, output: P
             progress.advance(passages)
 
         try:
-            built = compressor.built(documents, target, advance)
+            vectors, _ = compressor.index(documents, target, advance)
         except KeyboardInterrupt:
             raise Interrupted(f"the same command continues: {target}") from None
     seconds = time.perf_counter() - started
-    value = {**asdict(built), "folder": str(built.folder), "indexed_now": fresh, "seconds": seconds}
+    (number, width), size = vectors.shape, vectors.nbytes
+    value = {"folder": str(target), "documents": len(documents), "vectors": number, "width": width, "bytes": size}
+    value |= {"indexed_now": fresh, "seconds": seconds}
 
     def show() -> None:
         state = f"{fresh:,} indexed now, {seconds:,.1f} s" if fresh else "all were there already"
-        out.print(Text(f"{counted(built.documents, 'document')} in {built.folder}: {state}"), soft_wrap=True)
-        each = built.bytes / max(1, built.documents) / 1024
-        size = f"{each:,.1f} KiB a document, {built.bytes / 2**20:,.1f} MiB in all"
-        listing(("", ""), [("vectors", f"{built.vectors:,} of {built.width} numbers, float16"), ("size", size)], empty="")
+        out.print(Text(f"{counted(len(documents), 'document')} in {target}: {state}"), soft_wrap=True)
+        sizes = f"{size / max(1, len(documents)) / 1024:,.1f} KiB a document, {size / 2**20:,.1f} MiB in all"
+        listing(("", ""), [("vectors", f"{number:,} of {width} numbers, float16"), ("size", sizes)], empty="")
 
     common.emit(value, show)
 

@@ -10,16 +10,13 @@ Source: Chevalier et al. 2023, Adapting Language Models to Compress Contexts (ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SoftCompressor, compressor_of
-from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig, System
-from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig
+from methods.baselines.compress.training import NAMING, register_system
 from methods.models.pocket import asking
-from methods.registry import register
-from methods.training import register_training
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -47,12 +44,19 @@ class AutoCompressorConfig(SoftConfig):
     )
 
 
+@register_system(
+    "autocompressor",
+    compressor="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
+    training="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
+    small={"memory_tokens": 24, "learns": "replies"},
+    worlds={"tuned": {**NAMING, "steps": 400}},
+)
 class AutoCompressor(SegmentSystem):
     """The system."""
 
-    name = "autocompressor"
     paper = "Chevalier et al. 2023, Adapting Language Models to Compress Contexts (arXiv:2305.14788)"
     config_class = AutoCompressorConfig
+    learned = ("summary",)
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -102,7 +106,7 @@ class AutoCompressor(SegmentSystem):
         return sum(map(len, self._segments(model, row))) - 1
 
     def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
-        passages = [[*model.begin, *ids] for text in row.documents for ids in model.segments(text)]
+        passages = [[*model.begin, *ids] for text in row.documents for ids in self.segments(model, text)]
         turns = ([*model.filled(asking(question), []), model.reply(target)] for question, target in row.asked)
         return [*passages, [identifier for pieces in turns for piece in pieces for identifier in piece]]
 
@@ -138,30 +142,3 @@ def language_loss(model: Any, segments: Sequence[Sequence[int]], summary: Tensor
     labels = torch.tensor([identifier for ids in segments for identifier in ids], device=before.device)
     logits = model.base.get_output_embeddings()(torch.cat(states)[:-1])
     return functional.cross_entropy(logits.float(), labels[1:], reduction="sum"), len(labels) - 1
-
-
-@register(
-    "autocompressor",
-    summary="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
-    **compressor_of(AutoCompressor),
-)
-class AutoCompressorCompressor(SoftCompressor):
-    """The compressor."""
-
-    memory = "autocompressor"
-
-
-class AutoCompressorTrainingConfig(SoftTrainingConfig):
-    """Options of the training."""
-
-    system_class: ClassVar[type[System]] = AutoCompressor
-    model: AutoCompressorConfig = AutoCompressorConfig.model_validate({})
-
-
-@register_training(
-    "autocompressor",
-    summary="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
-    **shared_settings(AutoCompressorTrainingConfig, {"memory_tokens": 24, "learns": "replies"}, {"tuned": {**NAMING, "steps": 400}}),
-)
-class AutoCompressorTraining(SoftTraining):
-    """The training."""

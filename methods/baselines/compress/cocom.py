@@ -8,16 +8,14 @@ Source: Rau et al. 2025, Context Embeddings for Efficient Answer Generation in R
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.pisco import RESTORE, SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import ENCODER, System, cut
-from methods.baselines.compress.training import SoftTraining, SoftTrainingConfig, shared_settings
-from methods.registry import register
-from methods.training import register_training
+from methods.baselines.compress.soft import cut, plain_ids
+from methods.baselines.compress.training import register_system
+from methods.models.likelihood import batches
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,19 +30,25 @@ class CocomConfig(PiscoConfig):
     encoder: str | None = Field(None, description="of the light variant: a BERT, such as bert-base-uncased; null: the base encodes")
 
 
+@register_system(
+    "cocom",
+    compressor="each passage as memory tokens' states, by the adapter that also answers, or by a BERT; read by memory_reader",
+    training="COCOM: an adapter and memory tokens that write passages out and continue them, then answer",
+    small=SMALL,
+    presets={
+        "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},
+        "worlds-light": {"model": {"encoder": "minilm", "memory_init": "mean"}},
+    },
+)
 class Cocom(Pisco):
     """The system."""
 
-    name = "cocom"
     paper = "Rau et al. 2025, Context Embeddings for Efficient Answer Generation in RAG (arXiv:2407.09252)"
     config_class = CocomConfig
     stages = ("pretrained", "tuned")
     adapters = ("both",)
     reads = encodes = "both"
-
-    @property
-    def whole(self) -> tuple[str, ...]:
-        return (ENCODER,) if self.config.encoder else ()
+    learned = ("memory", "linear")
 
     @property
     def encoder(self) -> tuple[str, str] | None:
@@ -63,7 +67,7 @@ class Cocom(Pisco):
             return super().segments(model, text)
         # In the encoder's own tokens, its special ones around each part.
         words = model.encoder_tokenizer
-        ids = words(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] if text.strip() else []
+        ids = plain_ids(words, text) if text.strip() else []
         return [[words.cls_token_id, *part, words.sep_token_id] for part in cut(ids, self.config.max_length - 2)]
 
     def count(self, model: SoftModel, text: str) -> int:
@@ -74,16 +78,12 @@ class Cocom(Pisco):
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         if not self.config.encoder:
             return super().encode(model, texts, queries)
-        import torch
         from torch.nn import functional
-
-        from methods.models.likelihood import by_length, padded
 
         parts = [self.segments(model, text) for text in texts]
         rows = [ids for own in parts for ids in own]
         done: dict[int, Tensor] = {}
-        for batch in by_length([len(row) for row in rows], model.budget):
-            ids, mask = (torch.tensor(item, device=model.device) for item in padded([rows[at] for at in batch], 0))
+        for batch, ids, mask in batches(rows, model.budget, model.device):
             states = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
             for state, at in zip(states, batch, strict=True):
                 own = state[: len(rows[at])].float()
@@ -95,41 +95,4 @@ class Cocom(Pisco):
         return [memory] if self.config.encoder else super().block(model, memory)
 
     def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        return [model.bos, self.mark(model, RESTORE), *self.block(model, memory)]
-
-    def trained(self, stage: str) -> set[str]:
-        return {*self.adapters, *self.whole, "parts.linear" if self.config.encoder else "parts.memory"}
-
-
-@register(
-    "cocom",
-    summary="each passage as memory tokens' states, by the adapter that also answers, or by a BERT; read by memory_reader",
-    **compressor_of(Cocom),
-)
-class CocomCompressor(SoftCompressor):
-    """The compressor."""
-
-    memory = "cocom"
-
-
-class CocomTrainingConfig(SoftTrainingConfig):
-    """Options of the training."""
-
-    system_class: ClassVar[type[System]] = Cocom
-    model: CocomConfig = CocomConfig.model_validate({})
-
-
-@register_training(
-    "cocom",
-    summary="COCOM: an adapter and memory tokens that write passages out and continue them, then answer",
-    **shared_settings(
-        CocomTrainingConfig,
-        SMALL,
-        more={
-            "light": {"model": {"encoder": "google-bert/bert-base-uncased"}},
-            "worlds-light": {"model": {"encoder": "minilm", "memory_init": "mean"}},
-        },
-    ),
-)
-class CocomTraining(SoftTraining):
-    """The training."""
+        return [model.bos, model.mark(RESTORE), *self.block(model, memory)]

@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 PCC_DECODER = "BroAlanTaps/PCC-Decoder-Llama3-8B-Instruct"
 """The published decoder of PCC: Llama 3 with the rows of its three new tokens."""
-_TOKENIZER = (
-    "tokenizer*",
-    "special_tokens_map.json",
-    "vocab*",
-    "merges.txt",
-    "added_tokens.json",
-    "chat_template*",
-    "generation_config.json",
-)
+_TOKENIZER = ("tokenizer*", "*_map.json", "vocab*", "merges.txt", "added_tokens.json", "chat_template*", "generation_config.json")
 
 
 def convert(source: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None = None) -> System:
@@ -86,16 +78,15 @@ def _memory_options(source: Released) -> dict[str, Any]:
     own = source.config.get("compr_model_name")
     if own and source.layout == "pisco":
         raise UserError("it encodes with a model of its own, which is not read", where=source.source, try_this="naver/pisco-mistral")
-    length, rate = int(source.config.get("doc_max_length", 128)), int(source.option("compr_rate"))
-    result = {
+    return {
         "base": source.option("decoder_model_name"),
-        "max_length": length,
-        "rate": rate,
+        "max_length": int(source.config.get("doc_max_length", 128)),
+        "rate": int(source.option("compr_rate")),
         "shared": not source.config.get("different_mem_tokens", False),
         "separator": bool(source.config.get("sep", False)),
         "lora": {"r": rank, "alpha": 2.0 * rank},
+        **({"encoder": own} if own and source.layout == "cocom" else {}),
     }
-    return {**result, **({"encoder": own} if own and source.layout == "cocom" else {})}
 
 
 def _summary_options(source: Released) -> dict[str, Any]:
@@ -130,23 +121,46 @@ def _layers_options(source: Released) -> dict[str, Any]:
 
 # -- Their tensors under our names --
 
+_KINDS = ("weight", "bias")
 
-def _rows(model: SoftModel, ends: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """Memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
-    config = model.config
-    count = 1 if config.shared else config.memory_tokens
-    rows = new_rows(ends, model.base, len(model.plain_tokenizer), count + 3, where)
+
+def _two_layers(first: str, second: str, ours: str) -> dict[str, str]:
+    pairs = ((first, "first"), (second, "second"))
+    return {f"{theirs}.{kind}": f"parts.{ours}.{name}.{kind}" for theirs, name in pairs for kind in _KINDS}
+
+
+def _found(source: Released, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Tensors under our names, each found by the end of its own."""
+    return renamed(source.tensors(lambda name: name.endswith(tuple(names))), names, source.source)
+
+
+def _rows(source: Released, model: SoftModel, ends: Mapping[str, Tensor], count: int | None = None) -> dict[str, Tensor]:
+    """So many memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
+    count = (1 if model.config.shared else model.config.memory_tokens) if count is None else count
+    rows = new_rows(ends, model.base, len(model.plain_tokenizer), count + 3, source.source)
     return {"parts.memory.weight": rows[:count], "parts.marks.weight": rows[count:]}
 
 
-def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    adapters, ends = pickled(source.folder / ADAPTERS), pickled(source.folder / ENDS)
-    result = _rows(model, ends, source.source)
-    for theirs, ours in (("encoder_adapter", "encoder"), ("decoder_adapter", "decoder")):
-        if theirs not in adapters:
+def _adapters(source: Released, **names: str) -> dict[str, Tensor]:
+    """The adapters of a file, each under our name for it."""
+    there, results = pickled(source.folder / ADAPTERS), {}
+    for theirs, ours in names.items():
+        if theirs not in there:
             raise UserError(f"{ADAPTERS} has no {theirs}", where=source.source, try_this="the checkpoint as its authors publish it")
-        result |= {f"language_model.{name}": item for name, item in adapter_names(adapters[theirs], ours).items()}
-    return result
+        results |= {f"language_model.{name}": item for name, item in adapter_names(there[theirs], ours).items()}
+    return results
+
+
+def _fill(source: Released, model: SoftModel, states: Mapping[str, Tensor], spare: tuple[str, ...], what: str, remedy: str) -> None:
+    """Put weights into the encoder; they may lack those whose names hold one of `spare`."""
+    missing, foreign = model.encoder.load_state_dict(states, strict=False)
+    if foreign or not all(any(part in name for part in spare) for name in missing):
+        raise UserError(what, where=source.source, try_this=remedy)
+
+
+def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
+    rows = _rows(source, model, pickled(source.folder / ENDS))
+    return rows | _adapters(source, encoder_adapter="encoder", decoder_adapter="decoder")
 
 
 def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
@@ -154,68 +168,50 @@ def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
     import torch
 
     folder, first, count = source.folder / "compressor", len(model.plain_tokenizer), model.config.memory_tokens
-    adapters, ends = pickled(source.folder / ADAPTERS), pickled(source.folder / ENDS)
-    before = count if source.config.get("different_mem_tokens", False) else 1
-    marks = new_rows(ends, model.base, first, before + 3, source.source)[before:]
+    own = _rows(source, model, pickled(source.folder / ENDS), count if source.config.get("different_mem_tokens", False) else 1)
     states = {name.removeprefix("custom_model."): item.float() for name, item in pickled(folder / "compressor.pth").items()}
     table = states.pop("model.embed_tokens.weight")
     states.pop("lm_head.weight", None)
-    missing, foreign = model.encoder.load_state_dict(states, strict=False)
-    missing = [name for name in missing if "embed_tokens" not in name and "lm_head" not in name and name != "model.norm.weight"]
-    if missing or foreign or len(table) != first + count:
-        raise UserError("its encoder is not of its base's layers", where=source.source, try_this="--base: the model below it")
+    what, remedy = "its encoder is not of its base's layers", "--base: the model below it"
+    if len(table) != first + count:
+        raise UserError(what, where=source.source, try_this=remedy)
+    _fill(source, model, states, ("embed_tokens", "lm_head", "model.norm.weight"), what, remedy)
     with torch.no_grad():
         model.encoder.get_input_embeddings().weight[:first].copy_(table[:first])
     network = pickled(folder / "mlp.pth") if model.config.connector else {}
     connector = {f"parts.connector.{name}": item.float() for name, item in network.items()}
-    decoder = {f"language_model.{name}": item for name, item in adapter_names(adapters["decoder_adapter"], "decoder").items()}
-    return {**decoder, **connector, "parts.memory.weight": table[first:], "parts.marks.weight": marks}
+    return own | _adapters(source, decoder_adapter="decoder") | connector | {"parts.memory.weight": table[first:]}
 
 
 def _cocom(source: Released, model: SoftModel) -> dict[str, Tensor]:
     own = source.tensors(lambda name: LORA in name or name.startswith("compr.") or name.endswith(("embed_tokens.weight", "lm_head.weight")))
     result = {f"language_model.{name}": item for name, item in adapter_names(own, "both").items()}
-    if not model.config.encoder:
-        return result | _rows(model, {name: item for name, item in own.items() if LORA not in name}, source.source)
-    states = {name.removeprefix("compr.model."): item for name, item in own.items() if name.startswith("compr.model.")}
-    missing, foreign = model.encoder.load_state_dict(states, strict=False)
-    if foreign or set(missing) - {name for name in missing if "pooler" in name or "position_ids" in name}:
-        raise UserError("the encoder's weights are not those of its class", where=source.source, try_this="--set encoder=…")
-    first = len(model.plain_tokenizer)
     ends = {name: item for name, item in own.items() if LORA not in name and not name.startswith("compr.")}
-    linear = renamed(own, {"compr.linear.weight": "parts.linear.weight", "compr.linear.bias": "parts.linear.bias"}, source.source)
-    return result | linear | {"parts.marks.weight": new_rows(ends, model.base, first, 4, source.source)[1:]}
+    if not model.config.encoder:
+        return result | _rows(source, model, ends)
+    states = {name.removeprefix("compr.model."): item for name, item in own.items() if name.startswith("compr.model.")}
+    _fill(source, model, states, ("pooler", "position_ids"), "the encoder's weights are not those of its class", "--set encoder=…")
+    linear = renamed(own, {f"compr.linear.{kind}": f"parts.linear.{kind}" for kind in _KINDS}, source.source)
+    return result | linear | {"parts.marks.weight": _rows(source, model, ends, 1)["parts.marks.weight"]}
 
 
 def _xrag(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    names = {
-        f"projector.projector.{at}.{kind}": f"parts.projector.{name}.{kind}"
-        for at, name in ((0, "first"), (2, "second"))
-        for kind in ("weight", "bias")
-    }
-    return renamed(source.tensors(lambda name: "projector." in name), names, source.source)
-
-
-def _autocompressor(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    return renamed(source.tensors(lambda name: "embed_summary" in name), {"embed_summary.weight": "parts.summary.weight"}, source.source)
+    return _found(source, _two_layers("projector.projector.0", "projector.projector.2", "projector"))
 
 
 def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    def rows(words: Any, embeddings: Any, names: list[str], what: str) -> Tensor:
+    def rows(words: Any, of: Any, names: list[str], what: str) -> Tensor:
         ids = words.convert_tokens_to_ids(names)
         if None in ids or words.unk_token_id in ids:
             raise UserError(f"the {what}'s tokenizer lacks {names[0]}", where=source.source, try_this=f"--base {PCC_DECODER}")
-        return embeddings.weight.detach()[ids].cpu().float()
+        return of.get_input_embeddings().weight.detach()[ids].cpu().float()
 
-    names = {
-        "RMSNorm.weight": "norm.weight",
-        **{f"dense_{a}.{kind}": f"{b}.{kind}" for a, b in (("in", "first"), ("out", "second")) for kind in ("weight", "bias")},
-    }
-    converter = renamed(pickled(source.folder / CONVERTER), {end: f"parts.converter.{name}" for end, name in names.items()}, source.source)
+    converter = pickled(source.folder / CONVERTER)
+    names = {"RMSNorm.weight": "parts.converter.norm.weight", **_two_layers("dense_in", "dense_out", "converter")}
     memory = [f"<mem_{number}>" for number in range(model.config.memory_tokens)]
-    return converter | {
-        "parts.memory.weight": rows(model.encoder_tokenizer, model.encoder.get_input_embeddings(), memory, "encoder"),
-        "parts.marks.weight": rows(model.plain_tokenizer, model.base.get_input_embeddings(), ["<mem>", "</mem>", "<ae>"], "base"),
+    return renamed(converter, names, source.source) | {
+        "parts.memory.weight": rows(model.encoder_tokenizer, model.encoder, memory, "encoder"),
+        "parts.marks.weight": rows(model.plain_tokenizer, model.base, ["<mem>", "</mem>", "<ae>"], "base"),
     }
 
 
@@ -223,8 +219,11 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Rel
     "pisco": (_memory_options, _pisco),
     "cocom": (_memory_options, _cocom),
     "oscar": (_layers_options, _oscar),
-    "xrag": (lambda source: {}, _xrag),
-    "autocompressor": (_summary_options, _autocompressor),
+    "xrag": (
+        lambda source: {},
+        lambda source, model: _found(source, _two_layers("projector.projector.0", "projector.projector.2", "projector")),
+    ),
+    "autocompressor": (_summary_options, lambda source, model: _found(source, {"embed_summary.weight": "parts.summary.weight"})),
     "pcc": (_encoder_options, _pcc),
 }
 """Of each: what its configuration says of the options, and its tensors under our names."""

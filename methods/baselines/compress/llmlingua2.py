@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +19,12 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Ranking, Services
+from methods.baselines.compress.recomp import OF_MODEL, ModelOptions
 from methods.models.endpoint import TokenCounter
-from methods.models.likelihood import TextEncoder, by_length, padded
-from methods.models.weights import device_of, load_pretrained, locate, weights_hash
-from methods.registry import MethodConfig, register
-from methods.work import Lengths, Work, encode, needs_of
+from methods.models.likelihood import UNBOUNDED, TextEncoder, batches
+from methods.models.weights import device_of, load_pretrained
+from methods.registry import register
+from methods.work import Lengths, Work, encode
 
 _WORD = re.compile(r"\S+")
 _ENDS = (".", "!", "?", "\n")
@@ -32,21 +32,14 @@ KEEP = 1
 """The class of what is kept."""
 
 
-class LLMLingua2Config(MethodConfig):
+class LLMLingua2Config(ModelOptions):
     """Options of LLMLingua-2."""
 
     model: str = Field("microsoft/llmlingua-2-xlm-roberta-large-meetingbank", description="a classifier of tokens with two classes")
-    revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     rate: float = Field(0.25, gt=0, le=1, description="share of a passage's tokens that stays; CLaRa's tables 0.25")
     keep: tuple[str, ...] = Field((), description="words that always stay")
     chunk: int = Field(510, ge=8, description="tokens read at once; a longer passage is cut behind a sentence")
-    tokenizer: str | None = Field(None, description="folder of the reader's model, to count its tokens; null: characters / 4")
     batch_size: int = Field(16, ge=1, description="parts of a question's passages read at once")
-
-    def preflight(self) -> None:
-        """Check the model's folder."""
-        locate(self.model)
 
 
 def _work(config: LLMLingua2Config, lengths: Lengths) -> Work:
@@ -55,23 +48,16 @@ def _work(config: LLMLingua2Config, lengths: Lengths) -> Work:
 
 @register(
     "llmlingua2",
-    kind="compressor",
     summary="the words of each passage that a token classifier keeps, a quarter of its tokens",
     config=LLMLingua2Config,
     paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",
     presets={"small": {"model": "microsoft/llmlingua-2-bert-base-multilingual-cased-meetingbank"}},
     training_data=("meetingbank",),
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_work,
-    needs=needs_of,
+    **OF_MODEL,
 )
 class LLMLingua2:
     """Compressor by a token classifier.
-
-    Args:
-        config: Options.
-        services: Provides the device.
 
     Raises:
         UserError: The model cannot be loaded, has not two classes, or a tokenizer without offsets.
@@ -113,25 +99,22 @@ class LLMLingua2:
         import torch
 
         parts = [(at, ids, spans) for at, text in enumerate(texts) for ids, spans in self._parts(text)]
+        first, fill = len(self._words.before), self._tokenizer.pad_token_id or 0
+        rows = [[*self._words.before, *ids, *self._words.after] for _, ids, _ in parts]
         tokens: list[list[tuple[int, float]]] = [[] for _ in texts]
-        for batch in by_length([len(ids) for _, ids, _ in parts], 1 << 62, self.config.batch_size):
-            rows = [[*self._words.before, *parts[at][1], *self._words.after] for at in batch]
-            ids, mask = (torch.tensor(item, device=self.device) for item in padded(rows, self._tokenizer.pad_token_id or 0))
+        for batch, ids, mask in batches(rows, UNBOUNDED, self.device, fill, self.config.batch_size):
             with torch.inference_mode():
                 likely = self._model(input_ids=ids, attention_mask=mask).logits.float().softmax(-1)[..., KEEP].cpu().double()
             for row, at in enumerate(batch):
                 owner, _, spans = parts[at]
-                first = len(self._words.before)
                 tokens[owner] += [(start, float(likely[row, first + n])) for n, (start, _) in enumerate(spans)]
         results = []
         for text, own in zip(texts, tokens, strict=True):
-            ends = np.array([match.end() for match in _WORD.finditer(text)])
-            sums, numbers = np.zeros(len(ends)), np.zeros(len(ends))
-            for start, value in own:
-                # White space that a token begins with belongs to the word behind it.
-                word = int(np.searchsorted(ends, start, side="right"))
-                if word < len(ends):
-                    sums[word], numbers[word] = sums[word] + value, numbers[word] + 1
+            ends = [match.end() for match in _WORD.finditer(text)]
+            # White space that a token begins with belongs to the word behind it.
+            words = np.searchsorted(ends, [start for start, _ in own], side="right")
+            inside, values = words < len(ends), np.array([value for _, value in own])
+            sums, numbers = (np.bincount(words[inside], weights, len(ends)) for weights in (values[inside], None))
             results.append(sums / np.maximum(numbers, 1))
         return results
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
 from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
-from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, cut, models_of, require_checkpoint
+from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, plain_ids, require_checkpoint
 from methods.models import pocket
 from methods.models.causal import Generation, chat_text
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
@@ -41,13 +44,22 @@ class SoftModel(nn.Module):
 
     Attributes:
         tokenizer: Of the base, with `PLACE`; `plain_tokenizer` is without.
-        base: The base, with its adapters in it.
-        encoder: The model that encodes, where that is not the base.
+        encoder, encoder_tokenizer: The model that encodes, where that is not the base.
         parts: What else is learned.
+        width: Of a vector (h).
+        nothing: The memory of an empty passage: [0, h].
+        budget: Places that are read at once.
+        room: Longest prompt with its answer in tokens.
+        begin: What the tokenizer puts before a text.
+        bos: The token that stands for the beginning of a text, where the base has one, whether or not `begin` holds it.
+        end: The token that ends a reply.
+        hash: Of what decides a passage's vectors; of a loaded checkpoint alone.
 
     Raises:
-        UserError: A model cannot be loaded, or needs code of its own.
+        UserError: A model cannot be loaded, or needs code of its own, or the base has no token that ends a text.
     """
+
+    hash = ""
 
     def __init__(self, system: System, device: str | None = None, folder: Path | None = None, seed: int = 0) -> None:
         super().__init__()
@@ -64,56 +76,41 @@ class SoftModel(nn.Module):
 
         self.tokenizer, base = load(LANGUAGE_MODEL, "AutoModelForCausalLM", self.config.base, self.config.revision)
         self.plain_tokenizer = deepcopy(self.tokenizer)
-        self.tokenizer.add_tokens([_special(PLACE)], special_tokens=True)
-        self._place = self.tokenizer.convert_tokens_to_ids(PLACE)
+        self.tokenizer.add_tokens([AddedToken(PLACE, special=True, normalized=False)], special_tokens=True)
+        if self.tokenizer.eos_token_id is None:
+            raise UserError("the base has no token that ends a text", where="base", try_this="a base with an eos token")
         # A tuple keeps it from being counted twice: the adapters' model holds it.
         self._base = (base,)
         self.adapters = Adapters(base, self.config.lora, system.adapters, seed, self.config.base) if system.adapters else None
         self.language_model = self.adapters.model if self.adapters else base
+        weight = base.get_input_embeddings().weight.detach()
+        self.device, self.width = weight.device, int(weight.shape[1])
         if system.encoder is not None:
-            self.encoder_tokenizer, self.encoder = load(ENCODER, system.encoder[0], system.encoder[1], None)
+            self.encoder_tokenizer, self.encoder = load(ENCODER, *system.encoder, None)
+        self._words = TextEncoder(self.tokenizer)
+        self.begin, self.end = self._words.before, int(self.tokenizer.eos_token_id)
+        self.bos = [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.parts = nn.ModuleDict(system.parts(self)).to(self.device).requires_grad_(False)
-        self._words = TextEncoder(self.tokenizer)
-        weight = base.get_input_embeddings().weight.detach()
+        self.nothing = torch.zeros(0, self.width, device=self.device)
+        self.budget = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        positions = getattr(base.config.get_text_config(), "max_position_embeddings", None)
+        self.room = min(self.config.max_prompt, positions or self.config.max_prompt)
+        self._pocket = self.config.template == "pocket" or (self.config.template == "auto" and self.config.base == POCKET)
         self._length = float(weight.float().norm(dim=-1).mean()) if self.config.memory_length == "embedding" else None
         self.eval()
 
-    # -- what it is ------------------------------------------------------------------------------------------------
-
     @property
     def base(self) -> Any:
-        """The causal language model that answers."""
+        """The causal language model that answers, with its adapters in it."""
         return self._base[0]
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self.base.get_input_embeddings().weight.device
-
-    @property
-    def width(self) -> int:
-        """Width of a vector (h)."""
-        return int(self.base.get_input_embeddings().weight.shape[1])
-
-    @property
-    def budget(self) -> int:
-        """Places that are read at once."""
-        return CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-
-    @property
-    def room(self) -> int:
-        """Longest prompt with its answer in tokens."""
-        positions = getattr(self.base.config.get_text_config(), "max_position_embeddings", None)
-        return min(self.config.max_prompt, positions or self.config.max_prompt)
 
     def rows(self, count: int, embeddings: nn.Embedding | None = None, draw: int = 0) -> nn.Embedding:
         """So many new rows like those of an embedding (the base's), for `System.parts`."""
         weight = (embeddings or self.base.get_input_embeddings()).weight
-        values = drawn(weight, count, 1.0 if self.config.memory_init == "spread" else SMALL, self.seed + draw)
         made = nn.Embedding(count, weight.shape[1])
-        made.weight.data.copy_(values)
+        made.weight.data.copy_(drawn(weight, count, 1.0 if self.config.memory_init == "spread" else SMALL, self.seed + draw))
         return made
 
     def part(self, name: str) -> Tensor:
@@ -121,21 +118,11 @@ class SoftModel(nn.Module):
         rows: Tensor = self.parts[name].weight
         return rows
 
+    def mark(self, which: int) -> Tensor:
+        """One of the rows of `marks`, [1, h]."""
+        return self.part("marks")[which : which + 1]
+
     # -- texts to pieces -------------------------------------------------------------------------------------------
-
-    @property
-    def _pocket(self) -> bool:
-        return self.config.template == "pocket" or (self.config.template == "auto" and self.config.base == POCKET)
-
-    @property
-    def begin(self) -> list[int]:
-        """What the tokenizer puts before a text."""
-        return self._words.before
-
-    @property
-    def bos(self) -> list[int]:
-        """The token that stands for the beginning of a text, where the base has one, whether or not its tokenizer puts it there."""
-        return [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
 
     def written(self, text: str) -> str:
         """A passage as this base reads passages."""
@@ -144,15 +131,9 @@ class SoftModel(nn.Module):
         title, _, body = text.partition("\n")
         return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
-    def ids(self, text: str, words: Any = None) -> list[int]:
-        """Token ids of a passage by a tokenizer (the base's); what looks like a special token in it is text."""
-        if not text.strip():
-            return []
-        return list((words or self.tokenizer)(self.written(text), add_special_tokens=False, split_special_tokens=True)["input_ids"])
-
-    def segments(self, text: str, words: Any = None) -> list[list[int]]:
-        """A passage's ids in parts of at most `max_length`; none of an empty one."""
-        return cut(self.ids(text, words), self.config.max_length)
+    def ids(self, text: str, tokenizer: Any = None) -> list[int]:
+        """Token ids of a passage by a tokenizer (the base's); none of an empty one."""
+        return plain_ids(tokenizer or self.tokenizer, self.written(text)) if text.strip() else []
 
     def prompt(self, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
         """The prompt that asks a question, with a block of pieces in the place of each passage."""
@@ -180,10 +161,8 @@ class SoftModel(nn.Module):
 
     def filled(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
         """The pieces of a text, with a block in each `PLACE`."""
-        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        if ids[: len(self.begin)] != self.begin:
-            ids = [*self.begin, *ids]
-        positions = [at for at, identifier in enumerate(ids) if identifier == self._place]
+        (ids,), place = self._words.prompts([text]), self.tokenizer.convert_tokens_to_ids(PLACE)
+        positions = [at for at, identifier in enumerate(ids) if identifier == place]
         if len(positions) != len(blocks):
             raise UserError(
                 f"a prompt has {len(positions)} places for memory where {len(blocks)} are wanted",
@@ -200,20 +179,15 @@ class SoftModel(nn.Module):
         chats = not self._pocket and self.config.template != "plain" and getattr(self.tokenizer, "chat_template", None)
         return [*self._words.target(text if chats else f" {text}"), self.end]
 
-    @property
-    def end(self) -> int:
-        """The token that ends a reply."""
-        if self.tokenizer.eos_token_id is None:
-            raise UserError("the base has no token that ends a text", where="base", try_this="a base with an eos token")
-        return int(self.tokenizer.eos_token_id)
+    def fits(self, prompt: Sequence[Piece], reply: int) -> bool:
+        """Whether a prompt leaves room for a reply of so many tokens."""
+        return size(prompt) + reply <= self.room
 
     # -- reading and writing ---------------------------------------------------------------------------------------
 
-    @contextmanager
-    def through(self, adapter: str | None) -> Iterator[None]:
+    def through(self, adapter: str | None) -> AbstractContextManager[None]:
         """Context in which the base is read through one of its adapters, or bare (None)."""
-        with self.adapters.use(adapter) if self.adapters else nullcontext():
-            yield
+        return self.adapters.use(adapter) if self.adapters else nullcontext()
 
     def encode(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
         """Memory of passages as it stands in prompts, float32 [m, h] each."""
@@ -234,21 +208,16 @@ class SoftModel(nn.Module):
     def states(self, rows: Sequence[Sequence[Piece]], count: int, adapter: str | None = None, model: Any = None) -> Tensor:
         """What the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
         chosen = model or self.base
+        embeddings, spread = chosen.get_input_embeddings(), self.config.positions == "spread"
         if not rows:
-            return torch.zeros(0, count, chosen.get_input_embeddings().weight.shape[1], device=self.device)
+            return torch.zeros(0, count, embeddings.weight.shape[1], device=self.device)
         with self.through(adapter):
-            spread = self.config.positions == "spread"
-            return last_states(decoder_of(chosen), chosen.get_input_embeddings(), rows, count, self.budget, spread)
+            return last_states(decoder_of(chosen), embeddings, rows, count, self.budget, spread)
 
     def joined(self, parts: Sequence[Sequence[Any]], vectors: Iterable[Tensor]) -> list[Tensor]:
         """Vectors of passages, [m, h] each, from those of all their segments one after another."""
         vectors = iter(vectors)
         return [torch.cat([next(vectors) for _ in own]) if own else self.nothing for own in parts]
-
-    @property
-    def nothing(self) -> Tensor:
-        """The memory of an empty passage: [0, h]."""
-        return torch.zeros(0, self.width, device=self.device)
 
     def taught(
         self, prompts: Sequence[Sequence[Sequence[Piece]]], replies: Sequence[Sequence[Sequence[int]]], adapter: str | None
@@ -263,18 +232,11 @@ class SoftModel(nn.Module):
         with self.through(adapter):
             return write(self.base, self.tokenizer, prompts, [self.end], 0 if pad is None else pad, max_new_tokens, batch_size)
 
-    def fits(self, prompt: Sequence[Piece], reply: int) -> bool:
-        """Whether a prompt leaves room for a reply of so many tokens."""
-        return size(prompt) + reply <= self.room
-
-    # -- training --------------------------------------------------------------------------------------------------
-
-    def set_trainable(self, wanted: Iterable[str]) -> None:
+    def set_trainable(self, wanted: set[str]) -> None:
         """Open exactly this for training and close everything else: see `System.trained`."""
-        chosen = set(wanted)
         for name, parameter in self.named_parameters():
             adapter = name.partition(LORA)[2]
-            opened = any(f".{item}." in adapter for item in chosen) if adapter else any(name.startswith(f"{item}.") for item in chosen)
+            opened = any(f".{item}." in adapter for item in wanted) if adapter else any(name.startswith(f"{item}.") for item in wanted)
             parameter.requires_grad_(opened)
 
     # -- on disk ---------------------------------------------------------------------------------------------------
@@ -284,15 +246,14 @@ class SoftModel(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint; equal models give equal files."""
-        from safetensors.torch import save_file
-
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: item.detach().cpu().contiguous() for name, item in self._kept().items()}, str(folder / WEIGHTS))
-        for name in self.system.whole:
+        whole = self.system.whole
+        for name in whole:
             model, words = (self.base, self.plain_tokenizer) if name == LANGUAGE_MODEL else (self.encoder, self.encoder_tokenizer)
             model.save_pretrained(folder / name)
             words.save_pretrained(folder / name)
-        hashes = {name: None if name in self.system.whole else weights_hash(*item) for name, item in models_of(self.system).items()}
+        hashes = {name: None if name in whole else weights_hash(*item) for name, item in self.system.models.items()}
         card = {"layout": LAYOUT, "system": self.system.name, "config": self.config.model_dump(mode="json"), "models": hashes}
         write_json(folder / CARD, card)
 
@@ -306,23 +267,14 @@ class SoftModel(nn.Module):
         folder, system = require_checkpoint(str(folder), where="model")
         if dtype is not None:
             system.config = system.config.model_copy(update={"dtype": dtype})
-        model = cls(system, device, folder)
-        model.restore(folder / WEIGHTS)
-        return model
-
-    def restore(self, path: Path) -> None:
-        """Take the tensors of a file.
-
-        Raises:
-            UserError: It cannot be read, or holds other tensors.
-        """
-        from safetensors.torch import load_file
-
+        model, path = cls(system, device, folder), str(folder / WEIGHTS)
         try:
-            there = load_file(str(path), device=str(self.device))
+            tensors = load_file(path, device=str(model.device))
         except Exception as error:
-            raise UserError(f"a file cannot be read: {error}", where=str(path), try_this="its original files") from error
-        self.take(there, str(path))
+            raise UserError(f"a file cannot be read: {error}", where=path, try_this="its original files") from error
+        model.take(tensors, path)
+        model.hash = fingerprint(weights_hash(str(folder)), str(model.base.dtype))
+        return model
 
     def take(self, tensors: dict[str, Tensor], where: str) -> None:
         """Take tensors by name: all that a checkpoint keeps, and no other.
@@ -342,12 +294,6 @@ class SoftModel(nn.Module):
         with torch.no_grad():
             for name, item in own.items():
                 item.copy_(tensors[name])
-
-
-def _special(text: str) -> Any:
-    from tokenizers import AddedToken
-
-    return AddedToken(text, special=True, normalized=False)
 
 
 def _harmless(text: str) -> str:

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import ENCODER, SoftConfig, System, cut
-from methods.baselines.compress.training import NAMING, SoftTraining, SoftTrainingConfig, shared_settings
-from methods.registry import register
-from methods.training import register_training
+from methods.baselines.compress.soft import SoftConfig, cut, plain_ids
+from methods.baselines.compress.training import NAMING, register_system
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from methods.baselines.compress.model import SoftModel
     from methods.training.pieces import Piece
+
+
+DOCUMENT = "Document:\n"
 
 
 class OscarConfig(PiscoConfig):
@@ -42,18 +42,22 @@ class OscarConfig(PiscoConfig):
     ranks: bool = Field(False, description="whether a further token gives each passage a relevance (`keep` of the compressor)")
 
 
+@register_system(
+    "oscar",
+    compressor="each passage with the question as states of the base's first layers; read by memory_reader",
+    training="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
+    versions=(2, 2),
+    small={**SMALL, "layers": 2},
+    worlds={"together": 1, "questions": None, "tuned": {**NAMING, "steps": 400, "batch_size": 16, "micro_batch": 16}},
+)
 class Oscar(Pisco):
     """The system."""
 
-    name = "oscar"
     paper = "Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2504.07109)"
     config_class: ClassVar[type[SoftConfig]] = OscarConfig
     adapters = ("decoder",)
+    learned = ("memory", "connector", "rank", "relevance")
     queried = True
-
-    @property
-    def whole(self) -> tuple[str, ...]:
-        return (ENCODER,)
 
     @property
     def encoder(self) -> tuple[str, str] | None:
@@ -78,14 +82,13 @@ class Oscar(Pisco):
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
         # As they stand behind a question; of text alone some tokenizers make other ids.
-        text, before = model.written(text) if text.strip() else "", _ids(model, DOCUMENT)
-        both = _ids(model, DOCUMENT + text)
-        return cut(both[len(before) :] if both[: len(before)] == before else _ids(model, text), self.config.max_length)
+        before, both = (plain_ids(model.tokenizer, some) for some in (DOCUMENT, DOCUMENT + (model.written(text) if text.strip() else "")))
+        return cut(both[len(before) :] if both[: len(before)] == before else model.ids(text), self.config.max_length)
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
-        question = _ids(model, f"\nQuery:\n{query}")[: self.config.max_length]
+        question, before = (plain_ids(model.tokenizer, text) for text in (f"\nQuery:\n{query}", DOCUMENT))
         after = [model.part(name) for name in ("memory", "rank") if name in model.parts]
-        return [model.begin, question, _ids(model, DOCUMENT), ids, *after]
+        return [model.begin, question[: self.config.max_length], before, ids, *after]
 
     def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
         return self._read(model, rows)[0]
@@ -104,21 +107,11 @@ class Oscar(Pisco):
         if not self.config.ranks:
             return super().scored(model, texts, queries)
         parts = [self.segments(model, text) for text in texts]
-        memory, states = self._read(model, [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own])
+        memory, states = self._read(model, self.rows(model, parts, queries))
         scores = iter(model.parts["relevance"](states)[:, 0])
         # A passage of several segments is as relevant as the best of them.
         best = [torch.stack([next(scores) for _ in own]).max() if own else states.new_zeros(()) for own in parts]
         return model.joined(parts, memory), torch.stack(best)
-
-    def trained(self, stage: str) -> set[str]:
-        return {*self.adapters, ENCODER, *(f"parts.{name}" for name in ("memory", "connector", "rank", "relevance"))}
-
-
-DOCUMENT = "Document:\n"
-
-
-def _ids(model: SoftModel, text: str) -> list[int]:
-    return list(model.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
 @contextmanager
@@ -136,36 +129,3 @@ def _without_norm(model: Any) -> Iterator[None]:
         yield
     finally:
         decoder.norm = kept
-
-
-@register(
-    "oscar",
-    version=2,
-    summary="each passage with the question as states of the base's first layers; read by memory_reader",
-    **compressor_of(Oscar),
-)
-class OscarCompressor(SoftCompressor):
-    """The compressor."""
-
-    memory = "oscar"
-
-
-class OscarTrainingConfig(SoftTrainingConfig):
-    """Options of the training."""
-
-    system_class: ClassVar[type[System]] = Oscar
-    model: OscarConfig = OscarConfig.model_validate({})
-
-
-@register_training(
-    "oscar",
-    version=2,
-    summary="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
-    **shared_settings(
-        OscarTrainingConfig,
-        {**SMALL, "layers": 2},
-        {"together": 1, "questions": None, "tuned": {**NAMING, "steps": 400, "batch_size": 16, "micro_batch": 16}},
-    ),
-)
-class OscarTraining(SoftTraining):
-    """The training."""

@@ -11,15 +11,12 @@ Source: Dai et al. 2025, Pretraining Context Compressor for Large Language Model
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from methods.baselines.compress.memory import SoftCompressor, compressor_of
-from methods.baselines.compress.soft import ENCODER, SegmentSystem, SoftConfig, System
-from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
-from methods.registry import register
-from methods.training import register_training
+from methods.baselines.compress.soft import SegmentSystem, SoftConfig, cut
+from methods.baselines.compress.training import PRETRAINED, register_system
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,17 +42,22 @@ class PccConfig(SoftConfig):
         return max(1, self.max_length // self.rate)
 
 
+@register_system(
+    "pcc",
+    compressor="each segment as a small model's states, converted for a frozen language model; read by memory_reader",
+    training="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
+    versions=(1, 2),
+    defaults={"pretrained": {"warm_up": 300, "batch_size": 256}, "tuned": {"learning_rate": 5e-5}, "max_grad_norm": 0.5},
+    small={"encoder": "pocket", "rate": 4},
+    worlds={"pretrained": {"steps": 360}, "tuned": {"steps": 120}},
+)
 class Pcc(SegmentSystem):
     """The system."""
 
-    name = "pcc"
     paper = "Dai et al. 2025, Pretraining Context Compressor for Large Language Models with Embedding-Based Memory (ACL 2025)"
     config_class = PccConfig
     stages = ("pretrained", "tuned")
-
-    @property
-    def whole(self) -> tuple[str, ...]:
-        return (ENCODER,)
+    learned = ("memory", "converter")
 
     @property
     def encoder(self) -> tuple[str, str] | None:
@@ -72,7 +74,7 @@ class Pcc(SegmentSystem):
         }
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        return model.segments(text, model.encoder_tokenizer)
+        return cut(model.ids(text, model.encoder_tokenizer), self.config.max_length)
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         return [ids, model.part("memory")]
@@ -82,45 +84,11 @@ class Pcc(SegmentSystem):
         return memory
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        marks = model.part("marks")
-        opened, closed = marks[OPEN : OPEN + 1], marks[CLOSE : CLOSE + 1]
-        return [piece for part in memory.split(self.config.memory_tokens) for piece in (opened, part, closed)]
+        return [piece for part in memory.split(self.config.memory_tokens) for piece in (model.mark(OPEN), part, model.mark(CLOSE))]
 
     def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
-        return [model.bos, *self.block(model, memory), model.part("marks")[RESTORE : RESTORE + 1]]
+        return [model.bos, *self.block(model, memory), model.mark(RESTORE)]
 
     def trained(self, stage: str) -> set[str]:
         # The decoder's marks were learned before everything else, and then fixed: here they are in the first stage.
-        marks = {"parts.marks"} if stage == "pretrained" else set()
-        return {ENCODER, "parts.memory", "parts.converter", *marks}
-
-
-@register(
-    "pcc",
-    summary="each segment as a small model's states, converted for a frozen language model; read by memory_reader",
-    **compressor_of(Pcc),
-)
-class PccCompressor(SoftCompressor):
-    """The compressor."""
-
-    memory = "pcc"
-
-
-class PccTrainingConfig(SoftTrainingConfig):
-    """Options of the training."""
-
-    system_class: ClassVar[type[System]] = Pcc
-    model: PccConfig = PccConfig.model_validate({})
-    pretrained: SoftStepOptions = SoftStepOptions.model_validate({"warm_up": 300, "batch_size": 256})
-    tuned: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 5e-5})
-    max_grad_norm: float = Field(0.5, gt=0, description=SoftTrainingConfig.model_fields["max_grad_norm"].description)
-
-
-@register_training(
-    "pcc",
-    version=2,
-    summary="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
-    **shared_settings(PccTrainingConfig, {"encoder": "pocket", "rate": 4}, {"pretrained": {"steps": 360}, "tuned": {"steps": 120}}),
-)
-class PccTraining(SoftTraining):
-    """The training."""
+        return super().trained(stage) | ({"parts.marks"} if stage == PRETRAINED else set())

@@ -8,7 +8,7 @@ Chirkova et al. 2025, Provence: Efficient and Robust Context Pruning for Retriev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,23 +18,17 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import Services
-from methods.baselines.compress.recomp import Scores, SentenceCompressor, SentenceOptions
-from methods.models.likelihood import by_length, padded
-from methods.models.weights import device_of, load_pretrained, loading, locate, weights_hash
+from methods.baselines.compress.recomp import OF_MODEL, ModelOptions, Scores, SentenceCompressor
+from methods.models.likelihood import batches
+from methods.models.weights import device_of, load_pretrained, loading
 from methods.registry import register
 from methods.training.released import released
-from methods.work import Lengths, Work, encode, needs_of
+from methods.work import Lengths, Work, encode
 
 
-class _PruningConfig(SentenceOptions):
-    revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+class _PruningConfig(ModelOptions):
     max_length: int = Field(512, ge=32, description="tokens read at once")
     threshold: float = Field(0.1, ge=0, lt=1, description="what a sentence must be above; published 0.1 (cautious) to 0.5")
-
-    def preflight(self) -> None:
-        """Check the model's folder."""
-        locate(self.model)  # type: ignore[attr-defined]
 
 
 def _work(config: Any, lengths: Lengths) -> Work:
@@ -53,15 +47,8 @@ class _Pruner(SentenceCompressor):
     def kept(self, scores: Scores) -> NDArray[np.bool_]:
         return scores > self.config.threshold
 
-    def _batches(self, rows: Sequence[Sequence[int]]) -> Any:
-        """Batches of like length, as positions, ids and masks."""
-        import torch
-
-        for batch in by_length([len(row) for row in rows], 1 << 14):
-            tensors = (
-                torch.tensor(item, device=self.device) for item in padded([rows[at] for at in batch], self._tokenizer.pad_token_id or 0)
-            )
-            yield batch, *tensors
+    def _batches(self, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], Any, Any]]:
+        return batches(rows, 1 << 14, self.device, self._tokenizer.pad_token_id or 0)
 
 
 class DslrConfig(_PruningConfig):
@@ -72,21 +59,14 @@ class DslrConfig(_PruningConfig):
 
 @register(
     "dslr",
-    kind="compressor",
     summary="sentences that a cross-encoder scores above a threshold, each in one string with question and title",
     config=DslrConfig,
     paper="Hwang et al. 2024, DSLR (arXiv:2407.03627)",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_work,
-    needs=needs_of,
+    **OF_MODEL,
 )
 class Dslr(_Pruner):
     """Compressor by sentence scores.
-
-    Args:
-        config: Options.
-        services: Provides the device.
 
     Raises:
         UserError: The model gives several scores.
@@ -94,17 +74,14 @@ class Dslr(_Pruner):
 
     def __init__(self, config: DslrConfig, services: Services) -> None:
         super().__init__("dslr", config, services)
-        if self._model.config.num_labels != 1:
-            raise UserError(
-                f"{config.model!r} gives {self._model.config.num_labels} scores", where="option model", try_this="a cross-encoder"
-            )
+        if (labels := self._model.config.num_labels) != 1:
+            raise UserError(f"{config.model!r} gives {labels} scores", where="option model", try_this="a cross-encoder")
 
     def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:
         import torch
 
-        texts = [
-            " ".join(filter(None, (query.text, passage.title, text))) for passage, own in zip(passages, parts, strict=True) for text in own
-        ]
+        pairs = [(passage.title, text) for passage, own in zip(passages, parts, strict=True) for text in own]
+        texts = [" ".join(filter(None, (query.text, *pair))) for pair in pairs]
         rows = self._tokenizer(texts, truncation=True, max_length=self.config.max_length)["input_ids"]
         scores = np.empty(len(rows))
         for batch, ids, mask in self._batches(rows):
@@ -125,22 +102,15 @@ class ProvenceConfig(_PruningConfig):
 
 @register(
     "provence",
-    kind="compressor",
     summary="sentences whose tokens an encoder of question and passage would keep",
     config=ProvenceConfig,
     paper="Chirkova et al. 2025, Provence (arXiv:2501.16214)",
     training_data=("msmarco",),
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_work,
-    needs=needs_of,
+    **OF_MODEL,
 )
 class Provence(_Pruner):
     """Compressor by token labels; a passage longer than the encoder reads is read in windows of whole sentences.
-
-    Args:
-        config: Options.
-        services: Provides the device.
 
     Raises:
         UserError: The model has no classifier of tokens, or its code is asked for and not here.
@@ -160,30 +130,27 @@ class Provence(_Pruner):
         import torch
 
         words = self._tokenizer
-        question = list(words(query.text, add_special_tokens=False)["input_ids"])[: self.config.max_length // 2]
-        before = [words.cls_token_id, *question, words.sep_token_id]
+
+        def tokens(text: str, most: int) -> list[int]:
+            return list(words(text, add_special_tokens=False)["input_ids"])[:most]
+
+        before = [words.cls_token_id, *tokens(query.text, self.config.max_length // 2), words.sep_token_id]
         room = self.config.max_length - len(before) - 1
         rows: list[list[int]] = []  # windows, each with the passage's title, and of each the sentences in it with their places
         windows: list[list[tuple[int, int, int, int]]] = []
-        inside: list[tuple[int, int, int, int]]
         for at, own in enumerate(parts):
-            title = list(words(passages[at].title, add_special_tokens=False)["input_ids"])[: room // 4]
-            ids, inside = [*before, *title], []
+            title = tokens(passages[at].title, room // 4)
             for n, text in enumerate(own):
-                tokens = list(words(text, add_special_tokens=False)["input_ids"])[: room - len(title)]
-                if len(ids) - len(before) + len(tokens) > room:
-                    rows.append([*ids, words.sep_token_id])
-                    windows.append(inside)
-                    ids, inside = [*before, *title], []
-                inside.append((at, n, len(ids), len(ids) + len(tokens)))
-                ids += tokens
-            if inside:
-                rows.append([*ids, words.sep_token_id])
-                windows.append(inside)
+                ids = tokens(text, room - len(title))
+                if n == 0 or len(rows[-1]) - len(before) + len(ids) > room:
+                    rows.append([*before, *title])
+                    windows.append([])
+                windows[-1].append((at, n, len(rows[-1]), len(rows[-1]) + len(ids)))
+                rows[-1] += ids
         results = [np.zeros(len(own)) for own in parts]
-        for batch, ids, mask in self._batches(rows):
+        for batch, places, mask in self._batches([[*row, words.sep_token_id] for row in rows]):
             with torch.inference_mode():
-                states = self._model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
+                states = self._model.base_model(input_ids=places, attention_mask=mask).last_hidden_state
                 likely = self._head(states).float().softmax(-1)[..., 1].cpu().double().numpy()
             for row, at in enumerate(batch):
                 for passage, n, start, end in windows[at]:

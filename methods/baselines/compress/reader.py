@@ -10,13 +10,13 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
-from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs
-from methods.baselines.compress.soft import SYSTEMS, typical_count
+from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs, unknown_system
+from methods.baselines.compress.soft import SYSTEMS
 from methods.models.causal import CausalConfig
 from methods.models.pocket import asking
 from methods.models.weights import weights_hash
 from methods.registry import register
-from methods.work import Lengths, Work, ask, encode, mean, tokens, unknown
+from methods.work import Lengths, Work, ask, encode, mean, tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,17 +35,10 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
     """Answers from memory; of passages that come as text their encoding, too."""
     system = known_system(config.model, lengths)
     if system is None:
-        return unknown(f"what {config.model} takes: it is no checkpoint that is here or trained by this experiment")
-    base = CausalConfig.model_validate(
-        {
-            "model": system.config.base,
-            "revision": system.config.revision,
-            "dtype": config.dtype or system.config.dtype,
-            "max_new_tokens": config.max_new_tokens,
-            "batch_size": config.batch_size,
-        }
-    )
-    memory = lengths.handed * typical_count(system, lengths.passage)
+        return unknown_system(config.model)
+    options = {"model": system.config.base, "revision": system.config.revision, "dtype": config.dtype or system.config.dtype}
+    base = CausalConfig.model_validate({**options, "max_new_tokens": config.max_new_tokens, "batch_size": config.batch_size})
+    memory = lengths.handed * system.typical_count(lengths.passage)
     prompt = mean([tokens(asking(item.question)) for item in lengths.samples])
     read = ask(base, lengths.questions, prompt + memory, memory=memory)
     return read if lengths.compressed else read + encode(base, lengths.questions * lengths.handed, lengths.passage, causal=True)
@@ -62,21 +55,15 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
     needs=soft_needs,
 )
 class MemoryReader:
-    """Reader of a checkpoint.
+    """Reader of a checkpoint."""
 
-    Args:
-        config: The checkpoint.
-        services: Provides the device.
-    """
-
-    reads_memory = tuple(SYSTEMS)
+    reads_memory = SYSTEMS
     same_model = True
 
     def __init__(self, config: MemoryReaderConfig, services: Services) -> None:
         self.config = config
         self.batch_size = 2 * config.batch_size
-        self._loaded = loaded(config, services.device)
-        self._model = self._loaded.model
+        self._model = loaded(config, services.device)
         self.device = str(self._model.device)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
@@ -103,7 +90,7 @@ class MemoryReader:
     def _memory(self, question: str, context: Context) -> list[Tensor]:
         """Memory of a context's passages: [m, h] each."""
         if isinstance(context.memory, SoftMemory):
-            if context.memory.checkpoint != self._loaded.hash:
+            if context.memory.checkpoint != self._model.hash:
                 raise UserError(
                     "the memory was made by another checkpoint than that of the reader",
                     where="memory_reader",

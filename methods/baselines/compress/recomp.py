@@ -8,7 +8,7 @@ Source: Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compressi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -31,10 +31,31 @@ PAPER = "Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compress
 Scores = NDArray[np.float64]
 
 
-class SentenceOptions(MethodConfig):
-    """What all compressors share that keep sentences."""
+class CountingOptions(MethodConfig):
+    """How a budget's tokens are counted."""
 
-    tokenizer: str | None = Field(None, description="folder of the reader's model, to count a budget's tokens; null: characters / 4")
+    tokenizer: str | None = Field(None, description="folder of the reader's model, to count its tokens; null: characters / 4")
+
+
+class ModelOptions(CountingOptions):
+    """A model of `transformers` that says what of a passage stays."""
+
+    model: str = Field(description="a folder or hub id")
+    revision: str | None = Field(None, description="revision of a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+
+    def preflight(self) -> None:
+        """Check the model's folder."""
+        locate(self.model)
+
+
+OF_MODEL: Mapping[str, Any] = {
+    "kind": "compressor",
+    "extra": "models",
+    "checkpoint_hash": lambda config: weights_hash(config.model, config.revision),
+    "needs": needs_of,
+}
+"""What the registrations of compressors by such a model share."""
 
 
 class SentenceCompressor(ABC):
@@ -42,7 +63,7 @@ class SentenceCompressor(ABC):
 
     Args:
         name: Under which it notes how many sentences it kept.
-        tokenizer: See `SentenceOptions`.
+        tokenizer: See `CountingOptions`.
     """
 
     def __init__(self, name: str, tokenizer: str | None) -> None:
@@ -87,7 +108,7 @@ class SentenceCompressor(ABC):
         return [Passage(passages[at].id, passages[at].title, " ".join(own)) for at, own in texts.items()]
 
 
-class RecompExtractiveConfig(EncoderConfig, SentenceOptions):
+class RecompExtractiveConfig(EncoderConfig, CountingOptions):
     """Options of RECOMP's encoder of sentences."""
 
     model: str = Field("fangyuan/nq_extractive_compressor", description="a folder or hub id of an encoder")
@@ -107,7 +128,6 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
 
 @register(
     "recomp_extractive",
-    kind="compressor",
     summary="the sentence of all passages that is nearest to the question, by a dual encoder; two for HotpotQA",
     config=RecompExtractiveConfig,
     paper=PAPER,
@@ -117,18 +137,11 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
         "minilm": {"model": "minilm", "pooling": None, "normalize": True, "max_length": None},
     },
     training_data=("nq",),
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=_sentences_work,
-    needs=needs_of,
+    **{**OF_MODEL, "checkpoint_hash": lambda config: config.weights()},
 )
 class RecompExtractive(SentenceCompressor):
-    """The extractive compressor.
-
-    Args:
-        config: Options.
-        services: Provides the device.
-    """
+    """The extractive compressor."""
 
     def __init__(self, config: RecompExtractiveConfig, services: Services) -> None:
         super().__init__("recomp_extractive", config.tokenizer)
@@ -165,24 +178,16 @@ def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
 
 @register(
     "recomp_abstractive",
-    kind="compressor",
     summary="a summary of the passages for the question by a T5, which is empty where they do not help",
     config=RecompAbstractiveConfig,
     paper=PAPER,
     presets={"triviaqa": {"model": "fangyuan/tqa_abstractive_compressor"}, "hotpotqa": {"model": "fangyuan/hotpotqa_abstractive"}},
     training_data=("nq",),
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_summary_work,
-    needs=needs_of,
+    **OF_MODEL,
 )
 class RecompAbstractive:
-    """The abstractive compressor; an empty summary leaves the reader with the question alone.
-
-    Args:
-        config: Options.
-        services: Provides the device.
-    """
+    """The abstractive compressor; an empty summary leaves the reader with the question alone."""
 
     def __init__(self, config: RecompAbstractiveConfig, services: Services) -> None:
         self._model = Seq2SeqModel(config, services.device)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
@@ -56,21 +56,20 @@ class Row:
         return ((self.question, self.target), *self.more)
 
 
-def answer_rows(benchmark: Benchmark, documents: int, context: TrainingContext) -> list[Row]:
+def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: TrainingContext) -> list[Row]:
     """A row for each question with evidence in the corpus and an answer: evidence first, then its own candidates or BM25's."""
-    corpus = benchmark.corpus
-    questions = [item for item in benchmark.questions if item.golds and any(at in corpus for at in item.evidence)]
-    retrieved_ids = retrieved(
-        benchmark, [item for item in questions if not item.candidates], Component.of("bm25"), 2 * documents, context.services
-    )
     rows = []
-    for item in questions:
-        present = [at for at in item.evidence if at in corpus]
-        ids = dict.fromkeys((*present, *(item.candidates or retrieved_ids[item.id])))
-        chosen = list(ids)[:documents]
-        Draws("compress documents", item.id).shuffle(chosen)
-        evidence = tuple(passage.full_text for passage in corpus.get(present))
-        rows.append(Row("answer", tuple(passage.full_text for passage in corpus.get(chosen)), item.text, item.golds[0], evidence))
+    for benchmark in benchmarks:
+        corpus = benchmark.corpus
+        questions = [item for item in benchmark.questions if item.golds and any(at in corpus for at in item.evidence)]
+        alone = [item for item in questions if not item.candidates]
+        found = retrieved(benchmark, alone, Component.of("bm25"), 2 * documents, context.services)
+        for item in questions:
+            present = [at for at in item.evidence if at in corpus]
+            chosen = list(dict.fromkeys((*present, *(item.candidates or found[item.id]))))[:documents]
+            Draws("compress documents", item.id).shuffle(chosen)
+            texts, evidence = (tuple(passage.full_text for passage in corpus.get(ids)) for ids in (chosen, present))
+            rows.append(Row("answer", texts, item.text, item.golds[0], evidence))
     return rows
 
 
@@ -104,23 +103,25 @@ def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed:
     return rows if limit is None or limit >= len(rows) else Draws("compress passages", seed).sample(rows, limit)
 
 
-def taught_by_base(model: SoftModel, rows: Sequence[Row], path: Path, batch_size: int = 16) -> list[Row]:
-    """Rows whose replies are what the base answers from text; what it leaves empty is left out.
-
-    Args:
-        model: With the base.
-        rows: Of one question each.
-        path: Where the replies are kept.
-        batch_size: Prompts at once.
-    """
-    made_of = fingerprint([asdict(row) for row in rows])
+def kept_lines(path: Path, make: Callable[[], Iterable[Mapping[str, Any]]], *made_of: Any) -> list[dict[str, Any]]:
+    """The lines of a file; where they are not there, or made of something else, they are made and written."""
+    key = fingerprint(*made_of)
     kept = read_lines(path) if path.exists() else []
-    if not kept or kept[0].get("made_of") != made_of:
-        prompts = [model.prompt_of_text(row.question, row.documents) for row in rows]
-        replies = model.generate(prompts, LONGEST, batch_size, None)
-        kept = [{"made_of": made_of}, *({"answer": reply.text} for reply in replies)]
+    if not kept or kept[0].get("made_of") != key:
+        kept = [{"made_of": key}, *map(dict, make())]
         write_lines(path, kept)
-    taught = [replace(row, target=item["answer"]) for row, item in zip(rows, kept[1:], strict=True)]
+    return kept[1:]
+
+
+def taught_by_base(model: SoftModel, rows: Sequence[Row], path: Path) -> list[Row]:
+    """Rows, of one question each, whose replies are what the base answers from text (kept in a file); what is empty is left out."""
+
+    def replies() -> Iterable[Mapping[str, Any]]:
+        prompts = [model.prompt_of_text(row.question, row.documents) for row in rows]
+        return ({"answer": reply.text} for reply in model.generate(prompts, LONGEST, 16, None))
+
+    kept = kept_lines(path, replies, [asdict(row) for row in rows])
+    taught = [replace(row, target=item["answer"]) for row, item in zip(rows, kept, strict=True)]
     return [row for row in taught if row.target]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
 from methods.models.weights import locate, weights_hash
+from methods.training import TRAININGS
 from methods.training.stages import read_json
 
 if TYPE_CHECKING:
@@ -28,10 +30,11 @@ if TYPE_CHECKING:
 CARD, WEIGHTS, LANGUAGE_MODEL, ENCODER = "memory.json", "weights.safetensors", "language_model", "encoder"
 LAYOUT = 1
 """Of a checkpoint's folder; bump it when what it holds changes."""
+SYSTEMS = ("autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar")
+"""Systems; each registers itself in the module of its name."""
 SoftModel: TypeAlias = Any
 """`model.SoftModel`, which stands on this file."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
-MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
 
 class SoftConfig(BaseModel):
@@ -39,7 +42,10 @@ class SoftConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
+    base: str = Field(
+        "mistralai/Mistral-7B-Instruct-v0.2",
+        description="causal language model that answers: a folder, hub id or `pocket`, the model that ships",
+    )
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: DType | None = Field(None, description="of the base's weights; null: float32 on CPU, the checkpoint's own elsewhere")
     max_length: int = Field(128, ge=1, description="tokens encoded at once; a longer passage is split, none of it is lost")
@@ -68,24 +74,21 @@ class System(ABC):
         stages: Of its training.
         adapters: Low-rank adapters on the base.
         reads: The adapter that answers; None: the base itself.
+        learned: Those of `parts` that every stage trains.
         queried: Whether a passage's memory depends on the question.
     """
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    config_class: ClassVar[type[SoftConfig]] = SoftConfig
+    config_class: ClassVar[type[SoftConfig]]
     stages: ClassVar[tuple[str, ...]] = ("tuned",)
     adapters: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[str | None] = None
+    learned: ClassVar[tuple[str, ...]]
     queried: ClassVar[bool] = False
 
     def __init__(self, config: Any) -> None:
         self.config = config
-
-    @property
-    def whole(self) -> tuple[str, ...]:
-        """Models that train as a whole, and lie in the checkpoint."""
-        return ()
 
     @property
     def encoder(self) -> tuple[str, str] | None:
@@ -93,9 +96,24 @@ class System(ABC):
         return None
 
     @property
+    def whole(self) -> tuple[str, ...]:
+        """Models that train as a whole, and lie in the checkpoint."""
+        return (ENCODER,) if self.encoder else ()
+
+    @property
+    def models(self) -> dict[str, tuple[str, str | None]]:
+        """The published models that it stands on, by role, each with its revision; the last one encodes."""
+        own = {LANGUAGE_MODEL: (self.config.base, self.config.revision)}
+        return {**own, ENCODER: (self.encoder[1], None)} if self.encoder else own
+
+    @property
     def ranks(self) -> bool:
         """Whether it also says how relevant a passage is to the question: see `scored`."""
         return bool(getattr(self.config, "ranks", False))
+
+    def typical_count(self, length: float) -> float:
+        """Vectors of a passage of so many tokens."""
+        return float(-(-length // self.config.max_length) * getattr(self.config, "memory_tokens", 1))
 
     @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
@@ -142,16 +160,16 @@ class System(ABC):
         return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
-        """What a stage trains: adapters by name, `parts`, `parts.NAME`, `language_model`, `encoder`."""
-        return {*self.adapters, *self.whole, "parts"}
+        """What a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`, where there is such a part."""
+        return {*self.adapters, *self.whole, *(f"parts.{name}" for name in self.learned)}
 
 
 class SegmentSystem(System):
     """A system that reads a passage in segments, and makes `memory_tokens` vectors of each."""
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        """Token ids of a passage, in parts of at most `max_length`."""
-        return list(model.segments(text))
+        """Token ids of a passage, in parts of at most `max_length`; none of an empty one."""
+        return cut(model.ids(text), self.config.max_length)
 
     @abstractmethod
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
@@ -161,13 +179,16 @@ class SegmentSystem(System):
     def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
         """Memory of rows, float32 [N, memory_tokens, h]."""
 
+    def rows(self, model: SoftModel, parts: Sequence[Sequence[Sequence[int]]], queries: Sequence[str]) -> list[list[Piece]]:
+        """The segments of passages, one after another, as they are encoded."""
+        return [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own]
+
     def count(self, model: SoftModel, text: str) -> int:
         return len(self.segments(model, text)) * int(self.config.memory_tokens)
 
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         parts = [self.segments(model, text) for text in texts]
-        rows = [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own]
-        return list(model.joined(parts, self.vectors(model, rows)))
+        return list(model.joined(parts, self.vectors(model, self.rows(model, parts, queries))))
 
 
 def cut(ids: Sequence[int], most: int) -> list[list[int]]:
@@ -175,30 +196,23 @@ def cut(ids: Sequence[int], most: int) -> list[list[int]]:
     return [list(ids[start : start + most]) for start in range(0, len(ids), most)]
 
 
-SYSTEMS: dict[str, str] = {
-    "autocompressor": "AutoCompressor",
-    "xrag": "Xrag",
-    "cocom": "Cocom",
-    "pcc": "Pcc",
-    "pisco": "Pisco",
-    "oscar": "Oscar",
-}
-"""Systems, and the class of each in the module of its name."""
+def plain_ids(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text alone; what looks like a special token in it is text."""
+    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
-def system_of(name: str, options: Mapping[str, Any] | SoftConfig) -> System:
+def system_of(name: str, options: Mapping[str, Any]) -> System:
     """A system with its options.
 
     Raises:
         UserError: There is no such system.
         pydantic.ValidationError: An option is unknown or of the wrong type.
     """
-    from importlib import import_module
-
     if name not in SYSTEMS:
         raise unknown_name("compressor", name, SYSTEMS)
-    kind = getattr(import_module(f"methods.baselines.compress.{name}"), SYSTEMS[name])
-    return kind(options if isinstance(options, SoftConfig) else kind.config_class.model_validate(options))
+    import_module(f"methods.baselines.compress.{name}")
+    kind: type[System] = TRAININGS.get(name).config.system_class  # type: ignore[attr-defined]
+    return kind(kind.config_class.model_validate(options))
 
 
 def require_checkpoint(model: str, system: str | None = None, *, where: str) -> tuple[Path, System]:
@@ -217,9 +231,9 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         folder = Path(locate(model))
     except UserError as error:
         raise UserError(error.what, where=where, try_this=remedy) from None
-    if not (folder / CARD).is_file():
-        raise UserError(f"{model!r} is not a checkpoint of a compressor into vectors", where=where, try_this=remedy)
     path = folder / CARD
+    if not path.is_file():
+        raise UserError(f"{model!r} is not a checkpoint of a compressor into vectors", where=where, try_this=remedy)
     card = read_json(path)
     try:
         if card["layout"] != LAYOUT:
@@ -229,7 +243,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
     if system not in (None, made.name):
         raise UserError(f"this checkpoint is of {made.name}, not of {system}", where=where, try_this=f"compressor: {made.name}")
-    for name, (source, revision) in models_of(made).items():
+    for name, (source, revision) in made.models.items():
         if hashes.get(name) is not None and weights_hash(source, revision) != hashes[name]:
             raise UserError(
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
@@ -237,15 +251,3 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
                 try_this="the model as it was, or train again",
             )
     return folder, made
-
-
-def models_of(system: System) -> dict[str, tuple[str, str | None]]:
-    """The published models that a system stands on, by role, each with its revision."""
-    own = {LANGUAGE_MODEL: (system.config.base, system.config.revision)}
-    return own if system.encoder is None else {**own, ENCODER: (system.encoder[1], None)}
-
-
-def typical_count(system: System, length: float) -> float:
-    """Vectors of a passage of so many tokens."""
-    segments = -(-length // system.config.max_length)
-    return float(segments * getattr(system.config, "memory_tokens", 1))

@@ -10,27 +10,26 @@ A sentence helps most where log p(answer | sentence, question) is highest, and h
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, resolve
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
-from methods.baselines.compress.rows import Row, answer_rows
-from methods.baselines.compress.training import StepOptions
+from methods.baselines.compress.rows import Row, answer_rows, kept_lines
+from methods.baselines.compress.training import StepOptions, in_batches
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.contrast import load_data
-from methods.training.loop import Figures, Loop, LoopOptions, Schedule, accelerator, in_parts
-from methods.training.stages import PreparedRun, read_lines, train_stage, write_lines
+from methods.training.loop import accelerator, in_parts
+from methods.training.stages import PreparedRun, over_rows, train_stage
 from methods.work import Checkpoint, Needs, StageWork, encode, learn, steps, total
 
 if TYPE_CHECKING:
@@ -114,11 +113,7 @@ def _body(text: str) -> str:
 
 
 class TextTraining(ABC):
-    """The training of a compressor into text; `loss` is a mean over rows.
-
-    Args:
-        config: Options.
-    """
+    """The training of a compressor into text; `loss` is a mean over rows."""
 
     module: Any
     tokenizer: Any
@@ -158,67 +153,45 @@ class TextTraining(ABC):
         config = self.config
         benchmarks = load_data(config.data, config.data_options)
         process = accelerator(config.precision, context.services.device)
-        prints = tuple(benchmark.fingerprint for benchmark in benchmarks)
-        yield from train_stage(
-            STAGE,
-            config,
-            (config.base, None),
-            prints,
-            context,
-            process,
-            lambda identity: self._prepared(benchmarks, context, process, identity),
-            others=[(config.reader, None)],
-        )
+        data, begin = tuple(benchmark.fingerprint for benchmark in benchmarks), partial(self._prepared, benchmarks, context, process)
+        yield from train_stage(STAGE, config, (config.base, None), data, context, process, begin, others=[(config.reader, None)])
 
     def _prepared(self, benchmarks: Sequence[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         import torch
 
         config, train, device = self.config, self.config.train, str(process.device)
         with process.main_process_first():
-            rows = [row for item in benchmarks for row in answer_rows(item, config.documents, context)]
-            marked = self._labels(rows, context.work / "labels.jsonl", device)
+            marked = self._labels(answer_rows(benchmarks, config.documents, context), context.work / "labels.jsonl", device)
         torch.manual_seed(config.seed)
         self.begin(device)
         examples = self.examples(marked)
         if not examples:
             raise UserError("no sentence makes an answer likelier", where="data", try_this="other data, or another reader")
-        epoch = -(-len(examples) // train.batch_size)
-        order = lru_cache(2)(lambda turn: Draws("compress text", config.seed, turn).sample(range(len(examples)), len(examples)))
 
-        def step(number: int) -> Figures:
-            turn, at = divmod(number, epoch)
-            some = [examples[row] for row in order(turn)[at * train.batch_size : (at + 1) * train.batch_size]]
-            parts = [some[start : start + train.micro_batch] for start in range(0, len(some), train.micro_batch)]
-            key = ("compress text", config.seed, number)
-            return {"loss": in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)}
+        def order(turn: int) -> list[Any]:
+            return Draws("compress text", config.seed, turn).sample(examples, len(examples))
 
-        schedule = Schedule(train.learning_rate, train.warm_up, "linear")
-        options = LoopOptions(train.epochs * epoch, epoch, schedule, config.weight_decay, save_every=train.save_every)
-        loop = Loop({"model": self.module}, options, step, context.work / "train", identity, context.progress, "compressor", process)
+        def backward(some: Sequence[Any], step: int) -> float:
+            parts, key = in_batches(some, train.micro_batch), ("compress text", config.seed, step)
+            return in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)
+
+        work = context.work / "train"
+        loop = over_rows(
+            STAGE, self.module, train, order, len(examples), backward, work, identity, context, process, weight_decay=config.weight_decay
+        )
         helped = sum(row.best is not None for row in marked) / len(marked)
         return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 
     def _labels(self, rows: Sequence[Row], path: Path, device: str) -> list[Labeled]:
-        made_of = fingerprint([(row.question, row.target, row.documents) for row in rows], self.config.reader)
-        kept = read_lines(path) if path.exists() else []
-        if kept and kept[0].get("made_of") == made_of:
-            return [
-                Labeled(row["question"], tuple(map(tuple, row["sentences"])), tuple(row["best"]) if row["best"] else None)
-                for row in kept[1:]
-            ]
-        marked = labeled(rows, lambda asking: likelihoods(self.config.reader, device, asking))
-        write_lines(path, [{"made_of": made_of}, *map(asdict, marked)])
-        return marked
+        def made() -> Iterable[Mapping[str, Any]]:
+            return map(asdict, labeled(rows, lambda asking: likelihoods(self.config.reader, device, asking)))
+
+        kept = kept_lines(path, made, [(row.question, row.target, row.documents) for row in rows], self.config.reader)
+        return [TypeAdapter(Labeled).validate_python(row) for row in kept]
 
 
 def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
-    """Log-likelihoods of answers by a language model that reads passages.
-
-    Args:
-        name: Of the model.
-        device: Where it computes.
-        asking: Questions, passages, answers.
-    """
+    """Log-likelihoods of answers, of triples (question, passages, answer), by a language model that reads passages."""
     from methods.models.causal import CausalConfig, CausalModel
     from methods.models.likelihood import LikelihoodScorer, ScoredText
     from methods.models.pocket import answer_prompt

@@ -1,4 +1,4 @@
-"""`ragmeter train pisco`, `cocom`, `xrag`, `pcc`, `autocompressor`, `oscar`: options, losses and stages that the systems share.
+"""Options, losses and stages that the trainings of compressors into vectors share, and how a system is registered with its own.
 
 pretrained   a passage's memory, and the passage is written out from it, or its second half from that of the first
 tuned        the memory of several passages and a question, and the answer
@@ -12,26 +12,27 @@ million parameters that is to learn in minutes (docs/methods/compressors.md).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark, resolve
+from methods.baselines.compress.memory import SoftCompressor, SoftCompressorConfig, soft_needs, soft_work
 from methods.baselines.compress.rows import Row, answer_rows, fits, joined, passage_rows, ranked_by, renamed, taught_by_base
-from methods.baselines.compress.soft import SoftConfig, System, models_of, require_checkpoint, typical_count
-from methods.models.weights import locate
-from methods.registry import Component, laid_over
-from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext
+from methods.baselines.compress.soft import SoftConfig, System, require_checkpoint
+from methods.models.weights import locate, weights_hash
+from methods.registry import Component, laid_over, register
+from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.contrast import load_data
-from methods.training.loop import Figures, KeepBest, Loop, LoopOptions, Schedule, accelerator, in_parts
-from methods.training.stages import PreparedRun, train_stage
+from methods.training.loop import Figures, KeepBest, accelerator, in_parts
+from methods.training.stages import PreparedRun, over_rows, train_stage
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, learn, saved_weights, steps, total, unknown
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class SoftTrainingConfig(TrainingConfig):
         """Check references, models and the checkpoint to begin from."""
         for reference in (*self.data, *self.validation):
             resolve(reference, where="data")
-        for source, _ in models_of(self.system).values():
+        for source, _ in self.system.models.values():
             locate(source)
         if self.start is not None:
             require_checkpoint(self.start, self.system.name, where="start")
@@ -175,27 +176,6 @@ LONG_WORLDS: Mapping[str, Any] = {
 """Over those: passages of 256 tokens, a quarter of an hour of one core; `clara/worlds --profile passages` trains CLaRa in as many steps."""
 
 
-def shared_settings(
-    config: type[SoftTrainingConfig],
-    small: Mapping[str, Any],
-    worlds: Mapping[str, Any] | None = None,
-    more: Mapping[str, Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """What the registrations of these trainings share.
-
-    Args:
-        config: The options.
-        small: Options of the model for the tiny language model that ships.
-        worlds: Options of its training on worlds, where they are not those of all.
-        more: Further presets; one that begins with `worlds` lies over `worlds`.
-    """
-    short = laid_over(laid_over(SMALL_WORLDS, {"model": small}), worlds or {})
-    presets = {name: laid_over(short, options) if name.startswith("worlds") else options for name, options in (more or {}).items()}
-    presets = {"worlds": short, "worlds-long": laid_over(short, LONG_WORLDS), **presets}
-    system = config.system_class
-    return {"stages": system.stages, "config": config, "paper": system.paper, "presets": presets, "work": _work, "needs": _needs}
-
-
 class Objective:
     """The loss of rows.
 
@@ -214,7 +194,7 @@ class Objective:
 
         Args:
             rows: The rows.
-            memory: Of their passages, as `encoded` has it; None: it is encoded.
+            memory: Of their passages, one after another, as the encoder leaves it; None: it is encoded.
         """
         import torch
         from torch.nn.functional import cross_entropy
@@ -225,7 +205,7 @@ class Objective:
         own_losses = system.losses(model, rows)
         if own_losses is not None:
             return own_losses
-        vectors = iter(map(model.placed, self.encoded(rows) if memory is None else memory))
+        vectors = iter(map(model.placed, model.raw(*_read(rows)) if memory is None else memory))
         prompts = [self._prompts(row, [next(vectors) for _ in row.documents]) for row in rows]
         replies = [[model.reply(target) for _, target in row.asked] for row in rows]
         outputs = model.taught(prompts, replies, system.reads)
@@ -236,17 +216,6 @@ class Objective:
                 teacher = model.taught(texts, replies, None)
             loss = loss + self.divergence * divergence(outputs.logits, teacher.logits).sum()
         return loss, len(outputs.labels)
-
-    def encoded(self, rows: Sequence[Row]) -> list[Tensor]:
-        """Vectors of the rows' passages, one after another, as the encoder leaves them."""
-        return self.model.raw(*self._read(rows))
-
-    def _scored(self, rows: Sequence[Row]) -> tuple[list[Tensor], Tensor]:
-        return self.model.system.scored(self.model, *self._read(rows))
-
-    def _read(self, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-        """Passages, and the question that each is read for."""
-        return [text for row in rows for text in row.documents], [row.question for row in rows for _ in row.documents]
 
     def _prompts(self, row: Row, memory: list[Tensor]) -> list[list[Piece]]:
         model, system = self.model, self.model.system
@@ -263,7 +232,7 @@ class Objective:
         from methods.training.pieces import naming_terms
 
         head, terms = self.model.base.get_output_embeddings(), []
-        for text, vectors in zip((text for row in rows for text in row.documents), memory, strict=True):
+        for text, vectors in zip(_read(rows)[0], memory, strict=True):
             ids = torch.tensor([self.model.ids(text)], device=vectors.device)
             if len(vectors):
                 terms.append(naming_terms(head(vectors.to(head.weight.dtype))[None], ids, ids >= 0, ids >= 0))
@@ -282,38 +251,47 @@ class Objective:
         Returns:
             The loss of the whole.
         """
-        order = sorted(rows, key=lambda row: sum(map(len, row.documents)))
-        parts = [order[start : start + micro_batch] for start in range(0, len(order), micro_batch)]
-        tokens = sum(self.model.system.predicted(self.model, row) for row in rows)
+        model, system = self.model, self.model.system
+        parts = in_batches(sorted(rows, key=lambda row: sum(map(len, row.documents))), micro_batch)
+        tokens = sum(system.predicted(model, row) for row in rows)
         passages = sum(len(row.documents) for row in rows)
 
         def loss(part: Sequence[Row]) -> Tensor:
             if not naming and not self.ranking:
                 return self.summed(part)[0] / tokens
-            memory, scores = self._scored(part) if self.ranking else (self.encoded(part), None)
+            memory, scores = system.scored(model, *_read(part)) if self.ranking else (model.raw(*_read(part)), None)
             terms = [naming * self._named(part, memory) / passages] if naming else []
             if scores is not None:
                 wanted = scores.new_tensor([value for row in part for value in row.relevance])
                 terms.append(self.ranking * (scores - wanted).square().sum() / len(rows))
             return sum(terms if alone else [*terms, self.summed(part, memory)[0] / tokens])
 
-        return in_parts(parts, loss, key, self.process, self.model.device)
+        return in_parts(parts, loss, key, self.process, model.device)
 
     def mean(self, rows: Sequence[Row], micro_batch: int) -> float:
         """The loss per predicted token."""
         import torch
 
         with torch.inference_mode():
-            parts = [self.summed(rows[start : start + micro_batch]) for start in range(0, len(rows), micro_batch)]
+            parts = [self.summed(part) for part in in_batches(rows, micro_batch)]
         return sum(float(loss) for loss, _ in parts) / sum(count for _, count in parts)
 
 
-class SoftTraining:
-    """The training of a system.
+def _read(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Passages, one after another, and the question that each is read for."""
+    return [text for row in rows for text in row.documents], [row.question for row in rows for _ in row.documents]
 
-    Args:
-        config: Options.
-    """
+
+T = TypeVar("T")
+
+
+def in_batches(rows: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Rows in parts of at most so many."""
+    return [rows[start : start + most] for start in range(0, len(rows), most)]
+
+
+class SoftTraining:
+    """The training of a system."""
 
     def __init__(self, config: SoftTrainingConfig) -> None:
         self.config = config
@@ -327,20 +305,12 @@ class SoftTraining:
         """
         config, system = self.config, self.config.system
         benchmarks = load_data(config.data, config.data_options)
+        data = tuple(benchmark.fingerprint for benchmark in benchmarks)
         process, parent = accelerator(config.precision, context.services.device), config.start
-        sources = list(models_of(system).values())
         for stage in config.stages_of(system.stages):
-            base, others = ((parent, None), sources) if parent else (sources[0], sources[1:])
-            yield from train_stage(
-                stage,
-                config,
-                base,
-                tuple(benchmark.fingerprint for benchmark in benchmarks),
-                replace(context, work=context.work / stage),
-                process,
-                lambda identity, stage=stage, parent=parent: self._prepared(stage, parent, benchmarks, context, process, identity),  # type: ignore[misc]
-                others=others,
-            )
+            base, *others = [*([(parent, None)] if parent else []), *system.models.values()]
+            own, begin = replace(context, work=context.work / stage), partial(self._prepared, stage, parent, benchmarks, context, process)
+            yield from train_stage(stage, config, base, data, own, process, begin, others=others)
             process.wait_for_everyone()
             parent = str(context.checkpoints / stage)
 
@@ -355,7 +325,8 @@ class SoftTraining:
         else:
             model = SoftModel(config.system, str(process.device), seed=config.seed)
         with process.main_process_first():
-            rows, held_out = self._rows(stage, benchmarks, config.passages, context), self._held_out(stage, context)
+            held_out = self._rows(stage, load_data(config.validation, config.validation_options, train=False), 100, context)
+            rows = self._rows(stage, benchmarks, config.passages, context)
             number = len(rows)
             if config.answers == "base" and stage == TUNED:
                 rows = [row for row in rows if fits(model, row, text=True)]
@@ -368,34 +339,36 @@ class SoftTraining:
         if not rows:
             raise UserError("no row is left to learn from", where="data", try_this="questions with evidence, or a higher model.max_prompt")
         model.set_trainable(model.system.trained(stage))
-        epoch = -(-len(rows) // train.batch_size)
-        count = min(train.epochs * epoch, train.steps or train.epochs * epoch)
-        order = lru_cache(2)(lambda turn: _shuffled(len(rows), (name, stage, config.seed, turn)))
 
-        def step(number: int) -> Figures:
-            turn, at = divmod(number, epoch)
-            some = [rows[row] for row in order(turn)[at * train.batch_size : (at + 1) * train.batch_size]]
-            if config.out_of_vocabulary:
-                some = [
-                    renamed(row, config.out_of_vocabulary, Draws("compress names", config.seed, number, n)) for n, row in enumerate(some)
-                ]
-            naming, key = train.naming_at(number, count), (name, stage, config.seed, number)
-            return {"loss": objective.backward(some, train.micro_batch, key, naming, number < train.naming_only)}
+        def order(turn: int) -> list[Row]:
+            positions = list(range(len(rows)))
+            Draws(name, stage, config.seed, turn).shuffle(positions)
+            return [rows[position] for position in positions]
 
-        options = LoopOptions(
-            count,
-            # In even parts of an epoch at most, so that the last weights are validated, too.
-            count // -(-count // epoch),
-            Schedule(train.learning_rate, train.warm_up, "linear"),
-            config.weight_decay,
+        def backward(some: Sequence[Row], step: int) -> float:
+            if share := config.out_of_vocabulary:
+                some = [renamed(row, share, Draws("compress names", config.seed, step, n)) for n, row in enumerate(some)]
+            naming, key = train.naming_at(step, loop.options.steps), (name, stage, config.seed, step)
+            return objective.backward(some, train.micro_batch, key, naming, step < train.naming_only)
+
+        loop = over_rows(
+            name,
+            model,
+            train,
+            order,
+            len(rows),
+            backward,
+            context.work / stage / "train",
+            fingerprint(identity, stage),
+            context,
+            process,
+            steps=train.steps,
+            validate=(lambda: {LOSS: objective.mean(held_out, train.micro_batch)}) if held_out else None,
+            weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
-            save_every=train.save_every,
             keep_best=KeepBest(LOSS, lowest=True) if held_out else None,
             trainable_only=True,
         )
-        validate = (lambda: {LOSS: objective.mean(held_out, train.micro_batch)}) if held_out else None
-        work, modules = context.work / stage / "train", {"model": model}
-        loop = Loop(modules, options, step, work, fingerprint(identity, stage), context.progress, name, process, validate)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save(folder)
@@ -407,16 +380,7 @@ class SoftTraining:
         config = self.config
         if stage == PRETRAINED and config.questions is None:
             return [row for item in benchmarks for row in passage_rows(item, passages, config.restored, config.seed)]
-        return [row for item in benchmarks for row in answer_rows(item, config.documents if stage == TUNED else 1, context)]
-
-    def _held_out(self, stage: str, context: TrainingContext) -> list[Row]:
-        return self._rows(stage, load_data(self.config.validation, self.config.validation_options, train=False), 100, context)
-
-
-def _shuffled(count: int, key: tuple[Any, ...]) -> list[int]:
-    order = list(range(count))
-    Draws(*key).shuffle(order)
-    return order
+        return answer_rows(benchmarks, config.documents if stage == TUNED else 1, context)
 
 
 # -- What it takes --
@@ -424,7 +388,7 @@ def _shuffled(count: int, key: tuple[Any, ...]) -> list[int]:
 
 def _needs(config: SoftTrainingConfig) -> Needs:
     first = [Checkpoint(config.start)] if config.start else []
-    return Needs((*first, *(Checkpoint(source, revision, config.model.dtype) for source, revision in models_of(config.system).values())))
+    return Needs((*first, *(Checkpoint(*model, config.model.dtype) for model in config.system.models.values())))
 
 
 def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -432,33 +396,94 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
     data = [of(item, config.data_options) for item in config.data]
     for item in config.validation:
         of(item, config.validation_options)
-    system, results = config.system, []
-    reader, encoder = (Checkpoint(*list(models_of(system).values())[at]) for at in (0, -1))
-    kept = total(
-        saved_weights(data[0].size(source, revision), source) for source, revision in map(models_of(system).__getitem__, system.whole)
-    )
+    system, size, results = config.system, data[0].size, []
+    models = list(system.models.values())
+    reader, encoder = Checkpoint(*models[0]), Checkpoint(*models[-1])
+    kept = total(saved_weights(size(*system.models[name]), system.models[name][0]) for name in system.whole)
     if system.adapters:
-        each = data[0].size(reader.model, reader.revision).adapters(config.model.lora.r)  # type: ignore[attr-defined]
-        kept += (
-            unknown(f"disk of the adapters: the shape of {reader.model} is unknown")
-            if each is None
-            else Work(bytes=len(system.adapters) * FLOAT * each)
-        )
+        each = size(*models[0]).adapters(config.model.lora.r)  # type: ignore[attr-defined]
+        missing = unknown(f"disk of the adapters: the shape of {reader.model} is unknown")
+        kept += missing if each is None else Work(bytes=len(system.adapters) * FLOAT * each)
     for stage in config.stages_of(system.stages):
         train, works, rows = getattr(config, stage), [], 0.0
         written = stage == PRETRAINED and config.questions is None
         for lengths in data:
-            count = typical_count(system, lengths.passage)
+            count = system.typical_count(lengths.passage)
             each = 1 if stage == PRETRAINED else config.documents
             number = min(lengths.corpus, config.passages or lengths.corpus) if written else lengths.questions
             reply = lengths.passage if written else lengths.question + lengths.answer
             turns = 1 if written else config.together if stage == TUNED else config.questions or 1
             read = [(encoder, number * each, lengths.passage + count), (reader, number, each * count + turns * reply)]
-            works += [
-                learn(model, texts, length, config.precision, causal=True, adapted=bool(system.adapters)) for model, texts, length in read
-            ]
+            works += [learn(*item, config.precision, causal=True, adapted=bool(system.adapters)) for item in read]
             rows += number
         every = steps(rows, train.batch_size, train.epochs)
         wanted = min(every, train.steps or every)
         results.append(StageWork(stage, total(works) * (train.epochs * wanted / every if every else 0.0) + kept, rows, wanted))
     return results
+
+
+# -- How a system becomes a compressor and a training --
+
+S = TypeVar("S", bound=System)
+
+
+def register_system(
+    name: str,
+    *,
+    compressor: str,
+    training: str,
+    small: Mapping[str, Any],
+    worlds: Mapping[str, Any] | None = None,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    versions: tuple[int, int] = (1, 1),
+) -> Callable[[type[S]], type[S]]:
+    """Declare a system; decorates its class, and registers its compressor and its training.
+
+    Args:
+        name: Of both.
+        compressor, training: Summaries.
+        small: Options of the model for the tiny language model that ships.
+        worlds: Options of its training on worlds, where they are not those of all.
+        presets: Further ones of the training; one that begins with `worlds` lies over `worlds`.
+        defaults: Of options of the training, where they are not those of all.
+        versions: Of compressor and training.
+    """
+
+    def decorate(system: type[S]) -> type[S]:
+        system.name, module, shared = name, system.__module__, {"paper": system.paper, "extra": "models"}
+        fields: dict[str, Any] = {"model": (system.config_class, system.config_class.model_validate({}))}
+        for field, value in (defaults or {}).items():
+            info = SoftTrainingConfig.model_fields[field]
+            chosen = SoftStepOptions.model_validate(value) if isinstance(value, Mapping) else value
+            fields[field] = (info.rebuild_annotation(), Field(chosen, description=info.description))
+        title = f"{system.__name__}TrainingConfig"
+        config = create_model(title, __base__=SoftTrainingConfig, __module__=module, __doc__="Options of the training.", **fields)
+        config.system_class = system
+        short = laid_over(laid_over(SMALL_WORLDS, {"model": small}), worlds or {})
+        more = {key: laid_over(short, options) if key.startswith("worlds") else options for key, options in (presets or {}).items()}
+        register(
+            name,
+            kind="compressor",
+            summary=compressor,
+            version=versions[0],
+            config=SoftCompressorConfig,
+            checkpoint_hash=lambda options: weights_hash(options.model),
+            work=soft_work,
+            needs=soft_needs,
+            **shared,
+        )(type(f"{system.__name__}Compressor", (SoftCompressor,), {"memory": name, "__module__": module}))
+        register_training(
+            name,
+            summary=training,
+            stages=system.stages,
+            config=config,
+            version=versions[1],
+            presets={"worlds": short, "worlds-long": laid_over(short, LONG_WORLDS), **more},
+            work=_work,
+            needs=_needs,
+            **shared,
+        )(type(f"{system.__name__}Training", (SoftTraining,), {"__module__": module}))
+        return system
+
+    return decorate

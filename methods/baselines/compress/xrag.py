@@ -9,16 +9,13 @@ Source: Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
-from methods.baselines.compress.memory import SoftCompressor, compressor_of
 from methods.baselines.compress.soft import SoftConfig, System
-from methods.baselines.compress.training import SoftStepOptions, SoftTraining, SoftTrainingConfig, shared_settings
+from methods.baselines.compress.training import register_system
 from methods.models.weights import PRESETS
-from methods.registry import register
-from methods.training import register_training
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,13 +49,27 @@ class XragConfig(SoftConfig):
         return value
 
 
+@register_system(
+    "xrag",
+    compressor="each passage as its retriever's vector, projected into the place of one token; read by memory_reader",
+    training="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
+    defaults={
+        "restored": 1.0,
+        "divergence": 2.0,
+        "weight_decay": 0.0,
+        "pretrained": {"learning_rate": 6e-3, "warm_up": 0.03, "batch_size": 384},
+        "tuned": {"learning_rate": 2e-5, "warm_up": 0.03},
+    },
+    small={"retriever": "minilm"},
+    worlds={"pretrained": {"learning_rate": 6e-3, "steps": 120}, "tuned": {"learning_rate": 2e-3, "steps": 60}},
+)
 class Xrag(System):
     """The system."""
 
-    name = "xrag"
     paper = "Cheng et al. 2024, xRAG: Extreme Context Compression for Retrieval-augmented Generation with One Token (arXiv:2405.13792)"
     config_class = XragConfig
     stages = ("pretrained", "tuned")
+    learned = ("projector",)
 
     def __init__(self, config: XragConfig) -> None:
         super().__init__(config)
@@ -95,39 +106,3 @@ class Xrag(System):
         from methods.baselines.compress.model import PLACE
 
         return model.message(WORDINGS[draw % len(WORDINGS)].format(place=PLACE), [[memory]])
-
-
-@register(
-    "xrag",
-    summary="each passage as its retriever's vector, projected into the place of one token; read by memory_reader",
-    **compressor_of(Xrag),
-)
-class XragCompressor(SoftCompressor):
-    """The compressor."""
-
-    memory = "xrag"
-
-
-class XragTrainingConfig(SoftTrainingConfig):
-    """Options of the training."""
-
-    system_class: ClassVar[type[System]] = Xrag
-    model: XragConfig = XragConfig.model_validate({})
-    restored: float = Field(1.0, ge=0, le=1, description=SoftTrainingConfig.model_fields["restored"].description)
-    pretrained: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 6e-3, "warm_up": 0.03, "batch_size": 384})
-    tuned: SoftStepOptions = SoftStepOptions.model_validate({"learning_rate": 2e-5, "warm_up": 0.03})
-    weight_decay: float = Field(0.0, ge=0, description=SoftTrainingConfig.model_fields["weight_decay"].description)
-    divergence: float = Field(2.0, ge=0, description=SoftTrainingConfig.model_fields["divergence"].description)
-
-
-@register_training(
-    "xrag",
-    summary="xRAG: a projector that has passages written out from one vector, then answers as the base does from text",
-    **shared_settings(
-        XragTrainingConfig,
-        {"retriever": "minilm"},
-        {"pretrained": {"learning_rate": 6e-3, "steps": 120}, "tuned": {"learning_rate": 2e-3, "steps": 60}},
-    ),
-)
-class XragTraining(SoftTraining):
-    """The training."""

@@ -19,7 +19,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.models.likelihood import by_length, logits_only_at, padded
+from methods.models.likelihood import batches, logits_only_at
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
 from methods.work import Lengths, Work, encode
 
@@ -77,11 +77,8 @@ class PairReranker(PointwiseReranker, ABC):
 
         scores: dict[tuple[int, ...], float] = {}
         with torch.inference_mode():
-            for batch in by_length([len(row) for row in rows], self.config.token_budget):
-                chosen = [rows[position] for position in batch]
-                ids, mask = padded(chosen, 0)
-                values = self.read(torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)).double().tolist()
-                scores.update(zip(chosen, values, strict=True))
+            for batch, ids, mask in batches(rows, self.config.token_budget, self.device):
+                scores.update(zip((rows[position] for position in batch), self.read(ids, mask).double().tolist(), strict=True))
         if not np.isfinite(list(scores.values())).all():
             raise UserError("scores are not numbers in this type", where="dtype", try_this="float32, or bfloat16")
         return scores

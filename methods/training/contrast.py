@@ -33,13 +33,38 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ContrastConfig(TrainingConfig):
-    """Options that such trainings have in common."""
+class DataConfig(TrainingConfig):
+    """Options of trainings on questions of benchmarks."""
 
-    data: tuple[str, ...] = Field(min_length=1, description="references of questions with positives, such as nq:train")
+    data: tuple[str, ...] = Field(
+        min_length=1, description="references of questions with evidence, such as nq:train, worlds/multihop:train"
+    )
     data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
+
+    def preflight(self) -> None:
+        """Check references."""
+        for reference in self.data:
+            resolve(reference, where="data")
+
+
+class HeldOutConfig(DataConfig):
+    """Options of such trainings that validate on others."""
+
     validation: tuple[str, ...] = Field((), description="references of held-out questions; the weights of the best validation are kept")
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+
+    def preflight(self) -> None:
+        """Check references."""
+        super().preflight()
+        for reference in self.validation:
+            resolve(reference, where="data")
+
+
+class ContrastConfig(HeldOutConfig):
+    """Options that trainings by contrast have in common."""
+
     base: str = Field(description="folder or hub id of the model that is trained")
     revision: str | None = Field(None, description="revision of a hub id")
     negatives: int = Field(15, ge=1, description="passages that each positive is contrasted with")
@@ -49,14 +74,11 @@ class ContrastConfig(TrainingConfig):
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
     warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
     weight_decay: float = Field(0.0, ge=0, description="of matrices")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
     save_every: int = Field(50, ge=1, description="steps between two points to go on from")
 
     def preflight(self) -> None:
         """Check references and the base."""
-        for reference in (*self.data, *self.validation):
-            resolve(reference, where="data")
+        super().preflight()
         locate(self.base)
 
 

@@ -64,10 +64,7 @@ class Released:
             return "xrag"
         if "compr_rate" in self.config:
             return "cocom"
-        known = "AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR and CLaRa"
-        raise UserError(
-            f"its files are not laid out as those of {known}", where=self.source, try_this="the checkpoint as its authors publish it"
-        )
+        raise self.refused("its files are not laid out as those of AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR and CLaRa")
 
     def option(self, name: str) -> Any:
         """An entry of `config.json`.
@@ -76,8 +73,12 @@ class Released:
             UserError: There is none.
         """
         if name not in self.config:
-            raise UserError(f"config.json does not say {name}", where=self.source, try_this=f"--set {name}=…, or its original files")
+            raise self.refused(f"config.json does not say {name}", f"--set {name}=…, or its original files")
         return self.config[name]
+
+    def refused(self, what: str, remedy: str = "the checkpoint as its authors publish it") -> UserError:
+        """An error about it."""
+        return UserError(what, where=self.source, try_this=remedy)
 
     def tensors(self, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
         """Tensors of all files of weights, by name.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from benchmarks.core.errors import UserError, first_error, in_words
+from benchmarks.core.errors import first_error, in_words
 from methods.baselines.compress.soft import ENCODER, LANGUAGE_MODEL, System, system_of
 from methods.models.weights import adapted, load_pretrained
 from methods.training.adapters import MARK as LORA
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PCC_DECODER = "BroAlanTaps/PCC-Decoder-Llama3-8B-Instruct"
 """The published decoder of PCC: Llama 3 with the rows of its three new tokens."""
-_TOKENIZER = ("tokenizer*", "*_map.json", "vocab*", "merges.txt", "added_tokens.json", "chat_template*", "generation_config.json")
+_TOKENIZER = ("tokenizer*", "special_tokens*", "vocab*", "merges.txt", "added_tokens.json", "chat_template*", "generation_config.json")
 
 
 def convert(source: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None = None) -> System:
@@ -48,9 +48,8 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     try:
         system = system_of(layout, options)
     except ValidationError as error:
-        raise UserError(
-            f"{first_error(error)['loc'][0]}: {in_words(first_error(error))}", where=source.source, try_this="--set KEY=VALUE"
-        ) from None
+        first = first_error(error)
+        raise source.refused(f"{first['loc'][0]}: {in_words(first)}", "--set KEY=VALUE") from None
     draft = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -77,7 +76,7 @@ def _memory_options(source: Released) -> dict[str, Any]:
     rank = int(source.config.get("lora_r", 16))
     own = source.config.get("compr_model_name")
     if own and source.layout == "pisco":
-        raise UserError("it encodes with a model of its own, which is not read", where=source.source, try_this="naver/pisco-mistral")
+        raise source.refused("it encodes with a model of its own, which is not read", "naver/pisco-mistral")
     return {
         "base": source.option("decoder_model_name"),
         "max_length": int(source.config.get("doc_max_length", 128)),
@@ -90,12 +89,9 @@ def _memory_options(source: Released) -> dict[str, Any]:
 
 
 def _summary_options(source: Released) -> dict[str, Any]:
-    if source.config.get("model_type") != "llama":
-        raise UserError(
-            f"an AutoCompressor over {source.config.get('model_type')} is not read: its positions are special",
-            where=source.source,
-            try_this="princeton-nlp/AutoCompressor-Llama-2-7b-6k",
-        )
+    if (kind := source.config.get("model_type")) != "llama":
+        what, remedy = f"an AutoCompressor over {kind} is not read: its positions are special", "princeton-nlp/AutoCompressor-Llama-2-7b-6k"
+        raise source.refused(what, remedy)
     return {"base": source.source, "memory_tokens": int(source.option("summary_length"))}
 
 
@@ -110,11 +106,8 @@ def _layers_options(source: Released) -> dict[str, Any]:
     """Of OSCAR, whose encoder is the base's first layers; others are not read."""
     config, below = source.config, source.option("compr_base_model_name")
     if config.get("compr_every_n_layer") or config.get("lora_compressor") or below != source.option("decoder_model_name"):
-        raise UserError(
-            "its encoder is not the first layers of its base, trained as a whole: others are not read",
-            where=source.source,
-            try_this="a checkpoint of OSCAR's N-Layers",
-        )
+        what = "its encoder is not the first layers of its base, trained as a whole: others are not read"
+        raise source.refused(what, "a checkpoint of OSCAR's N-Layers")
     more = {"layers": int(source.option("compr_n_layers")), "norm": bool(config.get("compr_rms_norm", False)), "shared": False}
     return {**_memory_options(source), **more, "connector": config["compr_mlp_hidden_dim"] if config.get("compr_use_mlp", True) else None}
 
@@ -127,6 +120,10 @@ _KINDS = ("weight", "bias")
 def _two_layers(first: str, second: str, ours: str) -> dict[str, str]:
     pairs = ((first, "first"), (second, "second"))
     return {f"{theirs}.{kind}": f"parts.{ours}.{name}.{kind}" for theirs, name in pairs for kind in _KINDS}
+
+
+_PROJECTOR = _two_layers("projector.projector.0", "projector.projector.2", "projector")
+_CONVERTER = {"RMSNorm.weight": "parts.converter.norm.weight", **_two_layers("dense_in", "dense_out", "converter")}
 
 
 def _found(source: Released, names: Mapping[str, str]) -> dict[str, Tensor]:
@@ -146,7 +143,7 @@ def _adapters(source: Released, **names: str) -> dict[str, Tensor]:
     there, results = pickled(source.folder / ADAPTERS), {}
     for theirs, ours in names.items():
         if theirs not in there:
-            raise UserError(f"{ADAPTERS} has no {theirs}", where=source.source, try_this="the checkpoint as its authors publish it")
+            raise source.refused(f"{ADAPTERS} has no {theirs}")
         results |= {f"language_model.{name}": item for name, item in adapter_names(there[theirs], ours).items()}
     return results
 
@@ -155,7 +152,7 @@ def _fill(source: Released, model: SoftModel, states: Mapping[str, Tensor], spar
     """Put weights into the encoder; they may lack those whose names hold one of `spare`."""
     missing, foreign = model.encoder.load_state_dict(states, strict=False)
     if foreign or not all(any(part in name for part in spare) for name in missing):
-        raise UserError(what, where=source.source, try_this=remedy)
+        raise source.refused(what, remedy)
 
 
 def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
@@ -174,7 +171,7 @@ def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
     states.pop("lm_head.weight", None)
     what, remedy = "its encoder is not of its base's layers", "--base: the model below it"
     if len(table) != first + count:
-        raise UserError(what, where=source.source, try_this=remedy)
+        raise source.refused(what, remedy)
     _fill(source, model, states, ("embed_tokens", "lm_head", "model.norm.weight"), what, remedy)
     with torch.no_grad():
         model.encoder.get_input_embeddings().weight[:first].copy_(table[:first])
@@ -195,21 +192,15 @@ def _cocom(source: Released, model: SoftModel) -> dict[str, Tensor]:
     return result | linear | {"parts.marks.weight": _rows(source, model, ends, 1)["parts.marks.weight"]}
 
 
-def _xrag(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    return _found(source, _two_layers("projector.projector.0", "projector.projector.2", "projector"))
-
-
 def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
     def rows(words: Any, of: Any, names: list[str], what: str) -> Tensor:
         ids = words.convert_tokens_to_ids(names)
         if None in ids or words.unk_token_id in ids:
-            raise UserError(f"the {what}'s tokenizer lacks {names[0]}", where=source.source, try_this=f"--base {PCC_DECODER}")
+            raise source.refused(f"the {what}'s tokenizer lacks {names[0]}", f"--base {PCC_DECODER}")
         return of.get_input_embeddings().weight.detach()[ids].cpu().float()
 
-    converter = pickled(source.folder / CONVERTER)
-    names = {"RMSNorm.weight": "parts.converter.norm.weight", **_two_layers("dense_in", "dense_out", "converter")}
     memory = [f"<mem_{number}>" for number in range(model.config.memory_tokens)]
-    return renamed(converter, names, source.source) | {
+    return renamed(pickled(source.folder / CONVERTER), _CONVERTER, source.source) | {
         "parts.memory.weight": rows(model.encoder_tokenizer, model.encoder, memory, "encoder"),
         "parts.marks.weight": rows(model.plain_tokenizer, model.base, ["<mem>", "</mem>", "<ae>"], "base"),
     }
@@ -219,10 +210,7 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Rel
     "pisco": (_memory_options, _pisco),
     "cocom": (_memory_options, _cocom),
     "oscar": (_layers_options, _oscar),
-    "xrag": (
-        lambda source: {},
-        lambda source, model: _found(source, _two_layers("projector.projector.0", "projector.projector.2", "projector")),
-    ),
+    "xrag": (lambda source: {}, lambda source, model: _found(source, _PROJECTOR)),
     "autocompressor": (_summary_options, lambda source, model: _found(source, {"embed_summary.weight": "parts.summary.weight"})),
     "pcc": (_encoder_options, _pcc),
 }

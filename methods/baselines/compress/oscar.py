@@ -12,9 +12,8 @@ Source: Louis et al. 2025, OSCAR: Online Soft Compression And Reranking (arXiv:2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -70,6 +69,12 @@ class Oscar(Pisco):
 
         below = decoder_of(model.encoder)
         below.layers = below.layers[: self.config.layers]
+        if not self.config.norm:
+            if not hasattr(below, "norm"):
+                what = f"the last norm of a {type(model.encoder).__name__} cannot be left out"
+                raise UserError(what, where="model.norm", try_this="model.norm=true")
+            # The states that go into it are what comes out of it.
+            below.norm.register_forward_hook(lambda _, inputs, __: inputs[0])
         model.encoder.config.num_hidden_layers = len(below.layers)
         if getattr(model.encoder.config, "layer_types", None):
             model.encoder.config.layer_types = model.encoder.config.layer_types[: self.config.layers]
@@ -96,8 +101,7 @@ class Oscar(Pisco):
     def _read(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> tuple[Tensor, Tensor]:
         """Memory of rows, and the states of their rank tokens [N, h]."""
         count = self.config.memory_tokens
-        with nullcontext() if self.config.norm else _without_norm(model.encoder):
-            states = model.states(rows, count + self.config.ranks, model=model.encoder)
+        states = model.states(rows, count + self.config.ranks, model=model.encoder)
         memory = states[:, :count]
         return (model.parts["connector"](memory) if self.config.connector else memory), states[:, -1]
 
@@ -112,20 +116,3 @@ class Oscar(Pisco):
         # A passage of several segments is as relevant as the best of them.
         best = [torch.stack([next(scores) for _ in own]).max() if own else states.new_zeros(()) for own in parts]
         return model.joined(parts, memory), torch.stack(best)
-
-
-@contextmanager
-def _without_norm(model: Any) -> Iterator[None]:
-    """A causal language model whose last states are those of its last layer."""
-    from torch import nn
-
-    from methods.training.soft_prompts import decoder_of
-
-    decoder = decoder_of(model)
-    if not hasattr(decoder, "norm"):
-        raise UserError(f"the last norm of a {type(model).__name__} cannot be left out", where="model.norm", try_this="model.norm=true")
-    kept, decoder.norm = decoder.norm, nn.Identity()
-    try:
-        yield
-    finally:
-        decoder.norm = kept

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -32,6 +32,7 @@ LAYOUT = 1
 """Of a checkpoint's folder; bump it when what it holds changes."""
 SYSTEMS = ("autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar")
 """Systems; each registers itself in the module of its name."""
+T = TypeVar("T")
 SoftModel: TypeAlias = Any
 """`model.SoftModel`, which stands on this file."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
@@ -191,9 +192,9 @@ class SegmentSystem(System):
         return list(model.joined(parts, self.vectors(model, self.rows(model, parts, queries))))
 
 
-def cut(ids: Sequence[int], most: int) -> list[list[int]]:
-    """Ids in parts of at most so many."""
-    return [list(ids[start : start + most]) for start in range(0, len(ids), most)]
+def cut(items: Sequence[T], most: int) -> list[list[T]]:
+    """Items in parts of at most so many."""
+    return [list(items[start : start + most]) for start in range(0, len(items), most)]
 
 
 def plain_ids(tokenizer: Any, text: str) -> list[int]:

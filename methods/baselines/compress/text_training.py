@@ -14,23 +14,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, create_model
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
-from benchmarks.registry import Benchmark, resolve
+from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
 from methods.baselines.compress.rows import Row, answer_rows, kept_lines
-from methods.baselines.compress.training import StepOptions, in_batches
+from methods.baselines.compress.soft import cut
+from methods.baselines.compress.training import StepOptions
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
-from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
-from methods.training.contrast import load_data
+from methods.registry import laid_over
+from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training.contrast import DataConfig, load_data
 from methods.training.loop import accelerator, in_parts
 from methods.training.stages import PreparedRun, over_rows, train_stage
-from methods.work import Checkpoint, Needs, StageWork, encode, learn, steps, total
+from methods.work import Checkpoint, Needs, StageWork, Work, encode, learn, steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,37 +40,28 @@ if TYPE_CHECKING:
 STAGE = "compressor"
 
 
-class TextTrainingConfig(TrainingConfig):
+class TextTrainingConfig(DataConfig):
     """Options of the trainings of compressors into text."""
 
-    data: tuple[str, ...] = Field(min_length=1, description="references of questions with evidence, such as worlds/multihop:train")
-    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
-    base: str = Field(description="what is tuned: an encoder, an encoder-decoder model, or a model that gets a class for each token")
+    base: str = Field(description="what is tuned")
     reader: str = Field("mistralai/Mistral-7B-Instruct-v0.2", description="whose likelihood of answers labels sentences; or `pocket`")
     documents: int = Field(5, ge=1, description="passages of a question: its evidence, then others of its candidates, in random order")
     max_length: int = Field(512, ge=16, description="tokens of a text at most")
     train: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "batch_size": 64})
     weight_decay: float = Field(0.01, ge=0, description="of matrices")
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
 
     def preflight(self) -> None:
         """Check references and models."""
-        for reference in self.data:
-            resolve(reference, where="data")
+        super().preflight()
         locate(self.base)
         locate(self.reader)
 
 
-class _Encoder(TextTrainingConfig):
-    base: str = Field("facebook/contriever", description="an encoder: a folder or hub id, or `minilm`")
-
-
-class _Summarizer(TextTrainingConfig):
-    base: str = Field("google-t5/t5-large", description="an encoder-decoder model: a folder or hub id")
-
-
-class _Classifier(TextTrainingConfig):
-    base: str = Field("FacebookAI/xlm-roberta-large", description="an encoder that gets a class for each token: a folder or hub id")
+def _tuning(base: str, what: str) -> type[TextTrainingConfig]:
+    """The options of a training of such a model, and which one is meant unless another is named."""
+    return create_model(
+        "TextTrainingConfig", __base__=TextTrainingConfig, base=(str, Field(base, description=f"{what}: a folder or hub id"))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,35 +74,27 @@ class Labeled:
 
 
 def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
-    """Rows with the sentence that makes the answer likeliest.
+    """Rows of questions with the sentence that makes the answer likeliest.
 
     Args:
         rows: Of questions.
         likelihoods: From (question, passages, answer) triples to log-likelihoods of the answers.
     """
-    parts = [tuple(tuple(sentences(_body(text))) for text in row.documents) for row in rows]
+    parts: list[tuple[tuple[str, ...], ...]] = []
     asking: list[tuple[str, tuple[Passage, ...], str]] = []
-    for row, own_parts in zip(rows, parts, strict=True):
-        asking.append((row.question, (), row.target))
-        for text, some in zip(row.documents, own_parts, strict=True):
-            asking += [(row.question, (Passage("", _title(text), sentence),), row.target) for sentence in some]
+    for row in rows:
+        texts = [(title if line else "", body or text) for text in row.documents for title, line, body in [text.partition("\n")]]
+        parts.append(tuple(tuple(sentences(body)) for _, body in texts))
+        shown = [(Passage("", title, item),) for (title, _), some in zip(texts, parts[-1], strict=True) for item in some]
+        asking += [(row.question, passages, row.target) for passages in ((), *shown)]
     values = iter(likelihoods(asking))
     results = []
-    for row, own_parts in zip(rows, parts, strict=True):
+    for row, own in zip(rows, parts, strict=True):
         without = next(values)
-        scored = [(next(values), (at, n)) for at, some in enumerate(own_parts) for n in range(len(some))]
-        best = max(scored, key=lambda pair: pair[0], default=None)
-        results.append(Labeled(row.question, own_parts, best[1] if best is not None and best[0] > without else None))
+        scored = [(next(values), (at, n)) for at, some in enumerate(own) for n in range(len(some))]
+        best = max(scored, key=lambda pair: pair[0], default=(without, None))
+        results.append(Labeled(row.question, own, best[1] if best[0] > without else None))
     return results
-
-
-def _title(text: str) -> str:
-    title, line, _ = text.partition("\n")
-    return title if line else ""
-
-
-def _body(text: str) -> str:
-    return text.partition("\n")[2] or text
 
 
 class TextTraining(ABC):
@@ -172,7 +157,7 @@ class TextTraining(ABC):
             return Draws("compress text", config.seed, turn).sample(examples, len(examples))
 
         def backward(some: Sequence[Any], step: int) -> float:
-            parts, key = in_batches(some, train.micro_batch), ("compress text", config.seed, step)
+            parts, key = cut(some, train.micro_batch), ("compress text", config.seed, step)
             return in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)
 
         work = context.work / "train"
@@ -212,13 +197,11 @@ def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passag
 def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Every sentence with its question is read by the reader, then rows are learned from."""
     data = [of(item, config.data_options) for item in config.data]
-    reader, base = Checkpoint(config.reader), Checkpoint(config.base)
-    work = total(
-        encode(reader, lengths.questions * config.documents * 3, lengths.passage + lengths.question, causal=True) for lengths in data
-    )
-    work += total(
-        learn(base, config.train.epochs * lengths.questions * config.documents, lengths.passage, config.precision) for lengths in data
-    )
+    reader, base, work = Checkpoint(config.reader), Checkpoint(config.base), Work()
+    for lengths in data:
+        passages = lengths.questions * config.documents
+        work += encode(reader, passages * 3, lengths.passage + lengths.question, causal=True)
+        work += learn(base, config.train.epochs * passages, lengths.passage, config.precision)
     rows = sum(lengths.questions for lengths in data)
     return [StageWork(STAGE, work, rows, steps(rows, config.train.batch_size, config.train.epochs))]
 
@@ -230,12 +213,8 @@ _WORLDS: Mapping[str, Any] = {
     "documents": 3,
     "train": {"learning_rate": 5e-5, "batch_size": 16, "micro_batch": 16},
 }
-_LONG: Mapping[str, Any] = {
-    **_WORLDS,
-    "data": ["worlds/long:train"],
-    "data_options": {"worlds": {"worlds": 8, "questions": 4000, "chunk_words": 190, "mix": {"single": 1.0}}},
-}
-_MINILM: Mapping[str, Mapping[str, Any]] = {"worlds": {**_WORLDS, "base": "minilm"}, "worlds-long": {**_LONG, "base": "minilm"}}
+_LONG = {"data": ["worlds/long:train"], "data_options": {"worlds": {"questions": 4000, "chunk_words": 190}}}
+_MINILM = {"worlds": {**_WORLDS, "base": "minilm"}, "worlds-long": {**laid_over(_WORLDS, _LONG), "base": "minilm"}}
 _SHARED: dict[str, Any] = {
     "stages": (STAGE,),
     "work": _work,
@@ -246,7 +225,7 @@ _SHARED: dict[str, Any] = {
 @register_training(
     "recomp_extractive",
     summary="RECOMP: an encoder by softmax of the sentence that makes the answer likeliest against all others of a step",
-    config=_Encoder,
+    config=_tuning("facebook/contriever", "an encoder, or `minilm`"),
     presets=_MINILM,
     paper="Xu et al. 2024, RECOMP (arXiv:2310.04408)",
     **_SHARED,
@@ -283,7 +262,7 @@ class ExtractiveTraining(TextTraining):
 @register_training(
     "recomp_abstractive",
     summary="RECOMP: a T5 that writes the sentence that makes the answer likeliest, or nothing",
-    config=_Summarizer,
+    config=_tuning("google-t5/t5-large", "an encoder-decoder model"),
     paper="Xu et al. 2024, RECOMP (arXiv:2310.04408)",
     **_SHARED,
 )
@@ -313,7 +292,7 @@ class AbstractiveTraining(TextTraining):
 @register_training(
     "llmlingua2",
     summary="LLMLingua-2: a classifier of tokens by what helps a reader with some question",
-    config=_Classifier,
+    config=_tuning("FacebookAI/xlm-roberta-large", "an encoder that gets a class for each token"),
     presets=_MINILM,
     paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",
     **_SHARED,

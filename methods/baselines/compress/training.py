@@ -23,14 +23,14 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
-from benchmarks.registry import Benchmark, resolve
+from benchmarks.registry import Benchmark
 from methods.baselines.compress.memory import SoftCompressor, SoftCompressorConfig, soft_needs, soft_work
 from methods.baselines.compress.rows import Row, answer_rows, fits, joined, passage_rows, ranked_by, renamed, taught_by_base
-from methods.baselines.compress.soft import SoftConfig, System, require_checkpoint
+from methods.baselines.compress.soft import SoftConfig, System, cut, require_checkpoint
 from methods.models.weights import locate, weights_hash
 from methods.registry import Component, laid_over, register
-from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
-from methods.training.contrast import load_data
+from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training.contrast import HeldOutConfig, load_data
 from methods.training.loop import Figures, KeepBest, accelerator, in_parts
 from methods.training.stages import PreparedRun, over_rows, train_stage
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, learn, saved_weights, steps, total, unknown
@@ -62,9 +62,7 @@ class SoftStepOptions(StepOptions):
     """How a stage of a compressor into vectors is optimized."""
 
     steps: int | None = Field(None, ge=1, description="of the optimizer at most, whatever the epochs; null: all")
-    naming: float = Field(
-        0.0, ge=0, description="ours: weight of a loss that has each vector name the tokens of its share of a passage by the base's output"
-    )
+    naming: float = Field(0.0, ge=0, description="ours: weight of a loss that has each vector name the tokens of its share of a passage")
     naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which nothing else is learned from")
     naming_fades: float = Field(1.0, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0")
 
@@ -73,15 +71,11 @@ class SoftStepOptions(StepOptions):
         return self.naming * max(0.0, 1.0 - step / (count * self.naming_fades))
 
 
-class SoftTrainingConfig(TrainingConfig):
+class SoftTrainingConfig(HeldOutConfig):
     """Options of the trainings of all compressors into vectors."""
 
     system_class: ClassVar[type[System]]
 
-    data: tuple[str, ...] = Field(min_length=1, description="references of questions with evidence, such as worlds/multihop:train or pisco")
-    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
-    validation: tuple[str, ...] = Field((), description="references of held-out questions; the weights of the lowest loss are kept")
-    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
     base: str | None = Field(None, description="model.base, as --base gives it")
     model: SoftConfig = SoftConfig.model_validate({})
     start: str | None = Field(None, description="a checkpoint to tune in place of what `pretrained` would make")
@@ -90,9 +84,7 @@ class SoftTrainingConfig(TrainingConfig):
         "data", description="what is taught: the data's answers, or what the base itself answers from the passages as text"
     )
     passages: int | None = Field(None, ge=1, description="passages of pretraining, drawn by the seed; null: all of the data's corpus")
-    restored: float = Field(
-        0.5, ge=0, le=1, description="share of them that are written out again; of the others only the second half is written"
-    )
+    restored: float = Field(0.5, ge=0, le=1, description="share of them that are written out again; of the others only the second half is")
     questions: int | None = Field(
         None, ge=1, description="ours: pretraining asks so many questions of one passage at most, in place of writing passages out"
     )
@@ -102,17 +94,13 @@ class SoftTrainingConfig(TrainingConfig):
     out_of_vocabulary: float = Field(
         0.0, ge=0, le=1, description="ours: share of the names of train worlds that is replaced by others, anew in each epoch"
     )
-    divergence: float = Field(
-        0.0, ge=0, description="weight of the divergence from the base that reads the passages as text; published for xRAG 2"
-    )
+    divergence: float = Field(0.0, ge=0, description="weight of the divergence from the base that reads text; published for xRAG 2")
     teacher: str | None = Field(None, description="reranker whose scores a system that ranks learns: oscar with model.ranks; null: none")
     teacher_options: dict[str, Any] = Field(default_factory=dict, description="of that reranker")
     ranking: float = Field(0.05, gt=0, description="weight of the squared distance from them; published 0.05")
     pretrained: SoftStepOptions = SoftStepOptions.model_validate({})
     tuned: SoftStepOptions = SoftStepOptions.model_validate({})
     weight_decay: float = Field(0.1, ge=0, description="of matrices")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
-    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
 
     @model_validator(mode="after")
     def _read_once(self) -> Self:
@@ -133,8 +121,7 @@ class SoftTrainingConfig(TrainingConfig):
 
     def preflight(self) -> None:
         """Check references, models and the checkpoint to begin from."""
-        for reference in (*self.data, *self.validation):
-            resolve(reference, where="data")
+        super().preflight()
         for source, _ in self.system.models.values():
             locate(source)
         if self.start is not None:
@@ -252,7 +239,7 @@ class Objective:
             The loss of the whole.
         """
         model, system = self.model, self.model.system
-        parts = in_batches(sorted(rows, key=lambda row: sum(map(len, row.documents))), micro_batch)
+        parts = cut(sorted(rows, key=lambda row: sum(map(len, row.documents))), micro_batch)
         tokens = sum(system.predicted(model, row) for row in rows)
         passages = sum(len(row.documents) for row in rows)
 
@@ -273,21 +260,13 @@ class Objective:
         import torch
 
         with torch.inference_mode():
-            parts = [self.summed(part) for part in in_batches(rows, micro_batch)]
+            parts = [self.summed(part) for part in cut(rows, micro_batch)]
         return sum(float(loss) for loss, _ in parts) / sum(count for _, count in parts)
 
 
 def _read(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Passages, one after another, and the question that each is read for."""
     return [text for row in rows for text in row.documents], [row.question for row in rows for _ in row.documents]
-
-
-T = TypeVar("T")
-
-
-def in_batches(rows: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Rows in parts of at most so many."""
-    return [rows[start : start + most] for start in range(0, len(rows), most)]
 
 
 class SoftTraining:

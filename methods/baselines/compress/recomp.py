@@ -83,29 +83,26 @@ class SentenceCompressor(ABC):
 
     def _context(self, query: Query, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:
         parts = [sentences(passage.text) for passage in passages]
-        owners = [(at, n) for at, own in enumerate(parts) for n in range(len(own))]
-        if not owners:
+        owned = [(at, text) for at, own in enumerate(parts) for text in own]
+        if not owned:
             return Context(ranking.query_id, notes={self._name: {"kept": 0, "of": 0}})
-        scores = np.concatenate(self.scores(query, passages, parts))
-        stays, notes = self.kept(scores), {}
-        if budget is not None:
-            order = [at for at in np.argsort(-scores, kind="stable") if stays[at]]
-            fits = longest_prefix(len(order), lambda count: self._tokens(passages, parts, [owners[at] for at in order[:count]]) <= budget)
-            if fits < len(order):
-                notes = {TRUNCATED: {"unit": "sentences", "kept": fits, "of": len(order)}}
-            stays = np.isin(np.arange(len(stays)), order[:fits])
-        chosen = [owner for owner, stay in zip(owners, stays, strict=True) if stay]
-        kept = tuple(self._written(passages, parts, chosen))
-        return Context(ranking.query_id, kept, notes={**notes, self._name: {"kept": len(chosen), "of": len(owners)}})
 
-    def _tokens(self, passages: Sequence[Passage], parts: Sequence[Sequence[str]], chosen: Sequence[tuple[int, int]]) -> int:
-        return sum(self._counter.counts([item.full_text for item in self._written(passages, parts, sorted(chosen))]))
+        def written(chosen: Sequence[int]) -> tuple[Passage, ...]:
+            texts: dict[int, list[str]] = {}
+            for at, text in (owned[position] for position in sorted(chosen)):
+                texts.setdefault(at, []).append(text)
+            return tuple(Passage(passages[at].id, passages[at].title, " ".join(own)) for at, own in texts.items())
 
-    def _written(self, passages: Sequence[Passage], parts: Sequence[Sequence[str]], chosen: Sequence[tuple[int, int]]) -> list[Passage]:
-        texts: dict[int, list[str]] = {}
-        for at, n in chosen:
-            texts.setdefault(at, []).append(parts[at][n])
-        return [Passage(passages[at].id, passages[at].title, " ".join(own)) for at, own in texts.items()]
+        def tokens(count: int) -> int:
+            return sum(self._counter.counts([item.full_text for item in written(best[:count])]))
+
+        scores, notes = np.concatenate(self.scores(query, passages, parts)), {}
+        stays = np.flatnonzero(self.kept(scores))
+        best = stays[np.argsort(-scores[stays], kind="stable")].tolist()
+        count = len(best) if budget is None else longest_prefix(len(best), lambda count: tokens(count) <= budget)
+        if count < len(best):
+            notes = {TRUNCATED: {"unit": "sentences", "kept": count, "of": len(best)}}
+        return Context(ranking.query_id, written(best[:count]), notes={**notes, self._name: {"kept": count, "of": len(owned)}})
 
 
 class RecompExtractiveConfig(EncoderConfig, CountingOptions):

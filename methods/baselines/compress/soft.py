@@ -36,6 +36,7 @@ T = TypeVar("T")
 SoftModel: TypeAlias = Any
 """`model.SoftModel`, which stands on this file."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
+MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
 
 class SoftConfig(BaseModel):
@@ -43,10 +44,7 @@ class SoftConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    base: str = Field(
-        "mistralai/Mistral-7B-Instruct-v0.2",
-        description="causal language model that answers: a folder, hub id or `pocket`, the model that ships",
-    )
+    base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: DType | None = Field(None, description="of the base's weights; null: float32 on CPU, the checkpoint's own elsewhere")
     max_length: int = Field(128, ge=1, description="tokens encoded at once; a longer passage is split, none of it is lost")

@@ -24,7 +24,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
 from methods.baselines.compress.rows import Row, answer_rows, kept_lines
-from methods.baselines.compress.soft import cut
+from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.registry import laid_over
@@ -44,7 +44,7 @@ class TextTrainingConfig(DataConfig):
     """Options of the trainings of compressors into text."""
 
     base: str = Field(description="what is tuned")
-    reader: str = Field("mistralai/Mistral-7B-Instruct-v0.2", description="whose likelihood of answers labels sentences; or `pocket`")
+    reader: str = Field(MISTRAL, description="whose likelihood of answers labels sentences; or `pocket`")
     documents: int = Field(5, ge=1, description="passages of a question: its evidence, then others of its candidates, in random order")
     max_length: int = Field(512, ge=16, description="tokens of a text at most")
     train: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "batch_size": 64})
@@ -59,9 +59,8 @@ class TextTrainingConfig(DataConfig):
 
 def _tuning(base: str, what: str) -> type[TextTrainingConfig]:
     """The options of a training of such a model, and which one is meant unless another is named."""
-    return create_model(
-        "TextTrainingConfig", __base__=TextTrainingConfig, base=(str, Field(base, description=f"{what}: a folder or hub id"))
-    )
+    field = Field(base, description=f"{what}: a folder or hub id")
+    return create_model("TextTrainingConfig", __base__=TextTrainingConfig, base=(str, field))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,11 @@ class Labeled:
     question: str
     sentences: tuple[tuple[str, ...], ...]
     best: tuple[int, int] | None
+
+    @property
+    def text(self) -> str | None:
+        """The sentence that helps most."""
+        return None if self.best is None else self.sentences[self.best[0]][self.best[1]]
 
 
 def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
@@ -100,15 +104,21 @@ def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
 class TextTraining(ABC):
     """The training of a compressor into text; `loss` is a mean over rows."""
 
+    kind = noun = ""
+    options: Mapping[str, Any] = {}
     module: Any
     tokenizer: Any
 
     def __init__(self, config: TextTrainingConfig) -> None:
         self.config = config
 
-    @abstractmethod
     def begin(self, device: str) -> None:
-        """Load what is trained."""
+        """Load what is trained: a model of the class `kind`, which errors call `noun`, with its options."""
+        from methods.baselines.graph.cross_encoder import without_load_report
+
+        loads = self.noun, self.kind, self.config.base, None, "float32", device
+        with without_load_report():  # it would say that a new head is a random one
+            self.tokenizer, self.module = load_pretrained(*loads, model_options=self.options)
 
     @abstractmethod
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
@@ -160,10 +170,8 @@ class TextTraining(ABC):
             parts, key = cut(some, train.micro_batch), ("compress text", config.seed, step)
             return in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)
 
-        work = context.work / "train"
-        loop = over_rows(
-            STAGE, self.module, train, order, len(examples), backward, work, identity, context, process, weight_decay=config.weight_decay
-        )
+        own = context.work / "train", identity, context, process
+        loop = over_rows(STAGE, self.module, train, order, len(examples), backward, *own, weight_decay=config.weight_decay)
         helped = sum(row.best is not None for row in marked) / len(marked)
         return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 
@@ -246,7 +254,7 @@ class ExtractiveTraining(TextTraining):
         from torch.nn.functional import cross_entropy
 
         texts = list(dict.fromkeys(text for row in rows for own_parts in row.sentences for text in own_parts))
-        right = [texts.index(row.sentences[row.best[0]][row.best[1]]) for row in rows]
+        right = [texts.index(row.text) for row in rows]
         questions, vectors = self._vectors([row.question for row in rows]), self._vectors(texts)
         return cross_entropy(questions @ vectors.T, questions.new_tensor(right).long())
 
@@ -269,17 +277,12 @@ class ExtractiveTraining(TextTraining):
 class AbstractiveTraining(TextTraining):
     """A summarizer."""
 
-    def begin(self, device: str) -> None:
-        kind = "AutoModelForSeq2SeqLM"
-        self.tokenizer, self.module = load_pretrained("encoder-decoder model", kind, self.config.base, None, "float32", device)
+    kind, noun = "AutoModelForSeq2SeqLM", "encoder-decoder model"
 
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        results = []
-        for row in rows:
-            documents = " ".join(text for own_parts in row.sentences for text in own_parts)
-            target = "" if row.best is None else row.sentences[row.best[0]][row.best[1]]
-            results.append((f"Question: {row.question}\n Document: {documents}\n Summary: ", target))
-        return results
+        documents = [" ".join(text for own in row.sentences for text in own) for row in rows]
+        prompts = [f"Question: {row.question}\n Document: {text}\n Summary: " for row, text in zip(rows, documents, strict=True)]
+        return list(zip(prompts, [row.text or "" for row in rows], strict=True))
 
     def loss(self, rows: Sequence[Any]) -> Tensor:
         inputs, targets = self.batch([prompt for prompt, _ in rows]), self.batch([target for _, target in rows])
@@ -300,14 +303,7 @@ class AbstractiveTraining(TextTraining):
 class TokensTraining(TextTraining):
     """A classifier of tokens."""
 
-    def begin(self, device: str) -> None:
-        from methods.baselines.graph.cross_encoder import without_load_report
-
-        kind, classes = "AutoModelForTokenClassification", {"num_labels": 2}
-        with without_load_report():  # it would say that the head is a random one
-            self.tokenizer, self.module = load_pretrained(
-                "token classifier", kind, self.config.base, None, "float32", device, model_options=classes
-            )
+    kind, noun, options = "AutoModelForTokenClassification", "token classifier", {"num_labels": 2}
 
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
         kept: dict[tuple[str, ...], set[int]] = {}

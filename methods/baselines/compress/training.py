@@ -66,10 +66,6 @@ class SoftStepOptions(StepOptions):
     naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which nothing else is learned from")
     naming_fades: float = Field(1.0, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0")
 
-    def naming_at(self, step: int, count: int) -> float:
-        """The weight of naming at a step of so many."""
-        return self.naming * max(0.0, 1.0 - step / (count * self.naming_fades))
-
 
 class SoftTrainingConfig(HeldOutConfig):
     """Options of the trainings of all compressors into vectors."""
@@ -288,7 +284,7 @@ class SoftTraining:
         process, parent = accelerator(config.precision, context.services.device), config.start
         for stage in config.stages_of(system.stages):
             base, *others = [*([(parent, None)] if parent else []), *system.models.values()]
-            own, begin = replace(context, work=context.work / stage), partial(self._prepared, stage, parent, benchmarks, context, process)
+            begin, own = partial(self._prepared, stage, parent, benchmarks, context, process), replace(context, work=context.work / stage)
             yield from train_stage(stage, config, base, data, own, process, begin, others=others)
             process.wait_for_everyone()
             parent = str(context.checkpoints / stage)
@@ -327,8 +323,8 @@ class SoftTraining:
         def backward(some: Sequence[Row], step: int) -> float:
             if share := config.out_of_vocabulary:
                 some = [renamed(row, share, Draws("compress names", config.seed, step, n)) for n, row in enumerate(some)]
-            naming, key = train.naming_at(step, loop.options.steps), (name, stage, config.seed, step)
-            return objective.backward(some, train.micro_batch, key, naming, step < train.naming_only)
+            naming = train.naming * max(0.0, 1.0 - step / (loop.options.steps * train.naming_fades))
+            return objective.backward(some, train.micro_batch, (name, stage, config.seed, step), naming, step < train.naming_only)
 
         loop = over_rows(
             name,

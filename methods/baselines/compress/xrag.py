@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from methods.baselines.compress.soft import SoftConfig, System
 from methods.baselines.compress.training import register_system
@@ -36,17 +36,8 @@ WORDINGS = (
 class XragConfig(SoftConfig):
     """Options of xRAG."""
 
-    retriever: str = Field(
-        "sfr-embedding-mistral", description="whose vectors: a preset of encoders (minilm …), a folder or hub id; published SFR"
-    )
+    retriever: str = Field("sfr-embedding-mistral", min_length=1, description="encoder: preset (minilm …), folder or hub id; published SFR")
     max_length: int = Field(180, ge=8, description="tokens of a passage that the retriever reads at most; published 180")
-
-    @field_validator("retriever")
-    @classmethod
-    def _named(cls, value: str) -> str:
-        if not value:
-            raise ValueError("retriever is empty")
-        return value
 
 
 @register_system(

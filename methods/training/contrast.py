@@ -53,7 +53,6 @@ class HeldOutConfig(DataConfig):
 
     validation: tuple[str, ...] = Field((), description="references of held-out questions; the weights of the best validation are kept")
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
 
     def preflight(self) -> None:
         """Check references."""
@@ -74,6 +73,7 @@ class ContrastConfig(HeldOutConfig):
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
     warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
     weight_decay: float = Field(0.0, ge=0, description="of matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     save_every: int = Field(50, ge=1, description="steps between two points to go on from")
 
     def preflight(self) -> None:

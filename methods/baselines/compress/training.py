@@ -97,6 +97,7 @@ class SoftTrainingConfig(HeldOutConfig):
     pretrained: SoftStepOptions = SoftStepOptions.model_validate({})
     tuned: SoftStepOptions = SoftStepOptions.model_validate({})
     weight_decay: float = Field(0.1, ge=0, description="of matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
 
     @model_validator(mode="after")
     def _read_once(self) -> Self:

@@ -140,7 +140,8 @@ def _rows(source: Released, model: SoftModel, ends: Mapping[str, Tensor], count:
 
 def _adapters(source: Released, **names: str) -> dict[str, Tensor]:
     """The adapters of a file, each under our name for it."""
-    there, results = pickled(source.folder / ADAPTERS), {}
+    there = pickled(source.folder / ADAPTERS)
+    results: dict[str, Tensor] = {}
     for theirs, ours in names.items():
         if theirs not in there:
             raise source.refused(f"{ADAPTERS} has no {theirs}")

@@ -148,9 +148,9 @@ class Provence(_Pruner):
                 windows[-1].append((at, n, len(rows[-1]), len(rows[-1]) + len(ids)))
                 rows[-1] += ids
         results = [np.zeros(len(own)) for own in parts]
-        for batch, places, mask in self._batches([[*row, words.sep_token_id] for row in rows]):
+        for batch, inputs, mask in self._batches([[*row, words.sep_token_id] for row in rows]):
             with torch.inference_mode():
-                states = self._model.base_model(input_ids=places, attention_mask=mask).last_hidden_state
+                states = self._model.base_model(input_ids=inputs, attention_mask=mask).last_hidden_state
                 likely = self._head(states).float().softmax(-1)[..., 1].cpu().double().numpy()
             for row, at in enumerate(batch):
                 for passage, n, start, end in windows[at]:

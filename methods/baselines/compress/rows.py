@@ -63,10 +63,10 @@ def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: Traini
         corpus = benchmark.corpus
         questions = [item for item in benchmark.questions if item.golds and any(at in corpus for at in item.evidence)]
         alone = [item for item in questions if not item.candidates]
-        found = retrieved(benchmark, alone, Component.of("bm25"), 2 * documents, context.services)
+        ranked = retrieved(benchmark, alone, Component.of("bm25"), 2 * documents, context.services)
         for item in questions:
             present = [at for at in item.evidence if at in corpus]
-            chosen = list(dict.fromkeys((*present, *(item.candidates or found[item.id]))))[:documents]
+            chosen = list(dict.fromkeys((*present, *(item.candidates or ranked[item.id]))))[:documents]
             Draws("compress documents", item.id).shuffle(chosen)
             texts, evidence = (tuple(passage.full_text for passage in corpus.get(ids)) for ids in (chosen, present))
             rows.append(Row("answer", texts, item.text, item.golds[0], evidence))

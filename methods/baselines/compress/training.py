@@ -284,9 +284,9 @@ class SoftTraining:
         data = tuple(benchmark.fingerprint for benchmark in benchmarks)
         process, parent = accelerator(config.precision, context.services.device), config.start
         for stage in config.stages_of(system.stages):
-            base, *others = [*([(parent, None)] if parent else []), *system.models.values()]
+            models: list[tuple[str, str | None]] = [*([(parent, None)] if parent else []), *system.models.values()]
             begin, own = partial(self._prepared, stage, parent, benchmarks, context, process), replace(context, work=context.work / stage)
-            yield from train_stage(stage, config, base, data, own, process, begin, others=others)
+            yield from train_stage(stage, config, models[0], data, own, process, begin, others=models[1:])
             process.wait_for_everyone()
             parent = str(context.checkpoints / stage)
 
@@ -427,7 +427,8 @@ def register_system(
     """
 
     def decorate(system: type[S]) -> type[S]:
-        system.name, module, shared = name, system.__module__, {"paper": system.paper, "extra": "models"}
+        system.name, module = name, system.__module__
+        shared: dict[str, Any] = {"paper": system.paper, "extra": "models"}
         fields: dict[str, Any] = {"model": (system.config_class, system.config_class.model_validate({}))}
         for field, value in (defaults or {}).items():
             info = SoftTrainingConfig.model_fields[field]

@@ -460,7 +460,7 @@ def register_system(
             work=_work,
             needs=_needs,
             **shared,
-        )(type(f"{system.__name__}Training", (SoftTraining,), {"__module__": module}))
+        )(SoftTraining)
         return system
 
     return decorate

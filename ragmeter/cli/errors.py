@@ -133,7 +133,9 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         return BROKE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         first = str(error).split(". ")[0].rstrip(".") or "out of memory"
-        remedy = "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
+        remedy = (
+            "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
+        )
         _say(Broke(f"the memory does not suffice: {first}", try_this=remedy), as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {error}"

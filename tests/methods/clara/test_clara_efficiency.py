@@ -112,6 +112,8 @@ def test_an_unknown_architecture_is_named() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["mistral-7b", "phi-4-mini"])
 def test_on_an_accelerator_memory_is_decoded_faster_than_text(name: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
     clara = random_clara(name, 16, "bfloat16", "cuda")
     # One question at a time is bound by the kernels that are started, and the adapter's are not merged (docs/performance.md).
     work = Workload(queries=8, reply=32, batch=4)

@@ -14,7 +14,7 @@ from methods.registry import Component
 from ragmeter.scripted import WorldTruth
 from tests.support.server import OpenAIServer, Written
 
-REFERENCE, OPTIONS = "worlds/multihop:validation", {"questions": 5, "worlds": 1}
+REFERENCE, OPTIONS = "worlds/multihop:validation", {"questions": 10, "worlds": 2}
 SYSTEMS = {
     "rankgpt": {"window": 4, "step": 2},
     "rankzephyr": {},

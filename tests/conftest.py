@@ -23,7 +23,6 @@ import pytest
 import typer.main
 from hypothesis import settings
 
-from benchmarks import registry
 from benchmarks.worlds import dataset
 from benchmarks.worlds.text import Library, Rendering, articles
 from benchmarks.worlds.world import World, WorldConfig, generate
@@ -56,7 +55,6 @@ LONG = {
 }
 """Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""
 _modules, _apart_s, _slow, _began = 0, 0.0, dict[str, float](), pytest.StashKey[float]()
-_load = registry._loaded
 _import, _thread = _bootstrap._find_and_load, threading.local()
 
 
@@ -166,20 +164,7 @@ def _worlds_made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "generate", _generated)
         patch.setattr(dataset, "articles", lambda world, rendering: _articles(world.seed, world.config, rendering))
-        patch.setattr(registry, "_loaded", _loaded)
         yield
-
-
-def _loaded(entry: registry.DatasetEntry, reference: registry.DataReference, config: registry.DatasetConfig) -> registry.Benchmark:
-    if entry.id != "worlds":
-        return _load(entry, reference, config)
-    # What is not set may depend on what is.
-    return _benchmark(reference, config.model_dump_json(exclude_unset=True))
-
-
-@lru_cache(maxsize=32)
-def _benchmark(reference: registry.DataReference, options: str) -> registry.Benchmark:
-    return _load(registry.DATASETS.get("worlds"), reference, dataset.WorldsConfig.model_validate_json(options))
 
 
 @lru_cache(maxsize=32)

@@ -72,7 +72,7 @@ def run(query: dict[str, object], streams: list[int]) -> None:
         os.dup2(stream, number)
         os.close(stream)
     # Those of before know whether they were files in which one can seek.
-    sys.stdin, sys.stdout, sys.stderr = (open(number, mode, buffering=1, closefd=False) for number, mode in enumerate("rww"))
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, buffering=1, closefd=False) for number, mode in enumerate("rww"))
     os.chdir(str(query["folder"]))
     os.environ.clear()
     os.environ.update(query["environment"])  # type: ignore[call-overload]

@@ -240,7 +240,7 @@ def test_processes_that_write_and_read_at_once_lose_and_double_nothing(store: St
         if store.database.exists:
             for row in queries.runs(store):
                 assert row.done <= batches
-        time.sleep(0.1)
+        time.sleep(0.02)
     assert [process.exitcode for process in processes] == [0] * writers
     assert count(store, "predictions") == writers * batches
     assert count(store, "scores") == writers * batches

@@ -55,6 +55,23 @@ def start(installed: Path, command: Sequence[str], folder: Path) -> subprocess.C
     return subprocess.run([installed / command[0], *command[1:]], cwd=folder, env=env, capture_output=True, text=True)
 
 
+def in_one_process(installed: Path, lines: Sequence[str], folder: Path, first: str = "") -> list[str]:
+    """What commands print, one after another in one process of the environment: PyTorch is imported once."""
+    code = (
+        f"import sys; from ragmeter.cli import main\n{first}\n"
+        f"for words in {[line.split() for line in lines]!r}:\n"
+        "    sys.argv = ['ragmeter', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: print(f'\\n--- {end.code}')"
+    )
+    done = start(installed, ["python", "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    *printed, rest = done.stdout.split("\n--- 0")
+    assert not rest.strip(), done.stderr
+    assert len(printed) == len(lines)
+    return printed
+
+
 def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     here = {
         str(path.relative_to(ROOT))
@@ -79,8 +96,8 @@ def test_the_environment_sees_the_wheel_and_not_the_tree(installed: Path, tmp_pa
     assert all(Path(file).is_relative_to(installed.parent) for file in files)
 
 
-PART = "from ragmeter.cli import demo, main; [demo.PARTS.pop(name) for name in {*demo.PARTS} - {'demo-styles'}]; main()"
-"""The demo's shortest part."""
+SHORTEST = "from ragmeter.cli import demo; [demo.PARTS.pop(name) for name in {*demo.PARTS} - {'demo-styles'}]"
+"""Leaves the demo its shortest part."""
 WORLD = """name: small
 benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 1, config: {worlds: 1}}]
 methods: [{id: clara, name: CLaRa, config: {model: clara-pocket, max_new_tokens: 24}}]
@@ -89,13 +106,11 @@ metrics: [cover_em]
 
 
 def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed: Path, tmp_path: Path) -> None:
-    done = start(installed, ["python", "-c", PART, "demo", "--limit", "1"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    for part in ("What the approaches gain", "SARK  mrr@5", "not tested against its base", "leaderboard: "):
-        assert part in done.stdout
     (tmp_path / "small.yaml").write_text(WORLD)
-    done = start(installed, ["ragmeter", "run", "small.yaml", "--quiet"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    lines = ["demo --limit 1", "run small.yaml --quiet", "results report -o board.html"]
+    shown, _, _ = in_one_process(installed, lines, tmp_path, first=SHORTEST)
+    for part in ("What the approaches gain", "SARK  mrr@5", "not tested against its base", "leaderboard: "):
+        assert part in shown
     listed = start(installed, ["ragmeter", "list", "runs", "--json"], tmp_path)
     runs = json.loads(listed.stdout)
     # The pocket model's weights, the real encoder, the worlds' texts: all of them came out of packages.
@@ -103,8 +118,6 @@ def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed
     assert {run["status"] for run in runs} == {"finished"}
     assert (tmp_path / "ragmeter-store" / "store.duckdb").exists()
     assert not (tmp_path / "ragmeter-store" / "checkpoints").exists()
-    report = start(installed, ["ragmeter", "results", "report", "-o", "board.html"], tmp_path)
-    assert report.returncode == 0, report.stderr
     assert "function view(component)" in (tmp_path / "board.html").read_text("utf-8")
 
 
@@ -113,17 +126,7 @@ LISTS = {"results paper ark": "value", "list experiments": "demo", "list judges"
 
 
 def test_lists_hold_what_comes_from_files(installed: Path, tmp_path: Path) -> None:
-    code = (
-        "import sys; from ragmeter.cli import main\n"
-        f"for words in {[line.split() for line in LISTS]!r}:\n"
-        "    sys.argv = ['ragmeter', *words, '--json']\n"
-        "    try: main()\n"
-        "    except SystemExit as end: print(f'\\n--- {end.code}')"
-    )
-    done = start(installed, ["python", "-c", code], tmp_path)
-    assert done.returncode == 0, done.stderr
-    *shown, rest = done.stdout.split("\n--- 0")
-    assert not rest.strip()
+    shown = in_one_process(installed, [f"{line} --json" for line in LISTS], tmp_path)
     for (line, expected), text in zip(LISTS.items(), shown, strict=True):
         assert expected in text, line
         json.loads(text)

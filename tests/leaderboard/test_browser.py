@@ -110,6 +110,7 @@ def test_a_question_is_opened_by_a_click_or_a_key_and_going_back_shows_the_one_b
         "text => document.body && [...document.querySelectorAll('*')].some(e => (e.shadowRoot ?? e)"
         ".querySelector?.('h2.question')?.textContent === text)",
         arg=shown,
+        polling=200,
     )
     assert "question=q0002" in page.url
     assert page.locator("h2.question").inner_text() == shown
@@ -168,6 +169,7 @@ def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(vis
         "text => [...document.querySelectorAll('*')].some(e => e.shadowRoot?.querySelector("
         "'.place strong') && e.shadowRoot.querySelector('.place strong').textContent !== text)",
         arg=before,
+        polling=200,
     )
     screenshots.settled(page)
     after = position.inner_text()

@@ -116,7 +116,7 @@ def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
     # The address is the view: opened again, it shows the same.
     shown = page.evaluate(WHOLE)
     page.reload()
-    page.wait_for_function(f"shown => {WHOLE} === shown", arg=shown, timeout=60_000)
+    page.wait_for_function(f"shown => {WHOLE} === shown", arg=shown, timeout=60_000, polling=200)
     sound(page)
 
 

@@ -23,11 +23,19 @@ def start(command: list[str], folder: Path, *paths: Path) -> subprocess.Complete
     return subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True)
 
 
-def ragmeter(folder: Path, path: Path, *words: str) -> Any:
-    """What a command answers in JSON, with the plug-in at `path`."""
-    done = start(["-m", "ragmeter.cli", *words, "--json"], folder, path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+def ragmeter(folder: Path, path: Path, *lines: str) -> list[Any]:
+    """What commands answer in JSON, with the plug-in at `path`, one after another in one process."""
+    code = (
+        "import sys; from ragmeter.cli import main\n"
+        f"for words in {[line.split() for line in lines]!r}:\n"
+        "    sys.argv = ['ragmeter', *words, '--json']\n"
+        "    try: main()\n"
+        "    except SystemExit as end: print(f'\\n--- {end.code}')"
+    )
+    done = start(["-c", code], folder, path)
+    *responses, rest = done.stdout.split("\n--- 0")
+    assert not rest.strip(), done.stdout + done.stderr
+    return [json.loads(response) for response in responses]
 
 
 @pytest.fixture
@@ -118,12 +126,16 @@ def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
     # The data file is in the wheel, and installing leaves nothing in the tree.
     assert (target / "ragmeter_example" / "rivers.jsonl").exists()
     assert {path.name for path in PLUGIN.iterdir()} == {"README.md", "experiment.yaml", "pyproject.toml", "ragmeter_example"}
-    shown = ragmeter(tmp_path, target, "list", "methods", "title_overlap")
-    assert shown["kind"] == "retriever"
-    assert ragmeter(tmp_path, target, "method", "check", "title_overlap")["passed"]
-    assert ragmeter(tmp_path, target, "data", "check", "rivers")["color"] == "green"
-    assert "at most `words` words" in json.dumps(ragmeter(tmp_path, target, "list", "metrics", "brief"))
-    (board,) = ragmeter(tmp_path, target, "run", str(PLUGIN / "experiment.yaml"))["boards"]
+    lines = (
+        "list methods title_overlap", "method check title_overlap", "data check rivers", "list metrics brief",
+        f"run {PLUGIN / 'experiment.yaml'}",
+    )  # fmt: skip
+    method, checked, data, metric, run = ragmeter(tmp_path, target, *lines)
+    assert method["kind"] == "retriever"
+    assert checked["passed"]
+    assert data["color"] == "green"
+    assert "at most `words` words" in json.dumps(metric)
+    (board,) = run["boards"]
     methods = {row["method"]: row["metrics"] for row in board["rows"]}
     assert methods["title_overlap"]["recall@5#v2"]["value"] == 1.0
     assert methods["gold_answer"]["em(rules=squad)#v1"]["value"] == 1.0

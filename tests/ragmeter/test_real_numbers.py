@@ -20,7 +20,7 @@ FILES = {
     "2wikimultihopqa:dev": "2wikimultihopqa/2wiki_dev40.json",
     "musique:train": "musique/musique_ans_v1.0_train50.jsonl",
 }
-SIZES = {"hotpotqa:train": 6, "2wikimultihopqa:dev": 40, "musique:train": 50}
+SIZES = {"hotpotqa:train": 4, "2wikimultihopqa:dev": 40, "musique:train": 50}
 
 
 def native(reference: str, path: Path) -> list[tuple[str, str, list[str], list[str], set[int]]]:

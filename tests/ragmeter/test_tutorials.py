@@ -12,19 +12,9 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = (
-    "start",
-    "tutorials/compare",
-    "tutorials/submit",
-    "tutorials/share",
-    "tutorials/gate",
-    "bring/parts",
-    "bring/data",
-    "bring/llm",
-    "extend",
-)
-QUICK = ("footguns",)
-"""Pages that take no time."""
+PAGES = ("tutorials/compare", "tutorials/submit", "tutorials/share", "tutorials/gate", "bring/parts", "bring/data", "bring/llm", "extend")
+ALONE = ("start", "footguns")
+"""Pages of which each command starts by itself, as a newcomer's does; those of the others are forks of one process."""
 LONGEST = 40
 """Lines of a part of one's own, as its page promises."""
 
@@ -51,6 +41,12 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
+@pytest.fixture(scope="module")
+def forks(tutorial: ModuleType) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="r") as folder, tutorial.forks(Path(folder)) as address:
+        yield address
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A folder with a short name: long ones break the lines in which commands print them."""
@@ -61,16 +57,17 @@ def short_path() -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_says_is_what_happens(page: str, tutorial: ModuleType, short_path: Path, browser: Any) -> None:
+def test_what_a_page_says_is_what_happens(page: str, tutorial: ModuleType, forks: Path, short_path: Path, browser: Any) -> None:
     pytest.importorskip("bm25s")
-    with tutorial.room(short_path) as room:
+    with tutorial.room(short_path, forks) as room:
         tutorial.play((DOCS / f"{page}.md").read_text("utf-8"), room, browser)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", QUICK)
-def test_what_a_quick_page_says_is_what_happens(page: str, tutorial: ModuleType, tmp_path: Path) -> None:
-    with tutorial.room(tmp_path) as room:
+@pytest.mark.parametrize("page", ALONE)
+def test_what_a_page_for_newcomers_says_is_what_happens(page: str, tutorial: ModuleType, short_path: Path) -> None:
+    pytest.importorskip("bm25s")
+    with tutorial.room(short_path) as room:
         tutorial.play((DOCS / f"{page}.md").read_text("utf-8"), room)
 
 
@@ -78,8 +75,8 @@ def test_every_tutorial_is_run(tutorial: ModuleType) -> None:
     there = {
         file.relative_to(DOCS).with_suffix("").as_posix() for folder in ("tutorials", "bring") for file in (DOCS / folder).glob("*.md")
     }
-    assert there | {"start", "extend", "footguns"} == {*PAGES, *QUICK}
-    for page in (*PAGES, *QUICK):
+    assert there | {"start", "extend", "footguns"} == {*PAGES, *ALONE}
+    for page in (*PAGES, *ALONE):
         assert len(tutorial.blocks((DOCS / f"{page}.md").read_text("utf-8"))) >= 2
 
 

@@ -178,8 +178,30 @@ _SHOWN = """() => {
 
 
 @contextlib.contextmanager
-def room(folder: Path) -> Iterator[Room]:
-    """A room with an environment that sees the packages of this one and keeps what is installed to itself."""
+def forks(folder: Path) -> Iterator[Path]:
+    """The socket of a process whose forks run commands, see `forks.py`."""
+    own, address = Room(folder, folder), folder / "forks"
+    process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("forks.py")), "serve", str(address)], env=own.variables)
+    try:
+        deadline = time.monotonic() + 120
+        while not address.exists():
+            assert process.poll() is None, f"it ended with {process.returncode}"
+            assert time.monotonic() < deadline, "it does not listen"
+            time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextlib.contextmanager
+def room(folder: Path, forks: Path | None = None) -> Iterator[Room]:
+    """A room with an environment that sees the packages of this one and keeps what is installed to itself.
+
+    Args:
+        folder: Where it is made.
+        forks: Where commands are run as forks of one process, but for servers; None: each starts by itself.
+    """
     import venv
 
     environment = folder / "environment"
@@ -189,7 +211,11 @@ def room(folder: Path) -> Iterator[Room]:
     (site / "ours.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in ours))
     for name, module in (("ragmeter", "ragmeter.cli"), ("pip", "pip")):
         script = environment / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec "{environment}/bin/python" -m {module} "$@"\n')
+        start = f'exec "{environment}/bin/python" -m {module} "$@"\n'
+        if name == "ragmeter" and forks:
+            client = f'exec "{environment}/bin/python" -I -S "{Path(__file__).with_name("forks.py")}" ask "{forks}" "{site}" "$@"\n'
+            start = f'if [ "$1" = leaderboard ]; then {start.strip()}; fi\n{client}'
+        script.write_text(f"#!/bin/sh\n{start}")
         script.chmod(0o755)
     work = folder / "work"
     work.mkdir()

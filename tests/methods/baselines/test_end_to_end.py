@@ -341,7 +341,9 @@ def test_an_adapter_lies_in_a_folder_of_a_repository(tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["retrobust", "self_rag"])
-def test_a_system_keeps_the_contract_on_a_checkpoint_of_its_layout(tiny: Path, name: str) -> None:
+def test_a_system_keeps_the_contract_on_a_checkpoint_of_its_layout(tiny: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragmeter.conformance.QUESTIONS", 5)
+    monkeypatch.setattr("ragmeter.conformance.ALONE", 2)
     llm = {"local": str(tiny / "llama"), "adapter": str(tiny / "retrobust"), "max_tokens": 8}
     options: dict[str, dict[str, Any]] = {
         "retrobust": {"llm": llm, "nli": {"model": str(tiny / "mnli")}, "k": 1},

@@ -423,7 +423,7 @@ def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corrup
 
 
 @pytest.mark.slow
-def test_on_real_passages_with_published_triples_the_walk_earns(data_folder: Path) -> None:
+def test_on_real_passages_with_published_triples_the_walk_earns(data_folder: Path, tmp_path: Path) -> None:
     """A part of what `python -m perf.graph_rag --passages FOLDER` measures whole."""
     rows = [json.loads(line) for line in (data_folder / "hipporag" / "passages.jsonl").read_text().splitlines()]
     questions = [json.loads(line) for line in (data_folder / "hipporag" / "questions.jsonl").read_text().splitlines()][:6]
@@ -436,7 +436,8 @@ def test_on_real_passages_with_published_triples_the_walk_earns(data_folder: Pat
         golds = [set(map(str, question["supporting"])) for question in questions]
         return float(np.mean([len(gold & set(ranking.ids)) / len(gold) for ranking, gold in zip(rankings, golds, strict=True)]))
 
-    services = Services(device="cpu")
+    # Both encode the same passages: vectors are kept.
+    services = Services(device="cpu", artifacts=tmp_path)
     system = Component.of("hipporag2", {"extractor": "noun_phrases", "scope": "corpus"}).build(services)
     walked = recall(system.opened(corpus, reads, Usage(), None), 5)
     dense = recall(Component.of("dense").build(services).index(corpus), 5)

@@ -124,7 +124,7 @@ from pathlib import Path
 from methods.models.chat import ChatConfig, ChatModel
 config = ChatConfig(model="m", base_url=sys.argv[1], key_variable=None, concurrency=8)
 model = ChatModel(config, cache=Path(sys.argv[2]))
-model.complete([[{"role": "user", "content": f"say {number}"}] for number in range(600)])
+model.complete([[{"role": "user", "content": f"say {number}"}] for number in range(240)])
 """
 
 
@@ -142,7 +142,7 @@ def test_kill_9_loses_at_most_the_calls_in_flight(tmp_path: Path) -> None:
 
     with OpenAIServer("m", slowly).running() as url:
         command = [sys.executable, "-c", _CLIENT, url, str(path), str(ROOT)]
-        for stop in (150, 350):
+        for stop in (60, 140):
             process = subprocess.Popen(command)
             while sum(queries.values()) < stop and process.poll() is None:
                 time.sleep(0.002)
@@ -150,10 +150,10 @@ def test_kill_9_loses_at_most_the_calls_in_flight(tmp_path: Path) -> None:
             assert process.wait() == -signal.SIGKILL
         assert subprocess.run(command, check=False, timeout=120).returncode == 0
         rows = content(path, url)
-    assert len(rows) == len(queries) == 600
+    assert len(rows) == len(queries) == 240
     # Each death may cost the eight calls in flight, asked a second time, and nothing else.
-    assert sum(queries.values()) - 600 <= 2 * 8
-    assert {json.loads(reply)["text"] for _, reply in rows} == {f"Answer: {number}" for number in range(600)}
+    assert sum(queries.values()) - 240 <= 2 * 8
+    assert {json.loads(reply)["text"] for _, reply in rows} == {f"Answer: {number}" for number in range(240)}
 
 
 # --- the cache inside the client ---

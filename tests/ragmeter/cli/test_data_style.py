@@ -154,12 +154,12 @@ def test_candidates_may_come_from_a_retriever(ragmeter: Command, tmp_path: Path)
 
 
 def _slow(url: str, file: Path, store: Path) -> list[str]:
-    return [sys.executable, "-m", "ragmeter.cli", "data", "restyle", REF, "-o", str(file), "--style", "informal",
+    return ["data", "restyle", REF, "-o", str(file), "--style", "informal",
             "--limit", "20", "--store", str(store), "--quiet", *at(url), "--set", "llm.concurrency=1"]  # fmt: skip
 
 
 @pytest.mark.slow
-def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path) -> None:
+def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path, call: Command) -> None:
     """Stopped twice once whole batches are on disk; the same command goes on, and the texts are those of a calm one."""
     stopped, calm = tmp_path / "stopped.jsonl", tmp_path / "calm.jsonl"
     truth = WorldTruth.of(REF)
@@ -171,7 +171,7 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path) ->
     def stop(url: str, how: signal.Signals, lines: int) -> tuple[int, str]:
         """How the command ended and what it said, stopped once the file had more than so many lines."""
         process = subprocess.Popen(
-            _slow(url, stopped, tmp_path / "one"),
+            [sys.executable, "-m", "ragmeter.cli", *_slow(url, stopped, tmp_path / "one")],
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -190,10 +190,10 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path) ->
         kept = stopped.read_bytes().count(b"\n")
         assert code == 130
         assert "interrupted; everything finished is kept: the same command goes on" in response
-        assert subprocess.run(_slow(url, calm, tmp_path / "two"), check=False).returncode == 0
+        assert call(*_slow(url, calm, tmp_path / "two")).code == 0
         whole = calm.read_bytes()
         assert 1 < killed < kept < whole.count(b"\n"), "it was not stopped in the middle"
-        assert subprocess.run(_slow(url, stopped, tmp_path / "one"), check=False).returncode == 0
+        assert call(*_slow(url, stopped, tmp_path / "one")).code == 0
     assert stopped.read_bytes() == whole
 
 

@@ -450,16 +450,16 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
     Raises:
         UserError: The file belongs to another program, or to another version of ragmeter.
     """
-    names = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    if not names:
-        return False
-    if "ragmeter_schema" not in names:
+    try:
+        row = connection.execute("SELECT version, ragmeter FROM ragmeter_schema ORDER BY version DESC LIMIT 1").fetchone()
+    except duckdb.CatalogException:
+        if not connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+            return False
         raise UserError(
             "this DuckDB file belongs to another program",
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
-        )
-    row = connection.execute("SELECT version, ragmeter FROM ragmeter_schema ORDER BY version DESC LIMIT 1").fetchone()
+        ) from None
     version, writer = row if row else (0, "?")
     if version != SCHEMA:
         # The command of those versions; from 7 on it is another.

@@ -157,7 +157,7 @@ LONG_WORLDS: Mapping[str, Any] = {
     "pretrained": {"steps": 500, "naming_only": 80, "batch_size": 8, "micro_batch": 8},
     "tuned": {"steps": 300, "batch_size": 4, "micro_batch": 4},
 }
-"""Over those: passages of 256 tokens, a quarter of an hour of one core; `clara/worlds --profile passages` trains CLaRa in as many steps."""
+"""Over those: passages of 256 tokens, half an hour of one core; `clara/worlds --profile passages` trains CLaRa in as many steps."""
 
 
 class Objective:

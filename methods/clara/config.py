@@ -425,7 +425,7 @@ PAPER: Mapping[str, Any] = {
         "joint": [f"{_STAGES}/e2e_training_hotpotqa_with_pos:train"],
     },
     "precision": "bf16",
-    # What fits a GPU of 80 GB with a base of seven billion parameters (docs/performance.md).
+    # By estimate what fits a GPU of 80 GB with a base of seven billion parameters (docs/performance.md).
     "scp": {"train": {"micro_batch": 4}},
     "instruction": {"train": {"micro_batch": 1}},
     "joint": {"train": {"schedule": "cosine"}},

@@ -239,6 +239,9 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     it is left out and counted. Questions without positives keep the base's list in `oracle` and get nothing in
     `gold_only`, counted too.
 
+    In `distractor` and `document` the corpus is what the questions' own passages make: of a few questions of many
+    (`--limit`) only theirs are indexed.
+
     Document and topic entities are withheld where the setting does not give them: the document id stays
     in `Question.metadata`, for statistics that cluster by it.
 
@@ -249,7 +252,7 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
         retrieve: Needed by `corpus(retriever=…)`, also as a base. It is handed queries without candidates.
 
     Returns:
-        The benchmark with the questions' `candidates` set; what was met is added to `extra` (counts, notes).
+        The benchmark with the questions' `candidates` set and the corpus that goes with them; what was met is added to `extra` (counts, notes).
 
     Raises:
         UserError: The benchmark cannot be asked in this setting.
@@ -259,13 +262,17 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     check(setting, benchmark)
     counts: Counter[str] = Counter()
     candidates = _candidates(setting, benchmark, seed, retrieve, counts)
+    corpus = benchmark.corpus
+    if setting.name in ("distractor", "document"):
+        candidates = list(candidates)
+        corpus = corpus.restricted({identifier for chosen in candidates for identifier in chosen or ()})
     questions = [_withheld(question, chosen, setting) for question, chosen in zip(benchmark.questions, candidates, strict=True)]
     extra = dict(benchmark.extra)
     if counts:
         extra["counts"] = {**extra.get("counts", {}), **counts}
         notes = (_NOTES[key].format(n=number, setting=setting) for key, number in counts.items())
         extra["notes"] = (*extra.get("notes", ()), *notes)
-    return replace(benchmark, questions=questions, extra=extra)
+    return replace(benchmark, questions=questions, corpus=corpus, extra=extra)
 
 
 _NOTES = {

@@ -33,6 +33,8 @@ PARTS: Mapping[str, Sequence[str]] = {
     REAL_SAMPLES: ("recall@5",),
 }
 """The experiments, in their order, and the metrics of each that are shown."""
+LONGEST_FIRST = ("demo", "demo-graph", REAL_SAMPLES, "demo-styles", "demo-compression")
+"""The order in which they begin, side by side: what begins last must not be what everyone waits for."""
 
 
 @app.command(offline=True)
@@ -96,7 +98,8 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
         return set()
     os.environ.setdefault("OMP_NUM_THREADS", str(cores // workers))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        futures = {pool.submit(_measure, part.name, common.store.folder, limit, device): part.name for part in parts}
+        names = sorted((part.name for part in parts), key=LONGEST_FIRST.index)
+        futures = {pool.submit(_measure, name, common.store.folder, limit, device): name for name in names}
         progress = track(as_completed(futures), "measuring", len(parts), console=err, transient=True, disable=not common.talk)
         try:
             return {futures[future] for future in progress if future.result()}

@@ -140,6 +140,14 @@ def test_distractor_is_the_records_own_order(benchmark):
     assert [q.candidates for q in query.questions] == [q.candidates for q in benchmark.questions]
 
 
+@pytest.mark.parametrize("limit", [1, 5, 12])
+def test_the_corpus_of_few_questions_is_what_they_bring(benchmark, limit):
+    few = apply("distractor", benchmark.limited(limit), seed=0)
+    theirs = {identifier for question in few.questions for identifier in question.candidates}
+    assert list(few.corpus) == [passage for passage in benchmark.corpus if passage.id in theirs]
+    assert apply("corpus", benchmark.limited(limit), seed=0).corpus is benchmark.corpus
+
+
 def test_corpus_prescribes_nothing_and_closed_book_allows_nothing(benchmark):
     assert {q.candidates for q in apply("corpus", benchmark, seed=0).questions} == {None}
     assert {q.candidates for q in apply("closed_book", benchmark, seed=0).questions} == {()}

@@ -52,9 +52,43 @@ def test_an_endpoint_with_room_for_few_is_found_out(endpoint: Any, busy: ModuleT
     assert all(reply.failed is None for reply in replies)
     tail = replies[150:]
     assert model.rate_limiter.cuts > 0
-    assert model.rate_limiter.limit < 20
     # In the long run few calls are refused, though 64 would be allowed to try at once.
     assert sum(reply.calls for reply in tail) < 1.6 * len(tail)
+
+
+@given(room=st.integers(2, 20))
+def test_the_limit_settles_around_the_room_of_an_endpoint(room: int) -> None:
+    """Each call holds its place for ten turns of the loop; while there is no place, it is refused and tries again."""
+
+    async def story() -> tuple[float, float]:
+        pace, served, sent, limits = RateLimiter(64), 0, 0, []
+
+        async def one() -> None:
+            nonlocal served, sent
+            while True:
+                ticket = await pace.enter()
+                sent += 1
+                free = served < room
+                if free:
+                    served += 1
+                    for _ in range(10):
+                        await asyncio.sleep(0)
+                    served -= 1
+                    pace.clean()
+                else:
+                    pace.cut(ticket)
+                limits.append(pace.limit)
+                pace.leave()
+                if free:
+                    return
+
+        await asyncio.gather(*(one() for _ in range(600)))
+        tail = limits[len(limits) // 2 :]
+        return sum(tail) / len(tail), sent / 600
+
+    limit, tries = asyncio.run(story())
+    assert room / 2 <= limit <= room + 1
+    assert tries < 1.6
 
 
 def test_refusals_of_one_round_trip_cut_once() -> None:

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query, Question, triple_id
 
@@ -252,7 +253,8 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
         retrieve: Needed by `corpus(retriever=…)`, also as a base. It is handed queries without candidates.
 
     Returns:
-        The benchmark with the questions' `candidates` set and the corpus that goes with them; what was met is added to `extra` (counts, notes).
+        The benchmark with the questions' `candidates` set and the corpus that goes with them; what was met is added to
+        `extra` (counts, notes).
 
     Raises:
         UserError: The benchmark cannot be asked in this setting.
@@ -261,11 +263,8 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     setting = Setting.parse(setting) if isinstance(setting, str) else setting
     check(setting, benchmark)
     counts: Counter[str] = Counter()
-    candidates = _candidates(setting, benchmark, seed, retrieve, counts)
-    corpus = benchmark.corpus
-    if setting.name in ("distractor", "document"):
-        candidates = list(candidates)
-        corpus = corpus.restricted({identifier for chosen in candidates for identifier in chosen or ()})
+    candidates = list(_candidates(setting, benchmark, seed, retrieve, counts))
+    corpus = indexed(setting, benchmark.corpus, candidates)
     questions = [_withheld(question, chosen, setting) for question, chosen in zip(benchmark.questions, candidates, strict=True)]
     extra = dict(benchmark.extra)
     if counts:
@@ -273,6 +272,13 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
         notes = (_NOTES[key].format(n=number, setting=setting) for key, number in counts.items())
         extra["notes"] = (*extra.get("notes", ()), *notes)
     return replace(benchmark, questions=questions, corpus=corpus, extra=extra)
+
+
+def indexed(setting: Setting, corpus: Corpus, candidates: Iterable[Sequence[str] | None]) -> Corpus:
+    """What methods index: in `distractor` and `document` what the questions' own passages make, else the corpus."""
+    if setting.name not in ("distractor", "document"):
+        return corpus
+    return corpus.restricted({identifier for chosen in candidates for identifier in chosen or ()})
 
 
 _NOTES = {

@@ -408,10 +408,10 @@ class _Planner:
 
     def _built(self, part: Any, shape: Shape) -> bool:
         """Whether the store holds a part's index."""
-        if part is None or shape.benchmark is None or shape.origin != "counted":
+        if part is None or shape.indexed is None or shape.origin != "counted":
             return False
         try:
-            folder = index_folder(part, shape.benchmark.corpus, Services(artifacts=self.store.artifacts))
+            folder = index_folder(part, shape.indexed, Services(artifacts=self.store.artifacts))
         except UserError:
             return False
         return folder is not None and folder.exists()

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from benchmarks import registry
+from benchmarks import registry, settings
 from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
 from benchmarks.datasets import longbench
 from benchmarks.io.hub import OFFLINE_VARIABLES
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
@@ -49,6 +50,7 @@ class Shape:
         absent: Why they are not here, where they are not: each file.
         whole_number: How many are stated of them, where a local file holds only a sample.
         key: Of the corpus: equal where it is the same.
+        indexed: What methods index, where it is here.
     """
 
     reference: DataReference
@@ -64,6 +66,7 @@ class Shape:
     whole_number: int | None = None
     key: str = ""
     own: int | None = None
+    indexed: Corpus | None = None
 
     @property
     def unclear(self) -> str | None:
@@ -265,8 +268,8 @@ def shape_of(
 ) -> Shape:
     """What a benchmark is like; `full`: read or make all of it, where it is here: runs are known by all of their data."""
     result = _shape_of(reference, config, setting, limit, full=full)
-    # Splits of a dataset share a corpus that is a file of its own.
-    return replace(result, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()}"))
+    # Splits of a dataset share a corpus that is a file of its own; of few questions less may be indexed.
+    return replace(result, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()} {result.corpus}"))
 
 
 def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, *, full: bool) -> Shape:
@@ -350,24 +353,26 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     reading = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
     shown = [_request(item, benchmark, setting) for item in first]
-    corpus = list(benchmark.corpus.ids[:SEARCHED])
-    lengths = [tokens(passage.full_text) for passage in benchmark.corpus.get(corpus)] if corpus else []
-    sets = [tuple(named) for item in benchmark.questions if (named := _candidates(item, benchmark, setting)) is not None]
+    named = [_candidates(item, benchmark, setting) for item in benchmark.questions]
+    corpus = benchmark.corpus if setting is None else settings.indexed(setting, benchmark.corpus, named)
+    lengths = [tokens(passage.full_text) for passage in corpus.get(corpus.ids[:SEARCHED])]
+    sets = [tuple(own) for own in named if own is not None]
     searched = setting if setting is None or setting.name == "corpus" else setting.base
     if searched is None or searched.retriever is None:
         sets = list(set(sets))  # what a search will find for each question is not known here
-    whole = bool(first) and all(_candidates(item, benchmark, setting) is None for item in first)
+    whole = bool(first) and all(own is None for own in named[: len(first)])
     return Shape(
         benchmark.reference,
         len(benchmark.questions),
         "counted",
         tuple(shown),
-        len(benchmark.corpus),
+        len(corpus),
         mean(lengths),
         whole,
         Reading(**reading) if reading else None,
         benchmark,
         own=sum(map(len, sets)),
+        indexed=corpus,
     )
 
 

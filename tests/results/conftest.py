@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from judges.metric import METRICS, parse
 from judges.score import score
@@ -20,22 +20,10 @@ from methods.api import FAILED, Evidence, Prediction, Usage
 from results import queries
 from results.queries import RunRow
 from results.store import FINISHED, Run, Store
+from tests.support.toy import CARD
 
 Fill = Callable[..., dict[str, RunRow]]
 """See `filled`."""
-CARD = DatasetCard(
-    title="Toy",
-    task="QA",
-    description="d",
-    hub_id=None,
-    revision=None,
-    license="none",
-    citation="c",
-    languages=("en",),
-    splits={"dev": 4},
-    metrics=("em",),
-    settings=("distractor",),
-)
 
 
 @pytest.fixture

@@ -11,28 +11,16 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
 from results import queries
 from results.board import boards
 from results.statistics.intervals import difference
 from results.store import FINISHED, Run, Store
+from tests.support.toy import CARD
 
 Fill = Callable[[Store, list[str | None]], Benchmark]
-CARD = DatasetCard(
-    title="Toy",
-    task="QA",
-    description="d",
-    hub_id=None,
-    revision=None,
-    license="none",
-    citation="c",
-    languages=("en",),
-    splits={"dev": 4},
-    metrics=("em",),
-    settings=("distractor",),
-)
 SCORES = {
     "bm25": [0.0, 1.0, 0.0, np.nan],
     "dense": [1.0, 1.0, 0.0, np.nan],

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from methods.models.weights import checkpoints_named, weights_hash
 from methods.pipeline import Composition
 from methods.registry import Component
@@ -20,20 +20,7 @@ from results import checkpoints
 from results.checkpoints import CARD, describe, register, verify
 from results.queries import RunRow
 from results.store import FINISHED, INTERRUPTED, Run, Store
-
-CARD_OF_DATA = DatasetCard(
-    title="Toy",
-    task="QA",
-    description="d",
-    hub_id=None,
-    revision=None,
-    license="none",
-    citation="c",
-    languages=("en",),
-    splits={"dev": 4},
-    metrics=("em",),
-    settings=("distractor",),
-)
+from tests.support.toy import CARD as TOY
 
 
 def model(folder: Path, weights: bytes = b"weights") -> Path:
@@ -228,7 +215,7 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
     describe(model(tmp_path / "m"), method="ark", stage="s")
     made = register(store, tmp_path / "m")
     unrelated = describe(model(tmp_path / "other", b"other"), method="ark", stage="s")
-    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD_OF_DATA, [], Corpus.of([]))
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, TOY, [], Corpus.of([]))
     for number, (method, options) in enumerate(nested(tmp_path / "m")):
         component = Component.of(method, options)
         about = Composition(component, reader=Component.of("extractive")).describe()

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
 from results import queries
@@ -20,20 +20,8 @@ from results.provenance import attribution
 from results.queries import RunRow
 from results.statistics.intervals import difference, holm
 from results.store import FINISHED, Run, Store
+from tests.support.toy import CARD
 
-CARD = DatasetCard(
-    title="Toy",
-    task="QA",
-    description="d",
-    hub_id=None,
-    revision=None,
-    license="none",
-    citation="c",
-    languages=("en",),
-    splits={"dev": 6},
-    metrics=("em",),
-    settings=("distractor",),
-)
 NAN = float("nan")
 SCORES: dict[str, list[float]] = {"bm25": [0, 1, 0, 1, 0, NAN], "dense": [1, 1, 0, 0, 0.5, NAN], "hybrid": [1, 1, 1, 1, 0, 1]}
 TYPES = ["bridge", "comparison", "bridge", "bridge", "comparison", "bridge"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
@@ -22,20 +22,8 @@ from results.gate_many import decide_cells
 from results.statistics.closed_form import paired
 from results.statistics.gate import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
+from tests.support.toy import CARD
 
-CARD = DatasetCard(
-    title="Toy",
-    task="QA",
-    description="d",
-    hub_id=None,
-    revision=None,
-    license="none",
-    citation="c",
-    languages=("en",),
-    splits={"dev": 4},
-    metrics=("em",),
-    settings=("distractor",),
-)
 F1, EM = "f1(rules=squad)#v1", "em(rules=squad)#v1"
 
 

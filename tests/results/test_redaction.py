@@ -17,6 +17,7 @@ from methods.api import FAILED, Prediction
 from results import queries
 from results.redaction import HIDDEN, names_secret, redacted, shareable, variable_is_secret, without_secrets
 from results.store import FAILED_RUN, Run, Store
+from tests.support.toy import CARD
 
 KEYS = [
     "sk-proj-Ab3dEf6hIj9kLm2nOp5q",
@@ -210,7 +211,7 @@ def test_a_hostile_text_costs_no_more_than_its_length() -> None:
 
 def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
     key = KEYS[0]
-    query = Benchmark(DataReference("toy", None, "dev"), 1, _card(), [Question("q0", "what?", ("a",))], Corpus.of([]))
+    query = Benchmark(DataReference("toy", None, "dev"), 1, CARD, [Question("q0", "what?", ("a",))], Corpus.of([]))
     store.put_benchmark(query, query.fingerprint)
     store.start(
         Run(
@@ -238,21 +239,3 @@ def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
     assert key not in response
     assert "hunter2" not in response
     assert run.error == f"Incorrect API key provided: {HIDDEN}"
-
-
-def _card() -> Any:
-    from benchmarks.registry import DatasetCard
-
-    return DatasetCard(
-        title="Toy",
-        task="QA",
-        description="d",
-        hub_id=None,
-        revision=None,
-        license="none",
-        citation="c",
-        languages=("en",),
-        splits={"dev": 4},
-        metrics=("em",),
-        settings=("distractor",),
-    )

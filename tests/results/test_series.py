@@ -10,27 +10,15 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
 from results.board import base_name, boards, seeded_name
 from results.statistics.intervals import difference
 from results.store import FINISHED, Run, Store
 from results.tables import remarks
+from tests.support.toy import CARD
 
-CARD = DatasetCard(
-    title="Toy",
-    task="QA",
-    description="d",
-    hub_id=None,
-    revision=None,
-    license="none",
-    citation="c",
-    languages=("en",),
-    splits={"dev": 4},
-    metrics=("em",),
-    settings=("distractor",),
-)
 SCORES = {
     "base": [0.0, 1.0, 0.0, 0.5],
     "tuned #0": [1.0, 1.0, 0.0, 0.25],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from leaderboard.elements.formats import PERCENT
@@ -26,6 +26,7 @@ from results.queries import AS_STATED, NOT_STATED
 from results.store import FINISHED, Run, Store
 from results.systems import Wanted, figures, systems
 from results.tables import CSV_COLUMNS, tidy, to_csv
+from tests.support.toy import CARD
 
 METRIC = str(parse("em"))
 FULL = Usage(prompt_tokens=100, completion_tokens=5, model_calls=1, seconds={"read": 0.5}, cost_usd=0.01)
@@ -41,21 +42,8 @@ USAGES: Mapping[str, tuple[str, tuple[Usage, ...]]] = {
 
 @pytest.fixture(scope="module")
 def benchmark() -> Benchmark:
-    card = DatasetCard(
-        title="Toy",
-        task="QA",
-        description="d",
-        hub_id=None,
-        revision=None,
-        license="none",
-        citation="c",
-        languages=("en",),
-        splits={"dev": 3},
-        metrics=("em",),
-        settings=("distractor",),
-    )
     questions = [Question(f"q{number}", f"what {number}?", ("a",)) for number in range(3)]
-    return Benchmark(DataReference("toy", None, "dev"), 1, card, questions, Corpus.of([]))
+    return Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([]))
 
 
 @pytest.fixture

@@ -15,26 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import Prediction
 from results.board import Board, boards
 from results.store import FINISHED, INTERRUPTED, Run, Store
 from results.tables import CSV_COLUMNS, latex_text, markdown_text, render, to_csv, to_latex, to_markdown
+from tests.support.toy import CARD
 
-CARD = DatasetCard(
-    title="Toy",
-    task="QA",
-    description="d",
-    hub_id=None,
-    revision=None,
-    license="none",
-    citation="c",
-    languages=("en",),
-    splits={"dev": 4},
-    metrics=("em",),
-    settings=("distractor",),
-)
 EVIL = "=cmd|' /C calc'!A0 <script>&_%$#{}~^\\|*`[x](http://x)"
 BASE = [1.0] * 20 + [0.0] * 20
 BETTER = [1.0] * 38 + [0.0] * 2

@@ -14,12 +14,13 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import load
-from benchmarks.schema import Passage, Query, Triple, passage_id, triple_id
+from benchmarks.schema import Passage, Query, Triple, passage_id
 from methods.api import Services
 from methods.baselines.graph import grag
 from methods.baselines.graph.grag import NOTE, EgoGraphs, GragConfig, GragIndex, unrepeated
 from methods.baselines.graph.question_graph import EncodedNames, QuestionGraph
 from methods.registry import Component
+from tests.support.letters import Letters, ids
 
 FAMILY: list[Triple] = [
     ("Ada", "people.person.parents", "Bo"),
@@ -108,26 +109,10 @@ def test_no_copy_of_a_repeated_pair_is_left(graph: QuestionGraph) -> None:
 # -- the method --
 
 
-class Letters:
-    """An encoder whose vectors are counts of letters, so that cosines can be known."""
-
-    dimension = 26
-    device = "cpu"
-
-    def passages(self, texts: Any) -> np.ndarray:
-        return np.array([[text.lower().count(chr(97 + position)) for position in range(26)] for text in texts], np.float32)
-
-    queries = passages
-
-
 def index_of(triples: list[Triple], folder: Path | None = None, **options: Any) -> GragIndex:
     corpus, encoder = TripleCorpus.of_triples(triples), Letters()
     config = GragConfig.model_validate({"model": "minilm", **options})
     return GragIndex(config, encoder, corpus, EncodedNames.of(corpus, encoder, folder))  # type: ignore[arg-type]
-
-
-def ids(triples: list[Triple]) -> tuple[str, ...]:
-    return tuple(triple_id(triple) for triple in triples)
 
 
 def cosine(item: str, other: str) -> float:

@@ -22,6 +22,7 @@ from methods.baselines.graph.g_retriever import NOTE, GRetriever, GRetrieverConf
 from methods.baselines.graph.pcst import Tree, best_tree, edge_cost, edge_prizes, node_prizes
 from methods.baselines.graph.question_graph import EncodedNames, Names, QuestionGraph
 from methods.registry import Component
+from tests.support.letters import Letters, ids
 
 FAMILY: list[Triple] = [
     ("Ada", "people.person.parents", "Bo"),
@@ -171,26 +172,10 @@ def test_entities_are_numbered_as_triples_name_them_and_capitals_do_not_part_the
 # -- the method --
 
 
-class Letters:
-    """An encoder whose vectors are counts of letters, so that cosines can be known."""
-
-    dimension = 26
-    device = "cpu"
-
-    def passages(self, texts: Any) -> np.ndarray:
-        return np.array([[text.lower().count(chr(97 + position)) for position in range(26)] for text in texts], np.float32)
-
-    queries = passages
-
-
 def index_of(triples: list[Triple], folder: Path | None = None, **options: Any) -> GRetrieverIndex:
     corpus, encoder = TripleCorpus.of_triples(triples), Letters()
     config = GRetrieverConfig.model_validate({"model": "minilm", **options})
     return GRetrieverIndex(config, encoder, corpus, EncodedNames.of(corpus, encoder, folder))  # type: ignore[arg-type]
-
-
-def ids(triples: list[Triple]) -> tuple[str, ...]:
-    return tuple(triple_id(triple) for triple in triples)
 
 
 def test_triples_come_in_the_order_of_the_graph_and_the_notes_count_them() -> None:

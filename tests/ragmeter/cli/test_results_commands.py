@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks.corpus import Corpus
-from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import Prediction
 from ragmeter import console
@@ -30,6 +30,7 @@ from results.compare import diff, differing
 from results.published import figures, papers
 from results.statistics.intervals import differences_together
 from results.store import FINISHED, Run, Store
+from tests.support.toy import CARD
 
 EXPERIMENT = """
 name: small
@@ -242,21 +243,8 @@ def with_a_published_figure(folder: Path) -> Store:
     figure = next(
         figure for figure in figures() if figure.id == "no_retrieval" and figure.dataset == "hotpotqa" and figure.unit == "percent"
     )
-    card = DatasetCard(
-        title="Toy",
-        task="QA",
-        description="d",
-        hub_id=None,
-        revision=None,
-        license="none",
-        citation="c",
-        languages=("en",),
-        splits={"dev": 4},
-        metrics=("em",),
-        settings=("distractor",),
-    )
     requests = [Question(f"q{number}", "what?", ("a",)) for number in range(50)]
-    benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, card, requests, Corpus.of([]))
+    benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, CARD, requests, Corpus.of([]))
     store = Store(folder)
     store.put_benchmark(benchmark, benchmark.fingerprint)
     described = {"method": {"id": figure.id, "config": {}}, "rerankers": [], "reader": None, "compressor": None}

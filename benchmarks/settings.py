@@ -240,8 +240,8 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     it is left out and counted. Questions without positives keep the base's list in `oracle` and get nothing in
     `gold_only`, counted too.
 
-    In `distractor` and `document` the corpus is what the questions' own passages make: of a few questions of many
-    (`--limit`) only theirs are indexed.
+    In `distractor` and `document` the corpus is what the questions bring: of a few questions of many (`--limit`) only
+    their passages are indexed.
 
     Document and topic entities are withheld where the setting does not give them: the document id stays
     in `Question.metadata`, for statistics that cluster by it.
@@ -264,7 +264,7 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     check(setting, benchmark)
     counts: Counter[str] = Counter()
     candidates = list(_candidates(setting, benchmark, seed, retrieve, counts))
-    corpus = indexed(setting, benchmark.corpus, candidates)
+    corpus = indexed(setting, benchmark.corpus, benchmark.questions, candidates)
     questions = [_withheld(question, chosen, setting) for question, chosen in zip(benchmark.questions, candidates, strict=True)]
     extra = dict(benchmark.extra)
     if counts:
@@ -274,11 +274,13 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     return replace(benchmark, questions=questions, corpus=corpus, extra=extra)
 
 
-def indexed(setting: Setting, corpus: Corpus, candidates: Iterable[Sequence[str] | None]) -> Corpus:
-    """What methods index: in `distractor` and `document` what the questions' own passages make, else the corpus."""
+def indexed(setting: Setting, corpus: Corpus, questions: Iterable[Question], candidates: Iterable[Sequence[str] | None]) -> Corpus:
+    """What methods index: in `distractor` and `document` the candidates and the evidence of the questions, else the corpus."""
     if setting.name not in ("distractor", "document"):
         return corpus
-    return corpus.restricted({identifier for chosen in candidates for identifier in chosen or ()})
+    # A positive may stand in another question's record: controls and metrics look for it.
+    own = {identifier for question in questions for identifier in question.evidence}
+    return corpus.restricted(own | {identifier for chosen in candidates for identifier in chosen or ()})
 
 
 _NOTES = {

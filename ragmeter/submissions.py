@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -181,7 +181,8 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
         index = component.build(services).index(loaded.corpus, index_folder(component, loaded.corpus, services))
         return list(each(index, "retrieve", queries, n))
 
-    return Target(loaded, settings.apply(setting, loaded, seed, retrieve))
+    # What a submission names is looked for in the whole corpus, whatever its method indexed.
+    return Target(loaded, replace(settings.apply(setting, loaded, seed, retrieve), corpus=loaded.corpus))
 
 
 def read_card(path: Path) -> Card:

@@ -318,6 +318,9 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
             # What is rephrased are documents, all of them unless a number is given.
             questions = corpus
         questions = questions if limit is None else min(limit, questions)
+        if setting is not None and setting.name in ("distractor", "document"):
+            brought = round(questions * mean([sample.candidates for sample in result.samples]))
+            corpus, own = min(corpus, brought), min(own, brought)
         return replace(result, questions=questions, origin="sampled", corpus=corpus, own=own)
     if setting is None and getattr(config, "first", 0) is None:
         return _first_rows(reference, config)
@@ -354,7 +357,7 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     first = benchmark.questions[:SAMPLED]
     shown = [_request(item, benchmark, setting) for item in first]
     named = [_candidates(item, benchmark, setting) for item in benchmark.questions]
-    corpus = benchmark.corpus if setting is None else settings.indexed(setting, benchmark.corpus, named)
+    corpus = benchmark.corpus if setting is None else settings.indexed(setting, benchmark.corpus, benchmark.questions, named)
     lengths = [tokens(passage.full_text) for passage in corpus.get(corpus.ids[:SEARCHED])]
     sets = [tuple(own) for own in named if own is not None]
     searched = setting if setting is None or setting.name == "corpus" else setting.base

@@ -142,8 +142,10 @@ def test_distractor_is_the_records_own_order(benchmark):
 
 @pytest.mark.parametrize("limit", [1, 5, 12])
 def test_the_corpus_of_few_questions_is_what_they_bring(benchmark, limit):
+    elsewhere = replace(benchmark.questions[0], evidence=(benchmark.corpus.ids[-1],))
+    benchmark = replace(benchmark, questions=[elsewhere, *benchmark.questions[1:]])
     few = apply("distractor", benchmark.limited(limit), seed=0)
-    theirs = {identifier for question in few.questions for identifier in question.candidates}
+    theirs = {identifier for question in few.questions for identifier in (*question.candidates, *question.evidence)}
     assert list(few.corpus) == [passage for passage in benchmark.corpus if passage.id in theirs]
     assert apply("corpus", benchmark.limited(limit), seed=0).corpus is benchmark.corpus
 

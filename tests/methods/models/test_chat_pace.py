@@ -76,6 +76,7 @@ def test_the_limit_settles_around_the_room_of_an_endpoint(room: int) -> None:
                     served -= 1
                     pace.clean()
                 else:
+                    await asyncio.sleep(0)
                     pace.cut(ticket)
                 limits.append(pace.limit)
                 pace.leave()

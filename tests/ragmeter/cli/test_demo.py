@@ -38,6 +38,7 @@ def test_it_loads_what_ships_and_trains_the_same_rows_small_where_asked(tmp_path
         (reference,) = [method for method in trained.methods if method.name == trained.reference]
         assert METHODS.get(reference.composition.method.id).kind != "control"
     assert seen == set(APPROACHES)
+    assert set(demo.LONGEST_FIRST) == set(PARTS)
 
 
 def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_the_rest_nothing(

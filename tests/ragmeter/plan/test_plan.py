@@ -253,6 +253,9 @@ methods: [{id: full_context, reader: {id: chat, config: {llm: {model: m, key_var
     assert every.own == every.corpus, "documents are shared"
     assert few.own == few.corpus
     assert few.lengths().document == pytest.approx(every.lengths().document, rel=0.2)
+    # Of two questions at most their own passages are indexed.
+    two, counted = (shape_of(plan.reference, plan.config, plan.setting, 2, full=full) for full in (False, True))
+    assert counted.own == counted.corpus <= two.corpus == two.own < every.corpus
 
 
 # -- the command ----------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class Checker:
         metrics = layout.scorable(default_metrics(target.loaded))
         # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
         training = stored_training(self.store) if self.known_boards else training_loader()
-        read = layout.reader(target.in_setting)
+        read = layout.reader(replace(target.in_setting, corpus=target.loaded.corpus))
         report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training)
         return Checked(report, target, metrics)
 
@@ -181,8 +181,7 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
         index = component.build(services).index(loaded.corpus, index_folder(component, loaded.corpus, services))
         return list(each(index, "retrieve", queries, n))
 
-    # What a submission names is looked for in the whole corpus, whatever its method indexed.
-    return Target(loaded, replace(settings.apply(setting, loaded, seed, retrieve), corpus=loaded.corpus))
+    return Target(loaded, settings.apply(setting, loaded, seed, retrieve))
 
 
 def read_card(path: Path) -> Card:

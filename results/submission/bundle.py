@@ -111,7 +111,7 @@ def write_template(
         QUESTIONS: lambda: (_line({"id": query.id, "text": query.text}) for query in queries),
     }
     if passages:
-        corpus = target.in_setting.corpus
+        corpus = target.loaded.corpus
         files[PASSAGES] = lambda: (
             _line({"id": item.id, "title": item.title, "text": item.text, "sentences": list(item.sentences)}) for item in corpus
         )

@@ -126,7 +126,7 @@ class _Checker:
 
     def __init__(self, setting: Setting, target: Target, findings: Findings) -> None:
         self._findings = findings
-        self._corpus: Corpus = target.in_setting.corpus
+        self._corpus: Corpus = target.loaded.corpus
         self._questions: Sequence[Question] = target.in_setting.questions
         self._setting = setting
         self._graphs = target.in_setting.extra.get("graphs", {}) if setting.scope == "question" else {}

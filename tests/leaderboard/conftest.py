@@ -18,6 +18,7 @@ import pytest
 
 from leaderboard import pages
 from leaderboard.elements.nodes import Node, from_json
+from results.store import Store
 
 HERE = Path(__file__).parent
 APP = Path(pages.__file__).with_name("app.py")
@@ -53,6 +54,7 @@ def several(tmp_path_factory: pytest.TempPathFactory, matrix_store: ModuleType) 
     """The folder of a store with several benchmarks; not to be written to."""
     folder = tmp_path_factory.mktemp("several") / "store"
     matrix_store.fill(folder)
+    Store(folder).database.close()
     return folder
 
 
@@ -113,6 +115,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> P
     """The folder of a store with made-up results; not to be written to."""
     folder = tmp_path_factory.mktemp("filled") / "store"
     synthetic.fill(folder)
+    Store(folder).database.close()
     return folder
 
 
@@ -125,8 +128,6 @@ def copied(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 @pytest.fixture(scope="session")
 def spoilt(tmp_path_factory: pytest.TempPathFactory, filled: Path, synthetic: ModuleType, hostile: ModuleType) -> Path:
     """The folder of a store whose every text is hostile, and in which keys lie about; not to be written to."""
-    from results.store import Store
-
     folder = Path(shutil.copytree(filled, tmp_path_factory.mktemp("spoilt") / "store"))
     hostile.spoil(Store(folder), synthetic)
     return folder
@@ -213,7 +214,7 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     from judges.metric import parse
     from judges.score import score
     from methods.api import Prediction
-    from results.store import FINISHED, Run, Store
+    from results.store import FINISHED, Run
     from results.submission.bundle import write_template
     from results.submission.validate import Target
 
@@ -227,6 +228,7 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     store.start(Run("ab" * 8, "half right", "m", "method", {}, loaded.name, mark, "distractor", 0, 6, {}))
     store.append("ab" * 8, responses, score(loaded.questions, responses, metrics))
     store.end("ab" * 8, FINISHED)
+    store.database.close()  # else its file may be written while it is copied
     target = Target(loaded, settings.apply("distractor", loaded, 0))
     write_template(tmp_path / "mine", target, Setting.parse("distractor"), limit=6)
     answers = [question.answers[0] if n < 1 else "no" for n, question in enumerate(loaded.questions)]

@@ -33,6 +33,8 @@ from benchmarks.schema import Query, Question, triple_id
 DEFAULT_N = 20
 """Candidates of `corpus(retriever=…)` where n is not given."""
 SCOPES = ("question", "split")
+BROUGHT = ("distractor", "document")
+"""Settings in which questions bring the passages that are indexed."""
 
 
 class Ranked(Protocol):
@@ -276,7 +278,7 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
 
 def indexed(setting: Setting, corpus: Corpus, questions: Iterable[Question], candidates: Iterable[Sequence[str] | None]) -> Corpus:
     """What methods index: in `distractor` and `document` the candidates and the evidence of the questions, else the corpus."""
-    if setting.name not in ("distractor", "document"):
+    if setting.name not in BROUGHT:
         return corpus
     # A positive may stand in another question's record: controls and metrics look for it.
     own = {identifier for question in questions for identifier in question.evidence}

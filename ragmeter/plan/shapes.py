@@ -318,7 +318,7 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
             # What is rephrased are documents, all of them unless a number is given.
             questions = corpus
         questions = questions if limit is None else min(limit, questions)
-        if setting is not None and setting.name in ("distractor", "document"):
+        if setting is not None and setting.name in settings.BROUGHT:
             brought = round(questions * mean([sample.candidates for sample in result.samples]))
             corpus, own = min(corpus, brought), min(own, brought)
         return replace(result, questions=questions, origin="sampled", corpus=corpus, own=own)

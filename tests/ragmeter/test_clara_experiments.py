@@ -146,8 +146,8 @@ def test_on_worlds_memory_stands_beside_the_base_on_text_whole_tuned_and_cut_to_
     text = {key: item for key, item in readers.items() if type(item).__name__ == "ClaraTextConfig"}
     assert {key for key, item in text.items() if item.model != "pocket"} == {"Tuned text"}  # type: ignore[attr-defined]
     cut = {item.max_length for key, item in text.items() if "as many tokens" in key}  # type: ignore[attr-defined]
-    # What a prompt says of each memory takes some tokens, too: 24 of memory come to about as many in all as 30 of text.
-    beside = {None: {24: 6, 6: 2}, "passages": {64: 0, 16: 0}}[profile]
+    # What a prompt says of each memory takes some tokens, too: 24 and 6 of memory come to about as many in all as 30 and 9 of text.
+    beside = {None: {24: 6, 6: 3}, "passages": {64: 0, 16: 0}}[profile]
     assert cut == {model.memory_tokens + beside[model.memory_tokens] for model in models}
     whole = {item.max_length for key, item in text.items() if key in ("Full text", "No text")}  # type: ignore[attr-defined]
     assert whole == {model.max_length for model in models}

@@ -64,7 +64,8 @@ def test_worlds_are_the_units_of_worlds_and_a_limit_asks_all_of_them() -> None:
         assert len(benchmark.corpus) + 200 <= 2 * (len(before.corpus) + 200)
 
 
-def test_a_card_speaks_where_its_questions_have_its_unit(data_folder: Path) -> None:
+def test_a_card_speaks_where_its_questions_have_its_unit(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     cwq = load("cwq:test")
     sources = {item.id.split("_")[0] for item in cwq.questions}
     assert cwq.sampled().in_words(len(cwq.questions)) == f"{len(cwq.questions)} questions in {len(sources)} webqsp_ids"

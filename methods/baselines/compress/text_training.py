@@ -234,7 +234,8 @@ _SHARED: dict[str, Any] = {
     "recomp_extractive",
     summary="RECOMP: an encoder by softmax of the sentence that makes the answer likeliest against all others of a step",
     config=_tuning("facebook/contriever", "an encoder, or `minilm`"),
-    presets=_MINILM,
+    # A step reads every sentence of its questions' passages: seven hundred where passages are long.
+    presets={**_MINILM, "worlds-long": laid_over(_MINILM["worlds-long"], {"data_options": {"worlds": {"questions": 640}}})},
     paper="Xu et al. 2024, RECOMP (arXiv:2310.04408)",
     **_SHARED,
 )

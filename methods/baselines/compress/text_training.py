@@ -26,6 +26,7 @@ from benchmarks.text import sentences
 from methods.baselines.compress.rows import Row, answer_rows, kept_lines
 from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
+from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.registry import laid_over
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
@@ -236,6 +237,7 @@ _SHARED: dict[str, Any] = {
     config=_tuning("facebook/contriever", "an encoder, or `minilm`"),
     # A step reads every sentence of its questions' passages: seven hundred where passages are long.
     presets={**_MINILM, "worlds-long": laid_over(_MINILM["worlds-long"], {"data_options": {"worlds": {"questions": 640}}})},
+    version=2,
     paper="Xu et al. 2024, RECOMP (arXiv:2310.04408)",
     **_SHARED,
 )
@@ -260,9 +262,14 @@ class ExtractiveTraining(TextTraining):
         return cross_entropy(questions @ vectors.T, questions.new_tensor(right).long())
 
     def _vectors(self, texts: Sequence[str]) -> Tensor:
+        import torch
         from sentence_transformers.util import batch_to_device
 
-        return self.module(batch_to_device(self.module.preprocess(list(texts)), self.module.device))["sentence_embedding"]
+        # Those of like length together: one long sentence would pad all of a step.
+        parts = by_length([len(text) for text in texts], UNBOUNDED, 64)
+        inputs = (self.module.preprocess([texts[at] for at in part]) for part in parts)
+        vectors = [self.module(batch_to_device(item, self.module.device))["sentence_embedding"] for item in inputs]
+        return torch.cat(vectors)[torch.tensor(sum(parts, [])).argsort()]
 
     def save(self, folder: Path) -> None:
         self.module.save_pretrained(str(folder), create_model_card=False)

@@ -269,7 +269,7 @@ class ExtractiveTraining(TextTraining):
         parts = by_length([len(text) for text in texts], UNBOUNDED, 64)
         inputs = (self.module.preprocess([texts[at] for at in part]) for part in parts)
         vectors = [self.module(batch_to_device(item, self.module.device))["sentence_embedding"] for item in inputs]
-        return torch.cat(vectors)[torch.tensor(sum(parts, [])).argsort()]
+        return torch.cat(vectors)[torch.tensor([at for part in parts for at in part]).argsort()]
 
     def save(self, folder: Path) -> None:
         self.module.save_pretrained(str(folder), create_model_card=False)

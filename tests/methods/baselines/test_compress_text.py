@@ -18,7 +18,7 @@ from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.llmlingua2 import likeliest
 from methods.baselines.compress.recomp import SentenceCompressor
 from methods.baselines.compress.rows import Row
-from methods.baselines.compress.text_training import labeled
+from methods.baselines.compress.text_training import Labeled, labeled
 from methods.models.causal import Generation
 from methods.models.weights import weights_hash
 from methods.registry import Component
@@ -227,6 +227,27 @@ def test_the_sentence_that_makes_the_answer_likeliest_is_the_label() -> None:
     one, two = labeled(rows, likelihoods)
     assert one.sentences == (("It is old.", "Ana built it."), ("Moss grows.", "It is green."))
     assert (one.best, two.best) == ((0, 1), None)
+
+
+def test_recomp_ranks_the_right_sentence_of_each_row_against_all_of_a_step(checkpoints: Path) -> None:
+    entry = TRAININGS.get("recomp_extractive")
+    training: Any = entry.factory(entry.validate({"data": ["worlds/multihop:train"], "base": str(checkpoints / "encoder")}))
+    training.begin("cpu")
+    training.module.eval()
+    first, *others = sentences(TEXT)
+    rows = [
+        Labeled("Who built it?", ((first, *others), ("Cold.",)), (0, 3)),
+        Labeled("What stands there?", (("A stone.", first),), (0, 1)),
+        Labeled("What is it?", (("It is a long way to the town of the painter, and cold.",), ("Cold.",)), (1, 0)),
+    ]
+    texts = {text for row in rows for own in row.sentences for text in own}
+    # Each text by itself.
+    vectors = {text: training.module.encode(text).astype(float) for text in {*texts, *(row.question for row in rows)}}
+    terms = [
+        math.log(sum(math.exp(vectors[row.question] @ vectors[text]) for text in texts)) - vectors[row.question] @ vectors[str(row.text)]
+        for row in rows
+    ]
+    assert float(training.loss(rows)) == pytest.approx(float(np.mean(terms)), rel=1e-4)
 
 
 @pytest.mark.slow

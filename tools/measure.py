@@ -74,7 +74,7 @@ def measure(names: Sequence[str], store: Store, target: Path) -> None:
     for name in names:
         experiment = experiments.load(name, store=store.folder)
         heads, base = known[name]
-        run_experiment(experiment, store, How(), talk=True)
+        run_experiment(experiment, store, How(processes=True), talk=True)
         results += [(name, gain) for gain in gains(experiment, store, heads, base)]
         whole_text(target, page(results, date.today(), commit.stdout.strip() or "unknown", machine))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import errno
 import os
@@ -31,6 +32,10 @@ class UserError(Exception):
         self.where = where
         self.try_this = try_this
         super().__init__("\n".join(self.lines()))
+
+    def __reduce__(self) -> Any:
+        # It goes from process to process whatever arguments its class takes.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def lines(self) -> list[str]:
         """The message, one aspect a line."""

@@ -73,7 +73,8 @@ def run(
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder)))
         return WRONG if planned.missing else 0
-    code, value = run_and_show(chosen, How(limit, fresh, retry_failed, fail_fast, device, not no_calls), common)
+    how = How(limit, fresh, retry_failed, fail_fast, device, not no_calls, processes=True)
+    code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code
 

@@ -19,7 +19,7 @@ from ragmeter.runner import judging
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
-from ragmeter.runner.training import run_trainings
+from ragmeter.runner.trainings import run_trainings
 from results import labels, queries
 from results.store import Store, left_behind
 
@@ -35,6 +35,7 @@ class How:
         fail_fast: Stop at the first task that breaks.
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
+        processes: Trainings may have processes of their own, see `run_trainings`.
     """
 
     limit: int | None = None
@@ -43,6 +44,7 @@ class How:
     fail_fast: bool = False
     device: str | None = None
     calls: bool = True
+    processes: bool = False
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -123,7 +125,7 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
         return
     with TrainingProgress(quiet=quiet) as progress:
         try:
-            run_trainings(experiment.trainings, store, how.device, progress)
+            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
         except KeyboardInterrupt:
             # The experiment is not in the store before its runs are known, so `resume` would not find it.
             raise Interrupted("the same command goes on with it") from None

@@ -133,7 +133,9 @@ class JudgingProgress(_Display):
 
 
 class TrainingProgress(_Display):
-    """Shows a training on standard error; figures of the moment stand beside the bar.
+    """Shows trainings on standard error; figures of the moment stand beside the bar.
+
+    Several at once have a line each, by the name that every report of theirs gives.
 
     Args:
         quiet: Show nothing.
@@ -141,22 +143,29 @@ class TrainingProgress(_Display):
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet)
-        self._one = self._live.add_task("training", total=None)
-        self._what = "training"
+        self._lines = {"": self._live.add_task("training", total=None)}
+        self._what: dict[str, str] = {}
 
-    def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
-        self._what = escape(what)
-        self._live.reset(self._one, total=total, completed=done, description=self._what)
+    def begin(self, what: str, total: int | None = None, done: int = 0, *, name: str = "") -> None:
+        if name not in self._lines:
+            self._lines[name] = self._live.add_task("", total=None)
+        self._what[name] = escape(f"{name}: {what}" if name else what)
+        self._live.reset(self._lines[name], total=total, completed=done, description=self._what[name])
         self._log()
 
-    def advance(self, steps: int = 1) -> None:
-        self._live.advance(self._one, steps)
+    def advance(self, steps: int = 1, *, name: str = "") -> None:
+        self._live.advance(self._lines[name], steps)
         self._log()
 
-    def log(self, figures: Mapping[str, float]) -> None:
-        shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        self._live.update(self._one, description=f"{self._what}  {escape(shown)}")
+    def log(self, figures: Mapping[str, float], *, name: str = "") -> None:
+        shown = "  ".join(f"{figure} {value:.4g}" for figure, value in figures.items())
+        self._live.update(self._lines[name], description=f"{self._what.get(name, 'training')}  {escape(shown)}")
         self._log()
+
+    def end(self, name: str) -> None:
+        """A training has ended: it needs no line any more."""
+        if name in self._lines:
+            self._live.remove_task(self._lines.pop(name))
 
 
 class CountingProgress(_Display):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
 from methods.training import Progress, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.rewriting import judge_measuring
-from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
+from ragmeter.trainings import checkpoint_home, identity
 from results import checkpoints
 from results.checkpoints import Checkpoint
 from results.store import Store
@@ -137,20 +137,3 @@ class Job:
         else:
             result = checkpoints.verify(stage.folder)
         return checkpoints.register(self.store, result.path)
-
-
-def run_trainings(plans: Sequence[TrainingPlan], store: Store, device: str | None, progress: Progress) -> None:
-    """Train what is not trained yet, one after another, each after those that it needs.
-
-    Raises:
-        UserError: Data or options do not allow it.
-        Broke: A model that one needs cannot be used.
-    """
-    for plan in plans:
-        if plan.trained(store.folder) == plan.stages:
-            continue
-        # Only now are the checkpoints there that its options may name.
-        plan.entry.preflight(plan.config)
-        plan.config.reach(store.cache)
-        progress.begin(f"{plan.name}, seed {plan.config.seed}")
-        Job(plan.entry, plan.config, store, device=device).run(progress)

@@ -13,10 +13,11 @@ from importlib import import_module
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 from benchmarks.core.errors import Broke, UserError
 from methods.models.weights import device_of
-from methods.training import TRAININGS, Progress, TrainingConfig
+from methods.training import TRAININGS, Progress, TrainingConfig, TrainingEntry
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.training import Job
 from ragmeter.sizes import size_of
@@ -52,19 +53,18 @@ def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | Non
         return
     for plan in left.values():
         progress.begin(_name(plan))
-        _train(plan.entry.id, plan.config, store.folder, device, progress)
+        _train(plan.entry, plan.config, store, device, progress)
 
 
 def _name(plan: TrainingPlan) -> str:
     return f"{plan.name}, seed {plan.config.seed}"
 
 
-def _train(training: str, config: TrainingConfig, store: Path, device: str | None, progress: Progress) -> None:
-    entry, opened = TRAININGS.get(training), Store(store)
+def _train(entry: TrainingEntry, config: TrainingConfig, store: Store, device: str | None, progress: Progress) -> None:
     # Only now are the checkpoints there that its options may name.
     entry.preflight(config)
-    config.reach(opened.cache)
-    Job(entry, config, opened, device=device).run(progress)
+    config.reach(store.cache)
+    Job(entry, config, store, device=device).run(progress)
 
 
 # -- Side by side: two small models of one thread each learn more than one after the other of two --
@@ -114,7 +114,8 @@ def _side_by_side(left: list[TrainingPlan], store: Store, cores: int, progress: 
 
 def _started(plan: TrainingPlan, store: Store, threads: int) -> tuple[connection.Connection, SpawnProcess]:
     ours, theirs = get_context("spawn").Pipe(duplex=False)
-    given = plan.entry.id, TRAININGS.source(plan.entry.id), plan.config, store.folder
+    # As text: an options' class may have been made by a call, and such a one does not go from process to process.
+    given = TRAININGS.source(plan.entry.id), plan.entry.id, plan.config.model_dump(mode="json"), store.folder
     process = get_context("spawn").Process(target=_work, args=(theirs, threads, *given))
     process.start()
     # The end of the process is to be the end of the pipe.
@@ -161,14 +162,15 @@ class _Sent:
         self._there.send(("log", dict(figures)))
 
 
-def _work(there: connection.Connection, threads: int, training: str, module: str, config: TrainingConfig, store: Path) -> None:
+def _work(there: connection.Connection, threads: int, module: str, training: str, options: dict[str, Any], store: Path) -> None:
     # A terminal interrupts all processes; the one that shows progress then ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     try:
         import_module(module)
-        _train(training, config, store, "cpu", _Sent(there))
+        entry = TRAININGS.get(training)
+        _train(entry, entry.config.model_validate(options), Store(store), "cpu", _Sent(there))
     except Exception as error:
         there.send(("failed", _sendable(error)))
 

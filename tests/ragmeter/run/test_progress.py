@@ -42,8 +42,14 @@ def test_in_a_file_there_is_a_line_a_minute_and_no_bar(monkeypatch: pytest.Monke
             shown.log({"loss": 1.0})
             now += 2.0
         shown.begin("next")
+        now += 61.0
+        shown.begin("steps", 3, name="gpr [seed 1]")
+        shown.end("gpr [seed 1]")
+        now += 61.0
+        shown.advance()
     lines = text.getvalue().splitlines()
-    assert lines == ["ark [seed 0] 0 of 64", "ark [seed 0]  loss 1 31 of 64", "ark [seed 0]  loss 1 61 of 64"]
+    assert lines[:3] == ["ark [seed 0] 0 of 64", "ark [seed 0]  loss 1 31 of 64", "ark [seed 0]  loss 1 61 of 64"]
+    assert lines[3:] == ["next; gpr [seed 1]: steps 0 of 3", "next"]
     text.truncate(0)
     with progress.TrainingProgress(quiet=True) as silent:
         silent.begin("ark, seed 0")

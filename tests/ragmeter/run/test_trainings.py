@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from filelock import FileLock
 from pydantic import Field
 from typer.testing import CliRunner
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import Broke, MissingPackage, UserError
 from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.corpus import Corpus
 from methods.api import Index, Services
 from methods.baselines.bm25 import BM25, BM25Config
 from methods.registry import METHODS, MethodConfig, register
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, register_training
+from methods.work import Needs
 from ragmeter import experiment
 from ragmeter.cli import app
+from ragmeter.runner import trainings
 from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.training import Job
-from ragmeter.trainings import references
+from ragmeter.trainings import TrainingPlan, references
+from results import checkpoints
 from results.store import Store
 
 STEPS: list[tuple[str, int]] = []
@@ -110,8 +118,10 @@ metrics: [recall@5]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An experiment that trains in this process."""
     STEPS.clear()
+    monkeypatch.setattr(trainings, "_cores", lambda: 1)
     path = tmp_path / "trained.yaml"
     path.write_text(FILE, "utf-8")
     return path
@@ -199,6 +209,88 @@ def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp
     assert STEPS == [("first", 3)]
     planned = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])
     assert [row["stage"] for row in planned["stages"] if row["trained"]] == ["first"]
+
+
+class WaitingConfig(TrainingConfig):
+    folder: str
+    me: str
+    beside: tuple[str, ...] = ()
+    ends: Literal["well", "lacking", "killed"] = "well"
+    behind: tuple[str, ...] = ()
+
+
+@register_training("waiting_test", summary="", stages=("only",), config=WaitingConfig, extra=None, needs=lambda config: Needs())
+class Waiting:
+    """Ends when all that are to be carried out beside it have begun."""
+
+    def __init__(self, config: WaitingConfig) -> None:
+        self.config = config
+
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
+        here = Path(self.config.folder)
+        assert all(Path(checkpoint, "learned").is_file() for checkpoint in self.config.behind)
+        (here / self.config.me).write_text(str(os.getpid()), "utf-8")
+        context.progress.begin("waiting", 1)
+        end = time.monotonic() + 60
+        while not all((here / other).exists() for other in self.config.beside):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        if self.config.ends == "lacking":
+            raise MissingPackage("nothing", "models", "this training")
+        if self.config.ends == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        folder = context.checkpoints / "only"
+        folder.mkdir(parents=True)
+        (folder / "learned").write_text(self.config.me, "utf-8")
+        yield TrainedStage("only", folder)
+
+
+def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
+    """Trainings, of names and options in YAML, with their store."""
+    rows = "".join(f"  - {{id: waiting_test, {spec.replace('HERE', str(tmp_path))}}}\n" for spec in specs)
+    text = (
+        f"name: x\nbenchmarks: [{{id: worlds/multihop, split: test}}]\nmethods: [{{id: bm25, reader: retrieval_only}}]\ntrainings:\n{rows}"
+    )
+    store = Store(tmp_path / "store")
+    return list(experiment.parse(text, "x.yaml", store=store.folder).trainings), store
+
+
+@pytest.mark.slow
+def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainings, "_cores", lambda: 2)
+    plans, store = waiting(
+        tmp_path,
+        "name: one, config: {folder: HERE, me: one, beside: [two]}",
+        "name: two, config: {folder: HERE, me: two, beside: [one]}",
+        "name: as one, config: {folder: HERE, me: one, beside: [two]}",
+        "name: last, config: {folder: HERE, me: last, behind: [{checkpoint: one}, {checkpoint: two}]}",
+    )
+    with TrainingProgress(quiet=True) as progress:
+        trainings.run_trainings(plans, store, "cpu", progress, processes=True)
+        (bar,) = progress._live.tasks
+    assert bar.completed == 3
+    assert all(plan.trained(store.folder) == plan.stages for plan in plans)
+    assert len(checkpoints.checkpoints(store)) == 3
+    assert len({str(os.getpid()), *((tmp_path / name).read_text("utf-8") for name in ("one", "two", "last"))}) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ends", "error"), [("lacking", MissingPackage), ("killed", Broke)])
+def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
+    ends: str, error: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainings, "_cores", lambda: 2)
+    plans, store = waiting(
+        tmp_path,
+        "name: other, config: {folder: HERE, me: other, beside: [never]}",
+        f"name: it, config: {{folder: HERE, me: it, beside: [other], ends: {ends}}}",
+    )
+    with TrainingProgress(quiet=True) as progress, pytest.raises(error) as caught:
+        trainings.run_trainings(plans, store, "cpu", progress, processes=True)
+    assert type(caught.value) is error
+    assert ("nothing" if ends == "lacking" else "it, seed 0") in caught.value.what
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "other").read_text("utf-8")), 0)
 
 
 @pytest.mark.parametrize(

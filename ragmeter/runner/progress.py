@@ -149,7 +149,7 @@ class TrainingProgress(_Display):
     def begin(self, what: str, total: int | None = None, done: int = 0, *, name: str = "") -> None:
         if name not in self._lines:
             self._lines[name] = self._live.add_task("", total=None)
-        self._what[name] = escape(f"{name}: {what}" if name else what)
+        self._what[name] = escape(": ".join(filter(None, (name, what))))
         self._live.reset(self._lines[name], total=total, completed=done, description=self._what[name])
         self._log()
 

@@ -39,7 +39,7 @@ def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | Non
         device: None to choose.
         progress: Shows them.
         processes: Whether those that do not wait for one another may be carried out side by side on a CPU, each in a process
-            of its own; `multiprocessing` imports the main module in each, so that a script must guard what it does.
+            of its own. `multiprocessing` imports the main module there: a script does its work under `__name__ == "__main__"`.
 
     Raises:
         UserError: Data or options do not allow it.
@@ -93,14 +93,19 @@ def _side_by_side(left: list[TrainingPlan], store: Store, cores: int, progress: 
     try:
         while left or running:
             for plan in [*left]:
-                if len(running) == cores or any(need.trained(store.folder) != need.stages for need in plan.needs):
-                    continue
                 taken = _bytes(plan)
-                if not running or taken + sum(item[2] for item in running.values()) <= memory:
-                    beside = max(1, min(cores, len(left) + len(running), int(memory // taken)))
-                    left.remove(plan)
-                    ours, process = _started(plan, store, cores // beside)
-                    running[ours] = process, plan, taken
+                # What the first of all that are left needs was trained when none is running any more.
+                if running and (
+                    len(running) == cores
+                    or any(need.trained(store.folder) != need.stages for need in plan.needs)
+                    or taken + sum(others for *_, others in running.values()) > memory
+                ):
+                    continue
+                beside = max(1, min(cores, len(left) + len(running), int(memory // taken)))
+                left.remove(plan)
+                ours, process = _started(plan, store, cores // beside)
+                running[ours] = process, plan, taken
+                progress.begin("", name=_name(plan))
             for ours in running.keys() & connection.wait(list(running)):
                 process, plan, _ = running[ours]
                 if not _heard(ours, process, _name(plan), progress):

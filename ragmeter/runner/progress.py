@@ -147,10 +147,9 @@ class TrainingProgress(_Display):
         self._what: dict[str, str] = {}
 
     def begin(self, what: str, total: int | None = None, done: int = 0, *, name: str = "") -> None:
-        if name not in self._lines:
-            self._lines[name] = self._live.add_task("", total=None)
+        self.end(name)
         self._what[name] = escape(": ".join(filter(None, (name, what))))
-        self._live.reset(self._lines[name], total=total, completed=done, description=self._what[name])
+        self._lines[name] = self._live.add_task(self._what[name], total=total, completed=done)
         self._log()
 
     def advance(self, steps: int = 1, *, name: str = "") -> None:
@@ -163,7 +162,7 @@ class TrainingProgress(_Display):
         self._log()
 
     def end(self, name: str) -> None:
-        """A training has ended: it needs no line any more."""
+        """The line of this name is not needed any more."""
         if name in self._lines:
             self._live.remove_task(self._lines.pop(name))
 

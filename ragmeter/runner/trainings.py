@@ -120,8 +120,8 @@ def _side_by_side(left: list[TrainingPlan], store: Store, cores: int, progress: 
 def _started(plan: TrainingPlan, store: Store, threads: int) -> tuple[connection.Connection, SpawnProcess]:
     ours, theirs = get_context("spawn").Pipe(duplex=False)
     # As text: an options' class may have been made by a call, and such a one does not go from process to process.
-    given = TRAININGS.source(plan.entry.id), plan.entry.id, plan.config.model_dump(mode="json"), store.folder
-    process = get_context("spawn").Process(target=_work, args=(theirs, threads, *given))
+    what = TRAININGS.source(plan.entry.id), plan.entry.id, plan.config.model_dump(mode="json"), store.folder
+    process = get_context("spawn").Process(target=_work, args=(theirs, threads, *what))
     process.start()
     # The end of the process is to be the end of the pipe.
     theirs.close()
@@ -131,7 +131,7 @@ def _started(plan: TrainingPlan, store: Store, threads: int) -> tuple[connection
 def _heard(ours: connection.Connection, process: SpawnProcess, name: str, progress: TrainingProgress) -> bool:
     """Take one message of a training; False when it has ended."""
     try:
-        what, *given = ours.recv()
+        what, *values = ours.recv()
     except EOFError:
         process.join()
         if process.exitcode:
@@ -143,8 +143,8 @@ def _heard(ours: connection.Connection, process: SpawnProcess, name: str, progre
         progress.advance()
         return False
     if what == "failed":
-        raise given[0]
-    getattr(progress, what)(*given, name=name)
+        raise values[0]
+    getattr(progress, what)(*values, name=name)
     return True
 
 

@@ -8,7 +8,7 @@ before anything is trained. A training of several seeds makes one method for eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class TrainingPlan:
         entry, config: What is trained, and how.
         needs: Trainings whose checkpoints it begins from or uses.
         where: File and line.
+        options: What `config` was made of, for another process: of a dump of it what is left out of identities would be missing.
     """
 
     name: str
@@ -52,6 +53,12 @@ class TrainingPlan:
     config: TrainingConfig
     needs: tuple[TrainingPlan, ...] = ()
     where: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name_and_seed(self) -> str:
+        """For people."""
+        return f"{self.name}, seed {self.config.seed}"
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -117,13 +124,14 @@ class Trainings:
         if "seed" in spec.config:
             raise UserError("a training's seed is given beside its options", where=where((*at, "config", "seed")), try_this="seeds: [0]")
         value, needs = self.filled(spec.config, seed, (*at, "config"))
+        options = {**value, "seed": seed}
         try:
-            config = entry.validate({**value, "seed": seed})
+            config = entry.validate(options)
         except ValidationError as error:
             raise yaml_source.explain(error, entry.config, self._source, (*at, "config")) from None
         except UserError as error:
             raise UserError(error.what, where=where((*at, "config")), try_this=error.try_this) from None
-        return TrainingPlan(name, entry, config, needs, where(at))
+        return TrainingPlan(name, entry, config, needs, where(at), options)
 
     def seeds(self, options: Any, at: tuple[str | int, ...]) -> tuple[int, ...]:
         """Seeds of the trainings that options refer to; () where they refer to none.

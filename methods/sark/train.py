@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from filelock import FileLock
+
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.registry import Benchmark
@@ -490,8 +492,9 @@ def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: 
     """Rows, kept beside those of other trainings where there is such a place: one with other losses shares them."""
     services = context.services
     made_of = config.model_dump(mode="json", include=set(SarkDataConfig.model_fields))
-    shared = services.folder("sark", fingerprint(made_of, [benchmark.fingerprint for benchmark in benchmarks]))
-    return data_of(config, benchmarks, services, shared or folder, context.progress)
+    shared = services.folder("sark", fingerprint(made_of, [benchmark.fingerprint for benchmark in benchmarks])) or folder
+    with FileLock(f"{shared}.lock"):
+        return data_of(config, benchmarks, services, shared, context.progress)
 
 
 def _prepared(

@@ -35,7 +35,7 @@ class How:
         fail_fast: Stop at the first task that breaks.
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
-        processes: Trainings may have processes of their own, see `run_trainings`.
+        processes: Trainings may run in processes of their own, see `run_trainings`.
     """
 
     limit: int | None = None

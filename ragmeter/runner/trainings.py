@@ -1,4 +1,4 @@
-"""An experiment's trainings carried out: one after another, or on a CPU, where one has no use of many cores, side by side."""
+"""An experiment's trainings carried out: one after another, or on a CPU side by side, since few cores serve a small model best."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import math
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.core.errors import Broke, UserError
-from methods.models.weights import device_of
 from methods.training import TRAININGS, Progress, TrainingConfig, TrainingEntry
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.training import Job
@@ -25,9 +27,10 @@ from ragmeter.trainings import TrainingPlan
 from results.store import Store
 
 PROCESS = 4e9
-"""Bytes that a training takes beside its models: libraries, and what a step keeps of a small model."""
+"""Bytes of memory that a training takes besides its models: libraries, and what a step keeps of a small model."""
 LEARNED = 16
-"""Bytes of a parameter that learns: weight, gradient and two means of AdamW in float32."""
+"""Bytes of a parameter at most: weight, gradient and two means of AdamW in float32."""
+THREADS = "OMP_NUM_THREADS"
 
 
 def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | None, progress: TrainingProgress, *, processes: bool) -> None:
@@ -46,18 +49,14 @@ def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | Non
         Broke: A model that one needs cannot be used, or a process was killed.
     """
     # Two of the same options are one training.
-    left = {plan.folder(store.folder): plan for plan in plans if plan.trained(store.folder) != plan.stages}
-    cores = _cores() if processes and len(left) > 1 and parent_process() is None and device_of(device) == "cpu" else 1
-    if cores > 1:
-        _side_by_side([*left.values()], store, cores, progress)
+    every = [*{plan.folder(store.folder): plan for plan in plans}.values()]
+    left = [plan for plan in every if plan.trained(store.folder) != plan.stages]
+    if processes and left and len(every) > 1 and (machine := _machine(device)).cores > 1:
+        _side_by_side(left, shares(every, machine, store.folder), machine, store, device, progress)
         return
-    for plan in left.values():
-        progress.begin(_name(plan))
+    for plan in left:
+        progress.begin(plan.name_and_seed)
         _train(plan.entry, plan.config, store, device, progress)
-
-
-def _name(plan: TrainingPlan) -> str:
-    return f"{plan.name}, seed {plan.config.seed}"
 
 
 def _train(entry: TrainingEntry, config: TrainingConfig, store: Store, device: str | None, progress: Progress) -> None:
@@ -67,77 +66,143 @@ def _train(entry: TrainingEntry, config: TrainingConfig, store: Store, device: s
     Job(entry, config, store, device=device).run(progress)
 
 
-# -- Side by side: two small models of one thread each learn more than one after the other of two --
+# -- What each takes of this machine --
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+class Machine(NamedTuple):
+    """What trainings share, or what one takes of it.
+
+    Attributes:
+        cores: Processor cores; of a training its threads.
+        memory: Bytes.
+    """
+
+    cores: int
+    memory: float
 
 
-def _bytes(plan: TrainingPlan) -> float:
-    """Memory of a training; infinite where nobody can say, or where it asks a model whose calls at once are counted by process."""
+def _machine(device: str | None) -> Machine:
+    """What there is for trainings side by side; one core where they use another device, or come in several processes already."""
+    try:
+        import psutil
+        import torch
+    except ImportError:
+        return Machine(1, 0.0)
+    if device not in (None, "cpu") or (device is None and torch.accelerator.is_available()) or "RANK" in os.environ:
+        return Machine(1, 0.0)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = float(psutil.virtual_memory().total)
+    with suppress(OSError, ValueError):  # a container's
+        memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
+    return Machine(cores, memory)
+
+
+def shares(plans: Sequence[TrainingPlan], machine: Machine, store: Path) -> dict[str, Machine]:
+    """What each training takes of a machine: by the experiment alone, so that one that is taken up again has as many threads.
+
+    Args:
+        plans: All of the experiment.
+        machine: This one.
+        store: Folder of the store.
+
+    Returns:
+        By name and seed: cores divided among those that wait for as many others in turn, or as OMP_NUM_THREADS says; and the
+        memory of its models, infinite where their size is unknown, or one is asked through an endpoint, whose limit on
+        concurrent calls holds for one process.
+    """
+    results = {}
+    threads = os.environ.get(THREADS, "")
+    depths = Counter(map(_depth, plans))
+    for plan in plans:
+        memory = PROCESS + LEARNED * _parameters(plan, store)
+        beside = max(1, min(depths[_depth(plan)], machine.cores, int(machine.memory // memory)))
+        cores = min(machine.cores, max(1, int(threads))) if threads.isdigit() else machine.cores // beside
+        results[plan.name_and_seed] = Machine(cores, memory)
+    return results
+
+
+def _parameters(plan: TrainingPlan, store: Path) -> float:
+    """Of the models of a training; a checkpoint that is still to be trained has those of its own training."""
     needs = plan.entry.needs(plan.config) if plan.entry.needs else None
     if needs is None or needs.endpoints or plan.config.wanted_judge is not None:
         return math.inf
-    sizes = (size_of(model.model, model.revision).parameters for model in needs.checkpoints)
-    return PROCESS + LEARNED * sum(math.inf if size is None else size for size in sizes)
+    trained = tuple(str(need.folder(store)) for need in plan.needs)
+    models = [item for item in needs.checkpoints if not item.adapter and not item.model.startswith(trained)]
+    sizes = [size_of(item.model, item.revision).parameters for item in models]
+    return sum(math.inf if size is None else size for size in sizes) + sum(_parameters(need, store) for need in plan.needs)
 
 
-def _side_by_side(left: list[TrainingPlan], store: Store, cores: int, progress: TrainingProgress) -> None:
-    """As many at once as there are cores and memory allows; one that does not fit beside any other is alone."""
-    import psutil
+def _depth(plan: TrainingPlan) -> int:
+    return 1 + max(map(_depth, plan.needs), default=0)
 
-    memory = psutil.virtual_memory().available
-    running: dict[connection.Connection, tuple[SpawnProcess, TrainingPlan, float]] = {}
+
+# -- Side by side --
+
+
+def _side_by_side(
+    left: list[TrainingPlan], each: Mapping[str, Machine], machine: Machine, store: Store, device: str | None, progress: TrainingProgress
+) -> None:
+    """As many at once as cores and memory allow; one that does not fit beside any other is alone."""
+    running: dict[connection.Connection, tuple[SpawnProcess, str]] = {}
     progress.begin("trainings", len(left))
     try:
         while left or running:
             for plan in [*left]:
-                taken = _bytes(plan)
-                # What the first of all that are left needs was trained when none is running any more.
+                taken = [each[name] for name in (plan.name_and_seed, *(name for _, name in running.values()))]
+                # When none is running, what the first of those that are left needs is trained.
                 if running and (
-                    len(running) == cores
+                    sum(part.cores for part in taken) > machine.cores
+                    or sum(part.memory for part in taken) > machine.memory
                     or any(need.trained(store.folder) != need.stages for need in plan.needs)
-                    or taken + sum(others for *_, others in running.values()) > memory
                 ):
                     continue
-                beside = max(1, min(cores, len(left) + len(running), int(memory // taken)))
                 left.remove(plan)
-                ours, process = _started(plan, store, cores // beside)
-                running[ours] = process, plan, taken
-                progress.begin("", name=_name(plan))
-            for ours in running.keys() & connection.wait(list(running)):
-                process, plan, _ = running[ours]
-                if not _heard(ours, process, _name(plan), progress):
-                    del running[ours]
+                _start(plan, each[plan.name_and_seed].cores, store, device, running)
+                progress.begin("", name=plan.name_and_seed)
+            before = len(running)
+            while len(running) == before:
+                for there in running.keys() & connection.wait(list(running)):
+                    if not _heard(there, *running[there], progress):
+                        del running[there]
     finally:
-        for process, *_ in running.values():
+        for process, _ in running.values():
             process.terminate()
-        for process, *_ in running.values():
+        for process, _ in running.values():
             process.join()
 
 
-def _started(plan: TrainingPlan, store: Store, threads: int) -> tuple[connection.Connection, SpawnProcess]:
-    ours, theirs = get_context("spawn").Pipe(duplex=False)
-    # As text: an options' class may have been made by a call, and such a one does not go from process to process.
-    what = TRAININGS.source(plan.entry.id), plan.entry.id, plan.config.model_dump(mode="json"), store.folder
-    process = get_context("spawn").Process(target=_work, args=(theirs, threads, *what))
-    process.start()
-    # The end of the process is to be the end of the pipe.
-    theirs.close()
-    return ours, process
+def _start(
+    plan: TrainingPlan, threads: int, store: Store, device: str | None, running: dict[connection.Connection, tuple[SpawnProcess, str]]
+) -> None:
+    context = get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    what = TRAININGS.source(plan.entry.id), plan.entry.id, plan.options, store.folder, device
+    process = context.Process(target=_work, args=(there, *what))
+    before = os.environ.get(THREADS)
+    # A terminal interrupts all processes of a command; this one then ends the others.
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        os.environ[THREADS] = str(threads)
+        process.start()
+        running[here] = process, plan.name_and_seed
+    finally:
+        os.environ.pop(THREADS) if before is None else os.environ.update({THREADS: before})
+        signal.signal(signal.SIGINT, interrupt)
+        # The end of the process is to be the end of the pipe.
+        there.close()
 
 
-def _heard(ours: connection.Connection, process: SpawnProcess, name: str, progress: TrainingProgress) -> bool:
+def _heard(here: connection.Connection, process: SpawnProcess, name: str, progress: TrainingProgress) -> bool:
     """Take one message of a training; False when it has ended."""
     try:
-        what, *values = ours.recv()
-    except EOFError:
+        what, *values = here.recv()
+    except (EOFError, OSError):
         process.join()
         if process.exitcode:
             raise Broke(
                 f"the process of the training {name} ended with {process.exitcode}",
-                try_this="the same command goes on with it; if it was killed for want of memory, with fewer cores (`taskset -c 0 …`)",
+                try_this=f"the same command goes on with it; if it was killed for want of memory, with {THREADS}={os.cpu_count()}, "
+                "which trains one after another",
             ) from None
         progress.end(name)
         progress.advance()
@@ -167,15 +232,14 @@ class _Sent:
         self._there.send(("log", dict(figures)))
 
 
-def _work(there: connection.Connection, threads: int, module: str, training: str, options: dict[str, Any], store: Path) -> None:
-    # A terminal interrupts all processes; the one that shows progress then ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _work(there: connection.Connection, module: str, training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
+    # What is half written is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     try:
         import_module(module)
         entry = TRAININGS.get(training)
-        _train(entry, entry.config.model_validate(options), Store(store), "cpu", _Sent(there))
+        _train(entry, entry.validate(options), Store(store), device, _Sent(there))
     except Exception as error:
         there.send(("failed", _sendable(error)))
 
@@ -184,7 +248,7 @@ def _end_with_parent() -> None:
     parent = parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,13 +24,14 @@ from methods.api import Index, Services
 from methods.baselines.bm25 import BM25, BM25Config
 from methods.registry import METHODS, MethodConfig, register
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, register_training
-from methods.work import Needs
+from methods.work import Checkpoint, Needs
 from ragmeter import experiment
 from ragmeter.cli import app
 from ragmeter.runner import trainings
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.training import Job
+from ragmeter.runner.trainings import Machine
 from ragmeter.trainings import TrainingPlan, references
 from results import checkpoints
 from results.store import Store
@@ -121,7 +124,7 @@ metrics: [recall@5]
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An experiment that trains in this process."""
     STEPS.clear()
-    monkeypatch.setattr(trainings, "_cores", lambda: 1)
+    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(1, 0.0))
     path = tmp_path / "trained.yaml"
     path.write_text(FILE, "utf-8")
     return path
@@ -217,6 +220,7 @@ class WaitingConfig(TrainingConfig):
     beside: tuple[str, ...] = ()
     ends: Literal["well", "lacking", "killed"] = "well"
     behind: tuple[str, ...] = ()
+    limit: float | None = Field(None, exclude=True)
 
 
 @register_training("waiting_test", summary="", stages=("only",), config=WaitingConfig, extra=None, needs=lambda config: Needs())
@@ -241,7 +245,7 @@ class Waiting:
             os.kill(os.getpid(), signal.SIGKILL)
         folder = context.checkpoints / "only"
         folder.mkdir(parents=True)
-        (folder / "learned").write_text(self.config.me, "utf-8")
+        (folder / "learned").write_text(f"{self.config.me} {self.config.limit} {sorted(self.config.model_fields_set)}", "utf-8")
         yield TrainedStage("only", folder)
 
 
@@ -257,21 +261,56 @@ def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
 
 @pytest.mark.slow
 def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainings, "_cores", lambda: 2)
+    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(3, 16e9))
     plans, store = waiting(
         tmp_path,
         "name: one, config: {folder: HERE, me: one, beside: [two]}",
         "name: two, config: {folder: HERE, me: two, beside: [one]}",
         "name: as one, config: {folder: HERE, me: one, beside: [two]}",
-        "name: last, config: {folder: HERE, me: last, behind: [{checkpoint: one}, {checkpoint: two}]}",
+        "name: last, config: {folder: HERE, me: last, behind: [{checkpoint: one}, {checkpoint: two}], limit: 2.5}",
     )
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with TrainingProgress(quiet=True) as progress:
         trainings.run_trainings(plans, store, "cpu", progress, processes=True)
         (bar,) = progress._live.tasks
     assert bar.completed == 3
-    assert all(plan.trained(store.folder) == plan.stages for plan in plans)
+    learned = [(plan.folder(store.folder) / "only" / "learned").read_text("utf-8") for plan in plans]
+    # As the file says, what no identity holds, too.
+    assert learned[0] == learned[2] == "one None ['beside', 'folder', 'me', 'seed']"
+    assert learned[3] == "last 2.5 ['behind', 'folder', 'limit', 'me', 'seed']"
     assert len(checkpoints.checkpoints(store)) == 3
     assert len({str(os.getpid()), *((tmp_path / name).read_text("utf-8") for name in ("one", "two", "last"))}) == 4
+
+
+def test_a_training_takes_its_part_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    plans, store = waiting(
+        tmp_path,
+        "name: one, config: {folder: HERE, me: one}",
+        "name: two, config: {folder: HERE, me: two}",
+        "name: unknown, config: {folder: HERE, me: unknown}",
+        "name: last, config: {folder: HERE, me: last, behind: [{checkpoint: one}]}",
+    )
+    billion = Checkpoint("someone/model-1B")
+    of = {
+        "one": (billion,),
+        "two": (),
+        "unknown": (Checkpoint("nobody/knows"),),
+        "last": (billion, Checkpoint(str(plans[0].folder(store.folder)))),
+    }
+    entry = replace(plans[0].entry, needs=lambda config: Needs(of[config.me]))
+    one = replace(plans[0], entry=entry)
+    plans = [one, *(replace(plan, entry=entry, needs=(one,) * len(plan.needs)) for plan in plans[1:])]
+
+    def parts(cores: int, memory: float) -> list[tuple[int, float]]:
+        return [tuple(part) for part in trainings.shares(plans, Machine(cores, memory), store.folder).values()]
+
+    # Three begin together; a model of 10⁹ parameters takes 20 GB, and what is trained from such a one as much again.
+    assert parts(12, 200e9) == [(4, 20e9), (4, 4e9), (12, math.inf), (12, 36e9)]
+    assert parts(12, 41e9) == [(6, 20e9), (4, 4e9), (12, math.inf), (12, 36e9)]
+    assert parts(2, 8e9) == [(2, 20e9), (1, 4e9), (2, math.inf), (2, 36e9)]
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert [cores for cores, _ in parts(12, 200e9)] == [8] * 4
 
 
 @pytest.mark.slow
@@ -279,7 +318,7 @@ def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side
 def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
     ends: str, error: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainings, "_cores", lambda: 2)
+    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(3, 16e9))
     plans, store = waiting(
         tmp_path,
         "name: other, config: {folder: HERE, me: other, beside: [never]}",

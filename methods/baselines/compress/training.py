@@ -147,7 +147,7 @@ SMALL_WORLDS: Mapping[str, Any] = {
     "pretrained": {**_STEPS, **NAMING, "steps": 250, "learning_rate": 2e-3, "batch_size": 16, "micro_batch": 16},
     "tuned": {**_STEPS, "steps": 180, "learning_rate": 1e-3},
 }
-"""The tiny language model that ships, on worlds: about eight minutes of one core, with all that is ours."""
+"""The tiny language model that ships, on worlds: minutes of one core, with all that is ours."""
 LONG_WORLDS: Mapping[str, Any] = {
     "data": ["worlds/long:train"],
     "data_options": {"worlds": {"questions": 16000, "chunk_words": 190}},

@@ -8,7 +8,7 @@ before anything is trained. A training of several seeds makes one method for eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +43,18 @@ class TrainingPlan:
     Attributes:
         name: What methods call it.
         entry, config: What is trained, and how.
+        options: What `config` was validated from. Another process validates it again: a dump of `config` lacks the fields that
+            identities leave out.
         needs: Trainings whose checkpoints it begins from or uses.
         where: File and line.
-        options: What `config` was made of, for another process: of a dump of it what is left out of identities would be missing.
     """
 
     name: str
     entry: TrainingEntry
     config: TrainingConfig
+    options: Mapping[str, Any]
     needs: tuple[TrainingPlan, ...] = ()
     where: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name_and_seed(self) -> str:
@@ -131,7 +132,7 @@ class Trainings:
             raise yaml_source.explain(error, entry.config, self._source, (*at, "config")) from None
         except UserError as error:
             raise UserError(error.what, where=where((*at, "config")), try_this=error.try_this) from None
-        return TrainingPlan(name, entry, config, needs, where(at), options)
+        return TrainingPlan(name, entry, config, options, needs, where(at))
 
     def seeds(self, options: Any, at: tuple[str | int, ...]) -> tuple[int, ...]:
         """Seeds of the trainings that options refer to; () where they refer to none.

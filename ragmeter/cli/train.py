@@ -78,7 +78,7 @@ def run(
         from ragmeter.plan.plan import plan_training
         from ragmeter.plan.show import plan_json, show_plan
 
-        plan = plan_training(TrainingPlan(entry.id, entry, training), common.store)
+        plan = plan_training(TrainingPlan(entry.id, entry, training, supplied), common.store)
         common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder)))
         return WRONG if plan.missing else 0
     entry.preflight(training)

@@ -1,4 +1,4 @@
-"""An experiment's trainings carried out: one after another, or on a CPU side by side, since few cores serve a small model best."""
+"""An experiment's trainings carried out: one after another, or on a CPU side by side, as a small model gains little from a second core."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ from results.store import Store
 PROCESS = 4e9
 """Bytes of memory that a training takes besides its models: libraries, and what a step keeps of a small model."""
 LEARNED = 16
-"""Bytes of a parameter at most: weight, gradient and two means of AdamW in float32."""
+"""Bytes of a parameter: weight, gradient and two means of AdamW in float32."""
 THREADS = "OMP_NUM_THREADS"
+PATIENCE_S = 10.0
+"""For a process that is to end to remove what it has half written."""
 
 
 def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | None, progress: TrainingProgress, *, processes: bool) -> None:
@@ -42,17 +44,20 @@ def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | Non
         device: None to choose.
         progress: Shows them.
         processes: Whether those that do not wait for one another may be carried out side by side on a CPU, each in a process
-            of its own. `multiprocessing` imports the main module there: a script does its work under `__name__ == "__main__"`.
+            of its own; from the main thread alone. `multiprocessing` imports the main module in each: a script does its work
+            under `__name__ == "__main__"`.
 
     Raises:
         UserError: Data or options do not allow it.
         Broke: A model that one needs cannot be used, or a process was killed.
     """
     # Two of the same options are one training.
-    every = [*{plan.folder(store.folder): plan for plan in plans}.values()]
-    left = [plan for plan in every if plan.trained(store.folder) != plan.stages]
+    every: dict[Path, TrainingPlan] = {}
+    for plan in plans:
+        every.setdefault(plan.folder(store.folder), plan)
+    left = [plan for plan in every.values() if plan.trained(store.folder) != plan.stages]
     if processes and left and len(every) > 1 and (machine := _machine(device)).cores > 1:
-        _side_by_side(left, shares(every, machine, store.folder), machine, store, device, progress)
+        _side_by_side(left, shares([*every.values()], machine, store.folder), machine, store, device, progress)
         return
     for plan in left:
         progress.begin(plan.name_and_seed)
@@ -92,13 +97,16 @@ def _machine(device: str | None) -> Machine:
         return Machine(1, 0.0)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = float(psutil.virtual_memory().total)
-    with suppress(OSError, ValueError):  # a container's
+    with suppress(OSError, ValueError):  # a container's; ValueError: it has no limit
         memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
+    with suppress(OSError, ValueError):
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split())
+        cores = min(cores, max(1, quota // period))
     return Machine(cores, memory)
 
 
 def shares(plans: Sequence[TrainingPlan], machine: Machine, store: Path) -> dict[str, Machine]:
-    """What each training takes of a machine: by the experiment alone, so that one that is taken up again has as many threads.
+    """What each training takes of a machine: by the whole experiment, however much of it is trained already.
 
     Args:
         plans: All of the experiment.
@@ -106,30 +114,38 @@ def shares(plans: Sequence[TrainingPlan], machine: Machine, store: Path) -> dict
         store: Folder of the store.
 
     Returns:
-        By name and seed: cores divided among those that wait for as many others in turn, or as OMP_NUM_THREADS says; and the
-        memory of its models, infinite where their size is unknown, or one is asked through an endpoint, whose limit on
-        concurrent calls holds for one process.
+        By name and seed: threads, the cores divided among trainings that have as many others before them, or as
+        OMP_NUM_THREADS says; and the memory of its models, infinite where their size is unknown, or a judge or an endpoint
+        is asked, whose limit on concurrent calls holds for one process. One that does not fit beside another has all cores.
     """
-    results = {}
     threads = os.environ.get(THREADS, "")
-    depths = Counter(map(_depth, plans))
+    memory = {plan.name_and_seed: _memory(plan, store) for plan in plans}
+    depths = Counter(_depth(plan) for plan in plans if 2 * memory[plan.name_and_seed] <= machine.memory)
+    results = {}
     for plan in plans:
-        memory = PROCESS + LEARNED * _parameters(plan, store)
-        beside = max(1, min(depths[_depth(plan)], machine.cores, int(machine.memory // memory)))
+        taken = memory[plan.name_and_seed]
+        beside = max(1, min(depths[_depth(plan)], machine.cores, int(machine.memory // taken)))
         cores = min(machine.cores, max(1, int(threads))) if threads.isdigit() else machine.cores // beside
-        results[plan.name_and_seed] = Machine(cores, memory)
+        results[plan.name_and_seed] = Machine(cores, taken)
     return results
 
 
-def _parameters(plan: TrainingPlan, store: Path) -> float:
-    """Of the models of a training; a checkpoint that is still to be trained has those of its own training."""
+def _memory(plan: TrainingPlan, store: Path) -> float:
     needs = plan.entry.needs(plan.config) if plan.entry.needs else None
     if needs is None or needs.endpoints or plan.config.wanted_judge is not None:
         return math.inf
+    sizes = [size_of(*model).parameters for model in _models(plan, store)]
+    return PROCESS + LEARNED * sum(math.inf if size is None else size for size in sizes)
+
+
+def _models(plan: TrainingPlan, store: Path) -> set[tuple[str, str | None]]:
+    """Models of a training; for a checkpoint of this experiment stand those of its own training."""
+    needs = plan.entry.needs(plan.config) if plan.entry.needs else None
+    if needs is None:
+        return {(plan.name, None)}
     trained = tuple(str(need.folder(store)) for need in plan.needs)
-    models = [item for item in needs.checkpoints if not item.adapter and not item.model.startswith(trained)]
-    sizes = [size_of(item.model, item.revision).parameters for item in models]
-    return sum(math.inf if size is None else size for size in sizes) + sum(_parameters(need, store) for need in plan.needs)
+    own = {(item.model, item.revision) for item in needs.checkpoints if not item.adapter and not item.model.startswith(trained)}
+    return own.union(*(_models(need, store) for need in plan.needs))
 
 
 def _depth(plan: TrainingPlan) -> int:
@@ -149,7 +165,7 @@ def _side_by_side(
         while left or running:
             for plan in [*left]:
                 taken = [each[name] for name in (plan.name_and_seed, *(name for _, name in running.values()))]
-                # When none is running, what the first of those that are left needs is trained.
+                # Where none is running, all that the first one left needs has been trained.
                 if running and (
                     sum(part.cores for part in taken) > machine.cores
                     or sum(part.memory for part in taken) > machine.memory
@@ -161,13 +177,15 @@ def _side_by_side(
                 progress.begin("", name=plan.name_and_seed)
             before = len(running)
             while len(running) == before:
-                for there in running.keys() & connection.wait(list(running)):
-                    if not _heard(there, *running[there], progress):
-                        del running[there]
+                for here in running.keys() & connection.wait(list(running)):
+                    if not _heard(here, *running[here], progress):
+                        del running[here]
     finally:
         for process, _ in running.values():
             process.terminate()
         for process, _ in running.values():
+            process.join(PATIENCE_S)
+            process.kill()
             process.join()
 
 
@@ -198,19 +216,22 @@ def _heard(here: connection.Connection, process: SpawnProcess, name: str, progre
         what, *values = here.recv()
     except (EOFError, OSError):
         process.join()
-        if process.exitcode:
-            raise Broke(
-                f"the process of the training {name} ended with {process.exitcode}",
-                try_this=f"the same command goes on with it; if it was killed for want of memory, with {THREADS}={os.cpu_count()}, "
-                "which trains one after another",
-            ) from None
-        progress.end(name)
-        progress.advance()
-        return False
+        raise Broke(
+            f"the process of the training {name} ended with {process.exitcode}",
+            try_this=f"run the same command again; if memory ran out, with {THREADS}={os.cpu_count()}: trainings run one after another",
+        ) from None
     if what == "failed":
-        raise values[0]
-    getattr(progress, what)(*values, name=name)
-    return True
+        error: Exception = values[0]
+        if isinstance(error, UserError):
+            error.also_at(f"training {name}")
+        raise error
+    if what != "done":
+        getattr(progress, what)(*values, name=name)
+        return True
+    process.join()
+    progress.end(name)
+    progress.advance()
+    return False
 
 
 # -- In the process of a training --
@@ -240,6 +261,7 @@ def _work(there: connection.Connection, module: str, training: str, options: Map
         import_module(module)
         entry = TRAININGS.get(training)
         _train(entry, entry.validate(options), Store(store), device, _Sent(there))
+        there.send(("done",))
     except Exception as error:
         there.send(("failed", _sendable(error)))
 

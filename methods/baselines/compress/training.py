@@ -33,7 +33,7 @@ from methods.training import LengthsOf, TrainedStage, TrainingContext, register_
 from methods.training.contrast import HeldOutConfig, load_data
 from methods.training.loop import Figures, KeepBest, accelerator, in_parts
 from methods.training.stages import PreparedRun, over_rows, train_stage
-from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, learn, saved_weights, steps, total, unknown
+from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, all_needs, learn, saved_weights, steps, total, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -363,9 +363,10 @@ class SoftTraining:
 # -- What it takes --
 
 
-def _needs(config: SoftTrainingConfig) -> Needs:
+def _needs(config: SoftTrainingConfig) -> Needs | None:
     first = [Checkpoint(config.start)] if config.start else []
-    return Needs((*first, *(Checkpoint(*model, config.model.dtype) for model in config.system.models.values())))
+    own = Needs((*first, *(Checkpoint(*model, config.model.dtype) for model in config.system.models.values())))
+    return all_needs([own, *([Component.of(config.teacher, config.teacher_options).needs] if config.teacher else [])])
 
 
 def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:

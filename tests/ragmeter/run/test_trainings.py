@@ -305,10 +305,9 @@ def test_a_training_takes_its_part_of_the_machine(tmp_path: Path, monkeypatch: p
     def parts(cores: int, memory: float) -> list[tuple[int, float]]:
         return [tuple(part) for part in trainings.shares(plans, Machine(cores, memory), store.folder).values()]
 
-    # Three begin together; a model of 10⁹ parameters takes 20 GB, and what is trained from such a one as much again.
-    assert parts(12, 200e9) == [(4, 20e9), (4, 4e9), (12, math.inf), (12, 36e9)]
-    assert parts(12, 41e9) == [(6, 20e9), (4, 4e9), (12, math.inf), (12, 36e9)]
-    assert parts(2, 8e9) == [(2, 20e9), (1, 4e9), (2, math.inf), (2, 36e9)]
+    # Two begin together; 10⁹ parameters take 16 GB, and what is trained from them has as many.
+    assert parts(12, 200e9) == [(6, 20e9), (6, 4e9), (12, math.inf), (12, 20e9)]
+    assert parts(12, 39e9) == [(12, 20e9), (12, 4e9), (12, math.inf), (12, 20e9)]
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert [cores for cores, _ in parts(12, 200e9)] == [8] * 4
 
@@ -327,7 +326,7 @@ def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
     with TrainingProgress(quiet=True) as progress, pytest.raises(error) as caught:
         trainings.run_trainings(plans, store, "cpu", progress, processes=True)
     assert type(caught.value) is error
-    assert ("nothing" if ends == "lacking" else "it, seed 0") in caught.value.what
+    assert "it, seed 0" in str(caught.value)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "other").read_text("utf-8")), 0)
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, fingerprint
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
+from methods.work import Needs
 from ragmeter import yaml_source
 from ragmeter.yaml_source import Source
 
@@ -60,6 +61,11 @@ class TrainingPlan:
     def name_and_seed(self) -> str:
         """For people."""
         return f"{self.name}, seed {self.config.seed}"
+
+    @property
+    def models(self) -> Needs | None:
+        """Models that it needs; None: it does not say."""
+        return self.entry.needs(self.config) if self.entry.needs else None
 
     @property
     def stages(self) -> tuple[str, ...]:

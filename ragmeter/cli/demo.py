@@ -91,12 +91,12 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     from multiprocessing import active_children, get_context
 
     from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.trainings import cores
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, len(parts))
+    workers = min(cores(), len(parts))
     if workers < 2:
         return set()
-    os.environ.setdefault("OMP_NUM_THREADS", str(cores // workers))
+    os.environ.setdefault("OMP_NUM_THREADS", str(cores() // workers))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         names = sorted((part.name for part in parts), key=LONGEST_FIRST.index)
         futures = {pool.submit(_measure, name, common.store.folder, limit, device): name for name in names}

@@ -247,7 +247,7 @@ class _Planner:
 
     def _size(self, model: str, revision: str | None = None) -> ModelSize:
         plan = self.training(model)
-        needs = plan.entry.needs(plan.config) if plan is not None and plan.entry.needs is not None else None
+        needs = plan.models if plan is not None else None
         if needs is None or not needs.checkpoints:
             return size_of(model, revision)
         return self.size(needs.checkpoints[0].model, needs.checkpoints[0].revision)
@@ -320,7 +320,7 @@ class _Planner:
             works = plan.entry.work(plan.config, lengths)
         unclear = total(unknown(f"training {plan.name}: {shape.unclear}") for shape in data.values() if shape.unclear)
         origin = max((shape.origin for shape in data.values()), key=ORIGINS.index, default="unknown")
-        needs = plan.entry.needs(plan.config) if plan.entry.needs else None
+        needs = plan.models
         for item in works:
             # Data are made before the first stage; where all are trained, nothing of them is needed.
             trained = item.stage in done or (item.stage == DATA and done >= set(plan.stages))
@@ -458,8 +458,7 @@ class _Planner:
     def _needs(self, experiment: Experiment | None) -> Iterator[tuple[str, Needs]]:
         """What trainings that are left, methods, settings and judges need."""
         for plan in self._to_train:
-            if plan.entry.needs is not None:
-                yield plan.name, plan.entry.needs(plan.config) or Needs()
+            yield plan.name, plan.models or Needs()
             if plan.config.wanted_judge is not None:
                 name, value = plan.config.wanted_judge
                 yield plan.name, JUDGES.get(name).config.model_validate(value).needs

@@ -86,6 +86,15 @@ class Machine(NamedTuple):
     memory: float
 
 
+def cores() -> int:
+    """Processor cores that this process may use."""
+    result = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # a container's; ValueError: it has no limit
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split())
+        result = min(result, max(1, quota // period))
+    return result
+
+
 def _machine(device: str | None) -> Machine:
     """What there is for trainings side by side; one core where they use another device, or come in several processes already."""
     try:
@@ -95,14 +104,10 @@ def _machine(device: str | None) -> Machine:
         return Machine(1, 0.0)
     if device not in (None, "cpu") or (device is None and torch.accelerator.is_available()) or "RANK" in os.environ:
         return Machine(1, 0.0)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = float(psutil.virtual_memory().total)
-    with suppress(OSError, ValueError):  # a container's; ValueError: it has no limit
-        memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
     with suppress(OSError, ValueError):
-        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split())
-        cores = min(cores, max(1, quota // period))
-    return Machine(cores, memory)
+        memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
+    return Machine(cores(), memory)
 
 
 def shares(plans: Sequence[TrainingPlan], machine: Machine, store: Path) -> dict[str, Machine]:
@@ -125,27 +130,29 @@ def shares(plans: Sequence[TrainingPlan], machine: Machine, store: Path) -> dict
     for plan in plans:
         taken = memory[plan.name_and_seed]
         beside = max(1, min(depths[_depth(plan)], machine.cores, int(machine.memory // taken)))
-        cores = min(machine.cores, max(1, int(threads))) if threads.isdigit() else machine.cores // beside
-        results[plan.name_and_seed] = Machine(cores, taken)
+        own = min(machine.cores, max(1, int(threads))) if threads.isdigit() else machine.cores // beside
+        results[plan.name_and_seed] = Machine(own, taken)
     return results
 
 
 def _memory(plan: TrainingPlan, store: Path) -> float:
-    needs = plan.entry.needs(plan.config) if plan.entry.needs else None
+    needs = plan.models
     if needs is None or needs.endpoints or plan.config.wanted_judge is not None:
         return math.inf
-    sizes = [size_of(*model).parameters for model in _models(plan, store)]
-    return PROCESS + LEARNED * sum(math.inf if size is None else size for size in sizes)
+    return PROCESS + LEARNED * sum(_parameters(plan, store).values())
 
 
-def _models(plan: TrainingPlan, store: Path) -> set[tuple[str, str | None]]:
-    """Models of a training; for a checkpoint of this experiment stand those of its own training."""
-    needs = plan.entry.needs(plan.config) if plan.entry.needs else None
-    if needs is None:
-        return {(plan.name, None)}
+def _parameters(plan: TrainingPlan, store: Path) -> dict[tuple[str, str | None], float]:
+    """Of each model of a training; for a checkpoint of this experiment stand the models of its own training."""
+    if plan.models is None:
+        return {(plan.name_and_seed, None): math.inf}
     trained = tuple(str(need.folder(store)) for need in plan.needs)
-    own = {(item.model, item.revision) for item in needs.checkpoints if not item.adapter and not item.model.startswith(trained)}
-    return own.union(*(_models(need, store) for need in plan.needs))
+    results = {key: value for need in plan.needs for key, value in _parameters(need, store).items()}
+    for item in plan.models.checkpoints:
+        if not item.adapter and not item.model.startswith(trained):
+            size = size_of(item.model, item.revision).parameters
+            results[item.model, item.revision] = math.inf if size is None else size
+    return results
 
 
 def _depth(plan: TrainingPlan) -> int:
@@ -218,7 +225,7 @@ def _heard(here: connection.Connection, process: SpawnProcess, name: str, progre
         process.join()
         raise Broke(
             f"the process of the training {name} ended with {process.exitcode}",
-            try_this=f"run the same command again; if memory ran out, with {THREADS}={os.cpu_count()}: trainings run one after another",
+            try_this=f"run the same command again; if memory ran out, with {THREADS}={cores()}: trainings run one after another",
         ) from None
     if what == "failed":
         error: Exception = values[0]
@@ -258,7 +265,7 @@ def _work(there: connection.Connection, module: str, training: str, options: Map
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        import_module(module)
+        import_module(module)  # it alone, and not all that register something
         entry = TRAININGS.get(training)
         _train(entry, entry.validate(options), Store(store), device, _Sent(there))
         there.send(("done",))

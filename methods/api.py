@@ -142,6 +142,11 @@ class Call:
         seconds: From the first try to the reply, without waiting for a slot.
         cached: Whether the reply came from the response cache, or from an equal call in flight.
         failed: Whether there was no reply.
+        thought: What the model thought before it answered; cut likewise.
+        raw: The whole reply as the model wrote it, if it differs from `reply`; cut likewise.
+        finish_reason: `stop`, `length` …; "" if unknown.
+        refusal: The model's words if it refused in a field of its own.
+        model: The model that served the call, as the endpoint names it.
     """
 
     role: str
@@ -153,6 +158,11 @@ class Call:
     seconds: float = 0.0
     cached: bool = False
     failed: bool = False
+    thought: str = ""
+    raw: str = ""
+    finish_reason: str = ""
+    refusal: str = ""
+    model: str = ""
 
     @property
     def name(self) -> str:
@@ -186,6 +196,7 @@ class Prediction:
         usage: What it cost.
         notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or keys of one's own.
         calls: Of generating models, in the order in which they ended; no part of a submission.
+        raw: What the reader's model wrote, if it differs from `answer`: with its thought, before the answer was extracted.
     """
 
     question_id: str
@@ -194,6 +205,7 @@ class Prediction:
     usage: Usage = field(default_factory=Usage)
     notes: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[Call, ...] = field(default=(), compare=False)
+    raw: str = field(default="", compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The submission row."""
@@ -269,12 +281,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reader's answer to one query; `notes` as in `Prediction`, `calls` those that were made for all queries at once."""
+    """A reader's answer to one query; `notes` and `raw` as in `Prediction`, `calls` those that were made for all queries at once."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
     notes: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[Call, ...] = field(default=(), compare=False)
+    raw: str = field(default="", compare=False)
 
 
 class Index(Protocol):

@@ -29,8 +29,9 @@ from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.text import Rendering
 from benchmarks.worlds.world import World, generate
 from methods.models.chat import PREFLIGHT, SCRIPTED
-from methods.models.endpoint import Completion, Fault, Messages
+from methods.models.endpoint import Fault, Messages
 from methods.models.llm import ScriptedConfig, register_script
+from methods.models.reply import Completion
 from methods.readers.prompts import load_prompt
 from ragmeter.scripted.graph_rag import GRAPH_RAG
 from ragmeter.scripted.grounding import GROUNDING

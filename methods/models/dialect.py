@@ -18,8 +18,9 @@ _KEPT = frozenset({"model", "messages", "stream", "response_format"})
 """Fields that are never dropped; how JSON is asked for is decided elsewhere."""
 _REFUSED = (400, 404, 405, 415, 422, 501)
 _UNSUPPORTED = re.compile(
-    r"unsupported|(?:not|n't) (?:\w+ )?(?:support|permit|allow|recogni[sz]|accept)|not (?:yet )?available|deprecated|unknown|unrecogni[sz]ed"
-    r"|unexpected|extra (?:fields|inputs)|extra_forbidden|cannot (?:both )?be (?:set|specified|used)|no longer|invalid (?:parameter|argument)\b",
+    r"unsupported|(?:not|n't) (?:\w+ )?(?:support|permit|allow|recogni[sz]|accept)|not (?:yet )?available|deprecated|unknown"
+    r"|unrecogni[sz]ed|unexpected|extra (?:fields|inputs)|extra_forbidden|cannot (?:both )?be (?:set|specified|used)|no longer"
+    r"|invalid (?:parameter|argument)\b|\buse [^.]{1,60} instead",
     re.IGNORECASE,
 )
 _TOO_LONG = re.compile(r"context (?:length|window)|maximum context|too (?:large|long|many)|exceeds?\b", re.IGNORECASE)
@@ -78,7 +79,7 @@ class Dialect:
                 return True
             if status not in _REFUSED or not _UNSUPPORTED.search(message):
                 return False
-            name = _named(sent, parameter, message)
+            name = _named(sent, parameter, message) or _replaced(sent, message)
             if name is None:
                 return False
             if name not in LIMITS:
@@ -113,6 +114,11 @@ def _named(sent: Mapping[str, Any], parameter: str, message: str) -> str | None:
         return None
     # Of two parameters that exclude each other the second one goes.
     return (max if _BOTH.search(message) else min)(found, key=found.__getitem__)
+
+
+def _replaced(sent: Mapping[str, Any], message: str) -> str | None:
+    """Return the limit of a request if the endpoint asks for it under its other name."""
+    return next((name for name, other in zip(LIMITS, LIMITS[::-1], strict=True) if name in sent and _place(other, message) >= 0), None)
 
 
 def _place(name: str, message: str) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
@@ -47,10 +48,10 @@ _SHORTEST_SECRET = 6
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def _variable(name: str, where: str) -> str:
-    value = os.environ.get(name, "").strip()
+def _variable(match: re.Match[str], where: str) -> str:
+    value = os.environ.get(match[1], "").strip()
     if not value:
-        raise UserError(f"the environment variable {name} is not set", where=where, try_this=f"export {name}=…")
+        raise UserError(f"the environment variable {match[1]} is not set", where=where, try_this=f"export {match[1]}=…")
     return value
 
 
@@ -179,9 +180,8 @@ class ChatConfig(BaseModel):
         Raises:
             UserError: A variable is not set.
         """
-        return {
-            name: _VARIABLE.sub(lambda match: _variable(match[1], f"{option}.{name}"), text) for name, text in getattr(self, option).items()
-        }
+        values: dict[str, str] = getattr(self, option)
+        return {name: _VARIABLE.sub(partial(_variable, where=f"{option}.{name}"), text) for name, text in values.items()}
 
     def secrets(self) -> list[str]:
         """Return every value that comes from a variable, longest first, to be taken out of messages."""
@@ -481,7 +481,7 @@ _CONNECTION = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_F
 def connection_variables() -> str:
     """Return the environment variables that decide how a server is reached, with their values but no passwords; "" for none."""
     shown = {}
-    for name in (form for name in _CONNECTION for form in (name, name.lower())):
+    for name in (*_CONNECTION, *map(str.lower, _CONNECTION)):
         if value := os.environ.get(name, ""):
             shown[name] = re.sub(r"//[^/@\s]*@", "//***@", value)
     return ", ".join(f"{name}={value}" for name, value in shown.items())

@@ -29,10 +29,8 @@ _HARMONY = re.compile(r"\s*(?:<\|start\|>[^<]{0,100})?<\|channel\|>")
 _HEAD = re.compile(r"<\|channel\|>(?P<channel>[^<]{0,200})(?:<\|constrain\|>[^<]{0,100})?<\|message\|>")
 _STOP = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
 _BARE_FINAL = "assistantfinal"
-SPECIAL = frozenset(
-    ("<|channel|>", "<|message|>", "<|start|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<think>", "</think>")
-    + ("◁think▷", "◁/think▷", "<|START_THINKING|>", "<|END_THINKING|>", "<|begin_of_thought|>", "<|end_of_thought|>")
-)
+SPECIAL = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<think>", "</think>"})
+SPECIAL |= {"◁think▷", "◁/think▷", "<|START_THINKING|>", "<|END_THINKING|>", "<|begin_of_thought|>", "<|end_of_thought|>"}
 """Marks that some tokenizers hold as special tokens, which decoding must keep."""
 _OPENINGS = re.compile(rf"(?:(?i:<(?:\w{{1,20}}:)?(?:{_NAMES})>)|\[THINK\]|◁think▷|<\|(?:begin_of_thought|START_THINKING)\|>)\s*\Z")
 

@@ -39,8 +39,8 @@ from methods.models.pocket import answer_prompt
 from methods.models.weights import POCKET, locate, weights_hash
 from methods.pipeline import index_folder, indexed
 from methods.readers.extract import short
-from methods.readers.prompts import longest_prefix, numbered, prompt_hash
 from methods.readers.prompts import load_prompt as reading_prompt
+from methods.readers.prompts import longest_prefix, numbered, prompt_hash
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
 

@@ -201,7 +201,7 @@ REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know t
 _PASSING = (408, 409, 425, 429)
 """Statuses below 500 after which trying again can help."""
 _QUOTA = "insufficient_quota"
-_AS_IT_IS = {"headers": {"X-Stainless-Raw-Response": "true"}}
+_AS_IT_IS = {"X-Stainless-Raw-Response": "true"}
 """Asks the client for a response unread, as its `with_raw_response` does."""
 
 
@@ -302,6 +302,9 @@ class Endpoint:
         self._key = config.key()
         self._headers, self._query = config.filled("headers"), config.filled("query")
         self._secrets = config.secrets()
+        self._asking: dict[str, Any] = dict(_AS_IT_IS)
+        if self._headers and config.key_variable is None and "authorization" not in map(str.lower, self._headers):
+            self._asking["Authorization"] = openai.Omit()  # an invented key beside the header's would be refused
         self.dialect = dialect_of(config.url, config.model)
         self._client: Any = None
         self._pid = 0
@@ -313,15 +316,12 @@ class Endpoint:
         if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
             self._pid = os.getpid()
             # Our own retries know which errors are worth one; the client's would multiply with them.
-            headers: dict[str, Any] = dict(self._headers)
-            if headers and self.config.key_variable is None and not any(name.lower() == "authorization" for name in headers):
-                headers["Authorization"] = self._openai.Omit()  # an invented key beside the header's would be refused
             self._client = self._openai.AsyncOpenAI(
                 api_key=self._key,
                 base_url=self.config.url,
                 timeout=self.config.timeout_s,
                 max_retries=0,
-                default_headers=headers or None,
+                default_headers=self._headers or None,
                 default_query=self._query or None,
             )
         return self._client
@@ -360,7 +360,7 @@ class Endpoint:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
             async with asyncio.timeout(self.config.timeout_s):
                 # Past the client's typed function, which walks through every message to copy it.
-                raw = await self.opened().post("/chat/completions", cast_to=object, body=body, options=_AS_IT_IS)
+                raw = await self.opened().post("/chat/completions", cast_to=object, body=body, options={"headers": self._asking})
         except (self._openai.OpenAIError, TimeoutError) as error:
             fault = self._fault(error)
             self.reached = self.reached or fault.reached

@@ -113,6 +113,7 @@ _GREETING = re.compile(r"(?:(?:sure|certainly|of course|okay)\b[!,.]? ?)?here(?:
 _TAGGED = re.compile(r"<(final_answer|short_answer|answer|response)>", re.IGNORECASE)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mbox)\{([^{}]*)\}")
+_ESCAPED = re.compile(r"\\([$%&#_])")
 _LIST = re.compile(r"(?:#{1,6}|>|[-*•])\s+(?=\S)")
 _BOLD = re.compile(r"(?<![*\w])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![*\w])")
 _LINK = re.compile(r"\[([^\]\[\n]+)\]\(https?://[^()\s]*\)")
@@ -160,7 +161,8 @@ def _unwrapped(text: str) -> str:
     text = text.strip()
     boxes = list(_BOXED.finditer(text))
     if boxes and (inside := _braced(text[boxes[-1].end() :])) is not None:
-        return _TEX.sub(r"\1", inside).strip().strip("$").strip()
+        inside = _ESCAPED.sub(r"\1", _TEX.sub(r"\1", inside)).strip()
+        return inside[1:-1].strip() if len(inside) > 2 and inside[0] == inside[-1] == "$" else inside
     tags = list(_TAGGED.finditer(text))
     if tags:
         inside = text[tags[-1].end() :]
@@ -233,13 +235,15 @@ def _plain(line: str) -> str:
     marked = _MARKED.match(line)
     if marked and marked["rest"].strip("*_ \t"):
         line = marked["rest"].strip()
+        if line.count("**") == 1:  # the label stands within the bold text: **Answer: Lyon**
+            line = line.removesuffix("**").strip()
     listed = _LIST.match(line)
     line = _BOLD.sub(r"\1", line[listed.end() :] if listed else line)
     link = _LINK.fullmatch(line)
     line = link[1] if link else line
     for mark in ("***", "**", "*", "_"):
         inside = line[len(mark) : -len(mark)]
-        if inside and line == f"{mark}{inside}{mark}" and mark[0] not in inside and inside == inside.strip():
+        if inside and line == f"{mark}{inside}{mark}" and mark not in inside and inside == inside.strip():
             line = inside
     for preface in (_GREETING, _PREFACE):
         match = preface.match(line)

@@ -429,7 +429,7 @@ class Generation:
 
 
 NO_THINKING: Mapping[str, Any] = {"enable_thinking": False, "thinking": False}
-"""Variables by which chat templates (Qwen3, GLM, SmolLM3; DeepSeek, Granite) are told not to begin a thought."""
+"""Variables by which chat templates (Qwen3, GLM, SmolLM3; DeepSeek, Granite) are asked not to begin a thought."""
 
 
 def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | None = None) -> dict[str, Any]:

@@ -109,11 +109,11 @@ def _named(sent: Mapping[str, Any], parameter: str, message: str) -> str | None:
     names = [name for name in sent if name not in _KEPT]
     if parameter in names:
         return parameter
-    found = {name: place for name in names if (place := _place(name, message)) >= 0}
-    if not found:
+    named = {name: place for name in names if (place := _place(name, message)) >= 0}
+    if not named:
         return None
     # Of two parameters that exclude each other the second one goes.
-    return (max if _BOTH.search(message) else min)(found, key=found.__getitem__)
+    return (max if _BOTH.search(message) else min)(named, key=named.__getitem__)
 
 
 def _replaced(sent: Mapping[str, Any], message: str) -> str | None:

@@ -122,8 +122,8 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
     reason = completion.finish_reason
     most = max(SMALLEST_LIMIT, BYTES_PER_TOKEN * (max_tokens or UNSTATED_TOKENS))
     if (size := _bytes(completion.text) + _bytes(completion.thought)) > most:
-        asked = f"max_tokens {max_tokens:,}" if max_tokens else "a reply"
-        return Content("", failed=f"the reply has {size:,} bytes, and {asked} allows at most {most:,}")
+        allowed = f"max_tokens {max_tokens:,}" if max_tokens else "a reply"
+        return Content("", failed=f"the reply has {size:,} bytes, and {allowed} allows at most {most:,}")
     if completion.refusal:
         return Content("", completion.thought, f"refused: {completion.refusal}")
     if reason.lower() == "refusal":

@@ -70,7 +70,7 @@ class ChatReader:
         self._instructions = Instructions(config, services.reading)
         longest = config.llm.max_tokens and self._instructions.longest(config.llm.max_tokens)
         llm = config.llm.model_copy(update={"max_tokens": longest})
-        # A short answer leaves no tokens for a thought: a local model is told not to think unless `llm.template` says otherwise.
+        # A short answer leaves no tokens for a thought: a local model does not think unless `llm.template` says otherwise.
         self._model = open_llm(llm, role="reader", cache=services.cache, device=services.device, seed=services.seed, thinks=False)
         limits = [limit for limit in (config.max_prompt_tokens, self._model.room) if limit is not None]
         self._longest_prompt = min(limits) if limits else None
@@ -128,5 +128,5 @@ class ChatReader:
         notes = {**cut, **({CALL: reply.key} if self._notes_calls else {})}
         if reply.failed is not None:
             return Answer("", reply.usage, {**notes, FAILED: reply.failed}, raw=reply.raw)
-        found = self._instructions.answer(reply.text, context.passages, prompt)
-        return Answer(found.text, reply.usage, {**notes, **found.notes}, raw=reply.raw if reply.raw != found.text else "")
+        result = self._instructions.answer(reply.text, context.passages, prompt)
+        return Answer(result.text, reply.usage, {**notes, **result.notes}, raw=reply.raw if reply.raw != result.text else "")

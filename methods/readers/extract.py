@@ -47,7 +47,7 @@ class Extracted:
     Attributes:
         text: The answer.
         cited: Numbers of the passages that removed citation marks name, in order.
-        failed: Why there is no answer; None if the rule found one.
+        failed: Why there is no answer; None if there is one.
     """
 
     text: str
@@ -64,7 +64,7 @@ def extract(text: str, rule: Extract, shown: Shown = _nothing) -> Extracted:
 
     Args:
         text: Without the thought.
-        rule: How it is found.
+        rule: The rule to apply.
         shown: Tells which citation marks may be removed; by default none.
     """
     if rule == "none":
@@ -259,7 +259,7 @@ def _uncited(text: str, shown: Shown, cited: list[int]) -> str:
     if led and shown(int(led[1])):
         cited.append(int(led[1]))
         text = text[led.end() :]
-    found: list[int] = []
+    numbered: list[int] = []
     for _ in range(_MOST_MARKS):
         stop = "." if text.endswith(".") else ""
         tail = text[-200:].removesuffix(stop)
@@ -270,9 +270,9 @@ def _uncited(text: str, shown: Shown, cited: list[int]) -> str:
         numbers = _listed(next(group for group in match.group("a", "b", "c", "d") if group))
         if not kept or not numbers or not all(map(shown, numbers)):
             break
-        found = numbers + found
+        numbered = numbers + numbered
         text = kept if kept.endswith(".") else kept + stop
-    cited += found
+    cited += numbered
     return text
 
 

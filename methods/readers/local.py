@@ -131,10 +131,10 @@ class CausalReader:
             return Answer("", usage, {**notes, FAILED: lost}, (call,), raw)
         text = content.text if content.thought else raw  # without a thought its white space counts
         if self._instructions is not None:
-            found = self._instructions.answer(text, context.passages, prompt)
+            result = self._instructions.answer(text, context.passages, prompt)
         else:
-            found = answered(text, "short", (), prompt)
-        return Answer(found.text, usage, {**notes, **found.notes}, (call,), raw if raw != found.text else "")
+            result = answered(text, "short", (), prompt)
+        return Answer(result.text, usage, {**notes, **result.notes}, (call,), raw if raw != result.text else "")
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
         """The prompt with as much of the passages as fits, and what is to be noted; None where the question does not.

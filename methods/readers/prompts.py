@@ -232,9 +232,9 @@ def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str)
     def shown(number: int) -> bool:
         return 1 <= number <= len(passages) and f"[{number}] " in prompt
 
-    found: Extracted = extract(text, rule, shown)
-    notes: dict[str, Any] = {SUPPORT: [passages[number - 1].id for number in found.cited]} if found.cited else {}
-    return Answered(found.text, notes if found.failed is None else {FAILED: found.failed})
+    result: Extracted = extract(text, rule, shown)
+    notes: dict[str, Any] = {SUPPORT: [passages[number - 1].id for number in result.cited]} if result.cited else {}
+    return Answered(result.text, notes if result.failed is None else {FAILED: result.failed})
 
 
 def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], lengths: Lengths, llm: Any, limit: int | None) -> float:

@@ -260,7 +260,7 @@ def answer_from_memory(truth: WorldTruth, request: Request) -> str | None:
 
 def say_ok(truth: WorldTruth, request: Request) -> str | None:
     """The call by which an endpoint is tried out."""
-    return "ok" if [message["content"] for message in request.messages] == [PREFLIGHT] else None
+    return "ok" if request.prompt == PREFLIGHT else None
 
 
 def _flat(text: str) -> str:

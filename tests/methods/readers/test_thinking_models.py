@@ -34,7 +34,7 @@ def answer(kind: str, model: str, longest: int = 30, **options: Any) -> Answer:
 
 
 @pytest.mark.parametrize("kind", ["causal", "chat"])
-def test_reader_switches_thinking_off_unless_told_otherwise(kind: str, model: str) -> None:
+def test_reader_switches_thinking_off_by_default(kind: str, model: str) -> None:
     plain = answer(kind, model)
     assert (plain.text, plain.raw, plain.usage.completion_tokens) == ("Lyon for sure", "", 4)
     thinks = answer(kind, model, template={"enable_thinking": True})

@@ -61,6 +61,11 @@ class Dialect:
             sent["messages"] = folded(sent["messages"])
         return sent
 
+    def unsent(self, options: Mapping[str, Any]) -> str:
+        """Return a note on the options that are left out; "" for none."""
+        names = sorted(self.dropped & options.keys())
+        return f"sent without {', '.join(names)}" if names else ""
+
     def learn(self, sent: Mapping[str, Any], status: int | None, parameter: str, message: str) -> bool:
         """Learn from a refused request; return whether it would now be sent differently.
 

@@ -350,10 +350,14 @@ class Endpoint:
         while True:
             body = self.dialect.body({"model": config.model, "messages": messages, **options, **extra})
             try:
-                return await self._post(body)
+                completion = await self._post(body)
             except Fault as fault:
                 if not self.dialect.learn(body, fault.status, fault.parameter, fault.reason):
                     raise
+                continue
+            # What was left out may change a reply, so it is stored with what served it.
+            unsent = self.dialect.unsent(options)
+            return replace(completion, version="; ".join(filter(None, (completion.version, unsent)))) if unsent else completion
 
     async def _post(self, body: Mapping[str, Any]) -> Completion:
         try:
@@ -443,7 +447,10 @@ class Endpoint:
         if not fault.reached:
             way = connection_variables()
             between = f" (in effect: {way})" if way else ""
-            hint = f"start the server, or correct `base_url`{'; check these variables' if way else ''}"
+            hint = "start the server, or correct `base_url`"
+            if "CERTIFICATE" in fault.reason.upper():
+                hint = "export SSL_CERT_FILE=… with the certificate of the server or of your proxy"
+            hint += "; check these variables" if way else ""
             return Broke(f"nothing answers at {self.config.url}: {fault.reason}{between}", where=where, try_this=hint)
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"

@@ -125,6 +125,7 @@ class CausalReader:
             thought=kept(content.thought),
             raw=kept(raw) if raw != content.text else "",
             finish_reason=finish,
+            model=self._model.config.model,
         )
         usage = Usage(*cost, model_calls=1)
         if lost is not None:

@@ -143,6 +143,8 @@ class ChatConfig(BaseModel):
         for name, text in value.items():
             if _SECRET_NAME.search(name) and not _VARIABLE.search(text):
                 raise ValueError(f"{name} holds a secret: name an environment variable in its place ({name}: ${{MY_KEY}})")
+            if "${" in _VARIABLE.sub("", text):
+                raise ValueError(f"{name} names a variable in a way that is not ${{NAME}}")
             if "\n" in text or "\r" in text:
                 raise ValueError(f"{name} must be one line")
         return value
@@ -490,7 +492,7 @@ def connection_variables() -> str:
     shown = {}
     for name in (*_CONNECTION, *map(str.lower, _CONNECTION)):
         if value := os.environ.get(name, ""):
-            shown[name] = re.sub(r"//[^/@\s]*@", "//***@", value)
+            shown[name] = re.sub(r"(^|//)[^/\s]*@", r"\1***@", value)
     return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 

@@ -191,6 +191,8 @@ def check_llm(config: LLMConfig) -> None:
     """
     if isinstance(config, ChatConfig):
         config.key()
+        config.filled("headers")
+        config.filled("query")
     elif isinstance(config, LocalConfig):
         locate(config.local)
         if config.adapter is not None:

@@ -392,6 +392,10 @@ def test_headers_and_query_take_secrets_from_the_environment_and_leave_none_behi
     monkeypatch.delenv("MY_SECRET")
     with pytest.raises(UserError, match="MY_SECRET"):
         chat("http://127.0.0.1:1/v1", **options)
+    with pytest.raises(UserError, match="MY_SECRET"):
+        Component.of("chat", {"llm": {"model": "m", "key_variable": None, **options}}).preflight()
+    with pytest.raises(ValueError, match="not \\$"):
+        ChatConfig(model="m", headers={"x-team": "${my-team}"})
     with pytest.raises(ValueError, match="api-key") as caught:
         ChatConfig(model="m", headers={"api-key": "s3cret-value"})
     assert "s3cret" not in str(caught.value)
@@ -399,6 +403,7 @@ def test_headers_and_query_take_secrets_from_the_environment_and_leave_none_behi
 
 def test_error_names_proxy_and_certificate_variables_without_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hidden@proxy.example:3128")
+    monkeypatch.setenv("ALL_PROXY", "me:hidden@proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with pytest.raises(UserError) as caught:
         chat("http://127.0.0.1:1/v1").preflight()

@@ -123,7 +123,7 @@ class CausalReader:
             generation.seconds,
             failed=lost is not None,
             thought=kept(content.thought),
-            raw=kept(raw) if raw != content.text else "",
+            raw=kept(raw) if raw.strip() != content.text else "",
             finish_reason=finish,
             model=self._model.config.model,
         )
@@ -135,7 +135,7 @@ class CausalReader:
             result = self._instructions.answer(text, context.passages, prompt)
         else:
             result = answered(text, "short", (), prompt)
-        return Answer(result.text, usage, {**notes, **result.notes}, (call,), raw if raw != result.text else "")
+        return Answer(result.text, usage, {**notes, **result.notes}, (call,), raw if raw.strip() != result.text else "")
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
         """The prompt with as much of the passages as fits, and what is to be noted; None where the question does not.

@@ -142,6 +142,7 @@ class Call:
         seconds: From the first try to the reply, without waiting for a slot.
         cached: Whether the reply came from the response cache, or from an equal call in flight.
         failed: Whether there was no reply.
+        created: When a reply from the response cache was first received, in seconds since 1970; None for one just received.
     """
 
     role: str
@@ -153,6 +154,7 @@ class Call:
     seconds: float = 0.0
     cached: bool = False
     failed: bool = False
+    created: float | None = None
 
     @property
     def name(self) -> str:
@@ -409,6 +411,7 @@ class Services:
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
+        replies: Scope of cached replies: a fresh execution's token, which reads only its own; "" reads the newest of all.
     """
 
     seed: int = 0
@@ -417,6 +420,7 @@ class Services:
     judge: Judge | None = None
     cache: Path | None = None
     reading: Reading | None = None
+    replies: str = ""
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artifacts`, None where nothing is kept."""

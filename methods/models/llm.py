@@ -207,7 +207,9 @@ def llm_hash(config: LLMConfig) -> str:
     return fingerprint(weights_hash(config.local, config.revision), adapter)
 
 
-def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device: str | None = None, seed: int = 0) -> ChatModel:
+def open_llm(
+    config: LLMConfig, *, role: str, cache: Path | None = None, device: str | None = None, seed: int = 0, replies: str = ""
+) -> ChatModel:
     """The model that an option names.
 
     Args:
@@ -216,13 +218,14 @@ def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device:
         cache: File of cached replies.
         device: Of a model of this machine; None chooses.
         seed: Of what such a model draws.
+        replies: Scope of the cached replies, as of `Services`.
 
     Raises:
         UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
         MissingPackage: A package that it needs is not installed.
     """
     if isinstance(config, ChatConfig):
-        return ChatModel(config, role=role, cache=cache)
+        return ChatModel(config, role=role, cache=cache, replies=replies)
     backend = LocalBackend(config, device, seed) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Whatever decides a reply addresses it in the cache.
     parameters = {**config.model_dump(mode="json", exclude=set(_Options.model_fields)), "weights": llm_hash(config)}
@@ -237,7 +240,7 @@ def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device:
         "concurrency": backend.together,
         "attempts": 1,
     }
-    return ChatModel(ChatConfig.model_validate(options), role=role, cache=cache, backend=backend)
+    return ChatModel(ChatConfig.model_validate(options), role=role, cache=cache, backend=backend, replies=replies)
 
 
 class _Here:

@@ -137,7 +137,7 @@ def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = No
     cache = ResponseCache(store.cache)
 
     def replies(keys: Sequence[str]) -> dict[str, str]:
-        return {key: reply["text"].strip() for key, reply in cache.get(keys).items()}
+        return {key: kept.reply["text"].strip() for key, kept in cache.get(keys).items()}
 
     replayed = judging.replay(store, card["id"], other, Services(), queries.runs(store), replies)
     if other.entry.kind == "point":

@@ -41,6 +41,8 @@ TRUNCATED = "truncated"
 passages."""
 WAIT = "wait"
 """Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
+UNKNOWN_REVISION = "unknown"
+"""What the provenance of a run says of an endpoint if nothing identifies its deployment."""
 MARKER = "complete.json"
 """Written last into an index folder: a folder without it is unfinished work."""
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ _FLOATS = {"score", "value", "seconds", "cost_usd"}
 
 
 def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
     if isinstance(values, np.ndarray):
         return pa.array(values, from_pandas=True)
     if name in _LISTS:
@@ -105,6 +108,13 @@ def insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Pa
     connection.register("incoming", rows)
     connection.execute("INSERT INTO passages SELECT * FROM incoming ANTI JOIN passages USING (id)")
     connection.unregister("incoming")
+
+
+def _reused(predictions: Sequence[Prediction]) -> dict[str, pa.Array]:
+    """How many replies of each prediction came from the cache, and when the oldest of these was received."""
+    times = [[call.created for call in p.calls if call.cached and call.created is not None] for p in predictions]
+    oldest = [datetime.fromtimestamp(min(known), UTC).replace(tzinfo=None) if known else None for known in times]
+    return {"cached_replies": pa.array(map(len, times), pa.int64()), "oldest_reply": pa.array(oldest, pa.timestamp("us"))}
 
 
 AGGREGATED = """SELECT run, metric, count(*) AS scored, count(value) AS n, avg(value) AS mean,
@@ -402,6 +412,7 @@ class Store:
                     "answer": answers,
                     "failed": [storable(p.notes[FAILED]) if p.notes.get(FAILED) else None for p in predictions],
                     "notes": [storable(json.dumps(dict(p.notes), ensure_ascii=False)) for p in predictions],
+                    **_reused(predictions),
                 },
             )
             ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True) for rank, e in enumerate(p.evidence, 1)]

@@ -25,12 +25,11 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from benchmarks.core.errors import Broke, UserError, described
+from methods.api import UNKNOWN_REVISION
 
-UNKNOWN = "unknown"
-"""What descriptions say where nothing identifies a deployment."""
 LONGEST = 200
 """Characters of a revision."""
-_NOTHING = frozenset({UNKNOWN, "none", "null", "undefined", "n/a"})
+_NOTHING = frozenset({UNKNOWN_REVISION, "none", "null", "undefined", "n/a"})
 """What builds write where they do not know their own revision."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _UNFILLED = re.compile(r"\$(?:\{|[A-Za-z_])")

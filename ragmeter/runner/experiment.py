@@ -18,6 +18,7 @@ from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
+from ragmeter.runner.revisions import resolve
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from results import labels, queries
@@ -36,6 +37,7 @@ class How:
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
         processes: Trainings may run in processes of their own, see `run_trainings`.
+        reuse_replies: With `fresh`: take replies from the cache.
     """
 
     limit: int | None = None
@@ -45,6 +47,7 @@ class How:
     device: str | None = None
     calls: bool = True
     processes: bool = False
+    reuse_replies: bool = False
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -75,6 +78,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     preflight(experiment, store, how.device)
     _train(experiment, how, store, quiet=not talk)
+    experiment = resolve(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
         tasks = _tasks(experiment)
     _enter(experiment, tasks, store, how)

@@ -67,7 +67,7 @@ class Task:
     def run(self) -> Run:
         """The run that executing this task continues or begins."""
         setting = str(self.loaded.plan.setting)
-        description = self.method.composition.describe(self.reading)
+        description = self.method.composition.describe(self.reading) | self.method.stated
         retriever = candidate_retriever(self.loaded.plan.setting)
         candidates = retriever.describe() if retriever else None
         identity = fingerprint(self.loaded.fingerprint, setting, candidates, description, self.seed)

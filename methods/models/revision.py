@@ -283,15 +283,15 @@ def _output(command: str | tuple[str, ...], timeout_s: float) -> str:
         )
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from None
-    try:
-        output, complaint = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"timed out after {timeout_s:g} s (timeout_s)") from None
-    finally:
-        # What it left in the background goes too: it may hold the output open.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with process:
+        try:
+            output, complaint = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"timed out after {timeout_s:g} s (timeout_s)") from None
+        finally:
+            # What it left in the background goes too: it may hold the output open.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
         raise ValueError(f"exit code {process.returncode}{': ' + last if last else ''}")

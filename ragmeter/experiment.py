@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from benchmarks import registry as datasets
 from benchmarks import settings
@@ -132,6 +132,13 @@ class MethodSpec(_Part):
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
     revision: Revision = Field(None, description=DESCRIPTION)
+
+    @field_validator("revision")
+    @classmethod
+    def _has_a_place(cls, value: str | Probe | None) -> str | Probe | None:
+        if isinstance(value, Probe) and not (value.url or value.command):
+            raise ValueError("the probe of a row needs a url")
+        return value
 
 
 class JudgeSpec(ComponentSpec):

@@ -39,10 +39,12 @@ def stated(store: Store, run: str) -> Stated:
 
 def within(store: Store, run: RunRow) -> list[str]:
     """Where an endpoint did not say the same of itself in all answers of one run, one sentence each."""
+    asked = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
     return [
         f"the endpoint changed for {model} within {run.path}: {' | '.join(said)}"
         for model, said in stated(store, run.run).items()
-        if len(said) > 1
+        # One name may stand for a model at each of several endpoints.
+        if len(said) > max(1, asked.count(model))
     ]
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -109,6 +109,8 @@ class Probe(BaseModel):
             raise ValueError("url must start with http:// or https://")
         if parts.username or parts.password:
             raise ValueError("url must not hold a password: use headers: {Authorization: 'Basic ${NAME}'}")
+        if any(_SECRET.search(name) for name, _ in parse_qsl(parts.query)):
+            raise ValueError("url must not hold a secret: use headers: {Authorization: 'Bearer ${NAME}'}")
         return value
 
     @field_validator("path")
@@ -231,7 +233,7 @@ def ask(probe: Probe, urls: Sequence[str] = (), headers: Mapping[str, str] | Non
 
     Args:
         probe: Where it is.
-        urls: Addresses to read, one after another until one has it, where the probe names none.
+        urls: Addresses to read, one after another until one has it, if the probe names none.
         headers: Further request headers.
 
     Raises:
@@ -242,16 +244,19 @@ def ask(probe: Probe, urls: Sequence[str] = (), headers: Mapping[str, str] | Non
         named = {**(headers or {}), **{name: filled(text) for name, text in probe.headers.items()}}
     except ValueError as error:
         raise UserError(f"the revision cannot be read from {probe.place}: {error}", where="revision.headers") from None
-    failed, place = "no url is given", probe.place
-    for url in (probe.url,) if probe.url else urls or (None,):
+    if probe.command:
+        hint, failed = "correct the command", {probe.place: ""}
+    else:
+        hint, failed = f"correct url and {'header' if probe.header else 'json'}", dict.fromkeys((probe.url,) if probe.url else urls, "")
+    for place in failed:
         try:
-            return checked(_output(probe.command, probe.timeout_s) if probe.command else _response(probe, str(url), named))
+            return checked(_output(probe.command, probe.timeout_s) if probe.command else _response(probe, place, named))
         except ValueError as error:
-            failed, place = str(error), url or place
+            failed[place] = str(error)
             if isinstance(error, Unreachable):
                 break
-    hint = "correct the command" if probe.command else f"correct url and {'header' if probe.header else 'json'}"
-    raise Broke(f"the revision cannot be read from {place}: {failed}", try_this=f"{hint}, or state a text")
+    reasons = "; ".join(f"{place}: {reason}" for place, reason in failed.items() if reason)
+    raise Broke(f"the revision cannot be read from {reasons}", try_this=f"{hint}, or state a text")
 
 
 def _response(probe: Probe, url: str, headers: Mapping[str, str]) -> str:

@@ -304,7 +304,7 @@ def _answer(
     started = time.perf_counter()
     waited = 0.0
     streak, failed = Streak(), None
-    watch = Watch(f"{task.method.name} on {task.run.dataset}")
+    watch = Watch(f"{task.method.name} on {task.run.dataset}", task.endpoints)
     graphs = QuestionGraphs.of(benchmark)
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:

@@ -6,7 +6,6 @@ A row's revision also covers each endpoint that the row asks and that states non
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -252,18 +251,23 @@ class Watch:
 
     Args:
         who: The task, for the message.
+        endpoints: The models that it asks, as of `Task.endpoints`: one name may stand for a model at each of several.
     """
 
     who: str
-    _first: dict[str, str] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    endpoints: frozenset[str] = frozenset()
+    _said: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def see(self, prediction: Prediction) -> None:
-        """Compare what the endpoints of a prediction said with what they said at first."""
+        """Compare what the endpoints of a prediction said with what they said before."""
         for item in prediction.notes.get(ENDPOINTS, ()):
             asked = str(item.get("asked", ""))
-            text = json.dumps({name: value for name, value in item.items() if name != "asked"}, sort_keys=True)
-            first = self._first.setdefault(asked, text)
-            if text != first and asked not in self._told:
-                self._told.add(asked)
-                err.print(Text(f"{self.who}: the endpoint changed for {asked} while it ran: {first} → {text}", style="yellow"))
+            text = ", ".join(f"{name} {value}" for name, value in item.items() if name != "asked")
+            said = self._said.setdefault(asked, {})
+            several = max(1, sum(name.endswith(f" {asked}") for name in self.endpoints))
+            if text in said or len(said) > several:
+                continue
+            said[text] = None
+            if len(said) > several:
+                what = " | ".join(said)
+                err.print(Text(f"{self.who}: the endpoint changed for {asked} while it ran: {what}", style="yellow"), soft_wrap=True)

@@ -67,6 +67,7 @@ def test_variables_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"url": "http://x", "jason": "a"}, "jason"),
         ({"url": "ftp://x", "json": "a"}, "http://"),
         ({"url": "http://u:p@x", "json": "a"}, "password"),
+        ({"url": "http://x?api_key=a", "json": "a"}, "secret"),
         ({"url": "http://x", "json": "a..b"}, "no JSON path"),
         ({"url": "http://x", "json": "a", "headers": {"Authorization": "Bearer abc"}}, "environment variable"),
         ({"command": "true", "url": "http://x"}, "no url"),
@@ -165,6 +166,9 @@ def test_a_header_probe_of_a_model_asks_its_endpoint(server: deployment.Deployme
     assert config.resolved_revision() == "b1"
     server.documents["/v1/models"] = (200, {"data": []}, {"x-build": "b2"})
     assert config.resolved_revision() == "b2"
+    server.documents.clear()
+    with pytest.raises(Broke, match="/v1/models: the response has no header 'x-build'; .*/v1: HTTP 404"):
+        config.resolved_revision()
 
 
 def test_options_without_a_revision_are_dumped_as_ever() -> None:

@@ -128,7 +128,7 @@ def test_a_probe_that_fails_names_its_line_and_loses_nothing(
     assert answers(store) == [{"Ann"}]
 
 
-@pytest.mark.parametrize("revision", ['"a\\nb"', "''", "1.10", "${NO_SUCH_VARIABLE}", "{json: a}"])
+@pytest.mark.parametrize("revision", ['"a\\nb"', "''", "1.10", "${NO_SUCH_VARIABLE}", "{json: a}", "{header: a}"])
 def test_a_revision_that_is_none_names_its_line(server: Deployment, revision: str) -> None:
     with pytest.raises(UserError) as caught:
         revisions.resolve(experiment.parse(file_for(server, row=f", revision: {revision}"), "x.yaml"), Store(Path("none")), entering=False)

@@ -39,12 +39,12 @@ def stated(store: Store, run: str) -> Stated:
 
 def within(store: Store, run: RunRow) -> list[str]:
     """Where an endpoint did not say the same of itself in all answers of one run, one sentence each."""
-    asked = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
+    models = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
     return [
-        f"the endpoint changed for {model} within {run.path}: {' | '.join(said)}"
-        for model, said in stated(store, run.run).items()
+        f"the endpoint changed for {model} within {run.path}: {' | '.join(texts)}"
+        for model, texts in stated(store, run.run).items()
         # One name may stand for a model at each of several endpoints.
-        if len(said) > max(1, asked.count(model))
+        if len(texts) > max(1, models.count(model))
     ]
 
 

@@ -88,18 +88,18 @@ def reuse_line(rows: Mapping[str, Reuse], began: datetime | None = None) -> str 
         began: When the command began that shows them: answers of unknown deployments that it made itself are not reused.
             None: all are.
     """
-    told = {name: item for name, item in rows.items() if item.replies or (item.unknown and (began is None or item.answered < began))}
-    if not told:
+    shown = {name: item for name, item in rows.items() if item.replies or (item.unknown and (began is None or item.answered < began))}
+    if not shown:
         return None
-    if len(told) > _NAMED:
-        oldest = min(item.since for item in told.values())
-        unknown = sum(bool(item.unknown) for item in told.values())
+    if len(shown) > _NAMED:
+        oldest = min(item.since for item in shown.values())
+        unknown = sum(bool(item.unknown) for item in shown.values())
         also = f"; the revision is unknown for {unknown}" if unknown else ""
-        return f"{len(told)} methods have reused answers, the oldest from {_day(oldest)}{also}"
-    return "; ".join(_told(name, item) for name, item in told.items())
+        return f"{len(shown)} methods have reused answers, the oldest from {_day(oldest)}{also}"
+    return "; ".join(_in_words(name, item) for name, item in shown.items())
 
 
-def _told(name: str, item: Reuse) -> str:
+def _in_words(name: str, item: Reuse) -> str:
     unknown = f" (revision unknown: {', '.join(item.unknown)})" if item.unknown else ""
     if not item.replies:
         return f"{name}: answers from {_day(item.answered)}{unknown}"

@@ -395,10 +395,10 @@ class ChatModel:
 
     # -- cache --
 
-    def _kept(self, call: Call, found: Kept, seconds: float = 0.0) -> Reply:
+    def _kept(self, call: Call, entry: Kept, seconds: float = 0.0) -> Reply:
         self.usage_by_role.add(self.role, CallCost(cached=1))
-        read = self._read(call, Completion.from_json(found.reply), 1, seconds)
-        return replace(read, cached=True, key=found.key, created=found.created)
+        read = self._read(call, Completion.from_json(entry.reply), 1, seconds)
+        return replace(read, cached=True, key=entry.key, created=entry.created)
 
     async def _reply(self, call: Call, shape: _Shape | None) -> Reply:
         """Reply to a call, unless an equal one is in flight or was answered before."""

@@ -190,12 +190,12 @@ class ResponseCache:
     def find(self, calls: Iterable[Call]) -> dict[str, Kept]:
         """Replies to calls, by the calls' keys: with a scope its own, without one the newest of all scopes."""
         calls = list(calls)
-        found = self.get(call.key for call in calls)
+        results = self.get(call.key for call in calls)
         unscoped = [call.key for call in calls if not call.scope]
         for key, kept in self._selected("call <> key AND call", unscoped):
-            if key not in found or kept.created > found[key].created:
-                found[key] = kept
-        return found
+            if key not in results or kept.created > results[key].created:
+                results[key] = kept
+        return results
 
     def _selected(self, condition: str, keys: Iterable[str]) -> Iterator[tuple[str, Kept]]:
         """Entries whose column (the end of a condition) is one of some keys, each with the call's key."""

@@ -51,10 +51,10 @@ def filled(text: str) -> str:
     """
 
     def value(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1], "").strip()
-        if not found:
+        text = os.environ.get(match[1], "").strip()
+        if not text:
             raise ValueError(f"the environment variable {match[1]} is not set (export {match[1]}=…)")
-        return found
+        return text
 
     return _VARIABLE.sub(value, text)
 
@@ -134,8 +134,8 @@ class Probe(BaseModel):
     def _one_place(self) -> Probe:
         named = [name for name, value in (("json", self.path), ("header", self.header), ("command", self.command)) if value]
         if len(named) != 1:
-            given = f"and has {' and '.join(named)}" if named else "and has none of them"
-            raise ValueError(f"a probe has one of json, header and command, {given}")
+            has = f"and has {' and '.join(named)}" if named else "and has none of them"
+            raise ValueError(f"a probe has one of json, header and command, {has}")
         if self.command and (self.url or self.headers):
             raise ValueError("a probe by command has no url and no headers")
         return self

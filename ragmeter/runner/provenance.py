@@ -78,8 +78,8 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         }
         for part in components
     ]
-    asked = [chat for part in components for chat in chats(part.config)]
-    revisions = {f"{chat.model} at {chat.url}": chat.revision if isinstance(chat.revision, str) else UNKNOWN_REVISION for chat in asked}
+    models = [chat for part in components for chat in chats(part.config)]
+    revisions = {f"{chat.model} at {chat.url}": chat.revision if isinstance(chat.revision, str) else UNKNOWN_REVISION for chat in models}
     return {
         "data": {
             "reference": str(benchmark.reference),

@@ -256,18 +256,18 @@ class Watch:
 
     who: str
     endpoints: frozenset[str] = frozenset()
-    _said: dict[str, dict[str, None]] = field(default_factory=dict)
+    _texts: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def see(self, prediction: Prediction) -> None:
-        """Compare what the endpoints of a prediction said with what they said before."""
+        """Compare what the endpoints of a prediction stated with what they stated before."""
         for item in prediction.notes.get(ENDPOINTS, ()):
-            asked = str(item.get("asked", ""))
+            model = str(item.get("asked", ""))
             text = ", ".join(f"{name} {value}" for name, value in item.items() if name != "asked")
-            said = self._said.setdefault(asked, {})
-            several = max(1, sum(name.endswith(f" {asked}") for name in self.endpoints))
-            if text in said or len(said) > several:
+            texts = self._texts.setdefault(model, {})
+            several = max(1, sum(name.endswith(f" {model}") for name in self.endpoints))
+            if text in texts or len(texts) > several:
                 continue
-            said[text] = None
-            if len(said) > several:
-                what = " | ".join(said)
-                err.print(Text(f"{self.who}: the endpoint changed for {asked} while it ran: {what}", style="yellow"), soft_wrap=True)
+            texts[text] = None
+            if len(texts) > several:
+                what = " | ".join(texts)
+                err.print(Text(f"{self.who}: the endpoint changed for {model} while it ran: {what}", style="yellow"), soft_wrap=True)

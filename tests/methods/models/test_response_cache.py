@@ -118,8 +118,8 @@ def test_a_scope_reads_its_own_reply_and_no_scope_the_newest(cache: ResponseCach
     first, second = call(scope="aaaaaaaa"), call(scope="bbbbbbbb")
 
     def texts(*calls: Call) -> list[str]:
-        found = cache.find(calls)
-        return [found[item.key].reply["text"] for item in calls if item.key in found]
+        results = cache.find(calls)
+        return [results[item.key].reply["text"] for item in calls if item.key in results]
 
     cache.put(first, reply("first"))
     assert texts(call()) == ["first"]

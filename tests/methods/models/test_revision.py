@@ -167,7 +167,7 @@ def test_a_header_probe_of_a_model_asks_its_endpoint(server: deployment.Deployme
     server.documents["/v1/models"] = (200, {"data": []}, {"x-build": "b2"})
     assert config.resolved_revision() == "b2"
     server.documents.clear()
-    with pytest.raises(Broke, match="/v1/models: the response has no header 'x-build'; .*/v1: HTTP 404"):
+    with pytest.raises(Broke, match=r"/v1/models: the response has no header 'x-build'; .*/v1: HTTP 404"):
         config.resolved_revision()
 
 

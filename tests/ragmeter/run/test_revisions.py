@@ -201,7 +201,7 @@ def test_an_unknown_deployment_keeps_its_runs_and_the_table_states_their_age(ser
     assert known.to_json()["oldest_reply"] in json.dumps(boards(store, "further")[0].to_json())
 
 
-def test_a_model_that_changes_within_a_run_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_changes_within_a_run_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     systems = itertools.chain(["fp_1"] * 3, itertools.repeat("fp_2"))  # the first call only learns whether it answers
 
     class Changing(Deployment):

@@ -56,7 +56,8 @@ CREATE TABLE usage (
 CREATE TABLE calls (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, role VARCHAR NOT NULL,
     step VARCHAR NOT NULL, prompt VARCHAR NOT NULL, reply VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL,
-    completion_tokens BIGINT NOT NULL, seconds DOUBLE NOT NULL, cached BOOLEAN NOT NULL, failed BOOLEAN NOT NULL
+    completion_tokens BIGINT NOT NULL, seconds DOUBLE NOT NULL, cached BOOLEAN NOT NULL, failed BOOLEAN NOT NULL,
+    created DOUBLE                      -- when a cached reply was first received, in seconds since 1970
 );
 -- What preparing for the questions took: one row per (run, artifact), no part of the questions' cost.
 CREATE TABLE indexing (

@@ -47,7 +47,7 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[s
 
 _LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences", "metrics", "parents", "data", "same_questions"}
 _INTEGERS = {"rank", "position", "repetition", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes"}
-_FLOATS = {"score", "value", "seconds", "cost_usd"}
+_FLOATS = {"score", "value", "seconds", "cost_usd", "created"}
 
 
 def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
@@ -460,6 +460,7 @@ class Store:
             "prompt_tokens": [call.prompt_tokens for _, _, call in made],
             "completion_tokens": [call.completion_tokens for _, _, call in made],
             "seconds": [float(call.seconds) for _, _, call in made],
+            "created": [call.created for _, _, call in made],
         }
         columns |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in ("role", "step")}
         columns |= {name: [storable(kept(getattr(call, name))) for _, _, call in made] for name in ("prompt", "reply")}

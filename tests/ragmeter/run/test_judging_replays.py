@@ -36,7 +36,7 @@ def experiment_text(small: ModuleType) -> str:
 
 def again(store: Store, old: Judge, new: Judge | None = None) -> list[Replayed]:
     def kept(keys: Sequence[str]) -> dict[str, str]:
-        return {key: reply["text"].strip() for key, reply in ResponseCache(store.cache).get(keys).items()}
+        return {key: reply.reply["text"].strip() for key, reply in ResponseCache(store.cache).get(keys).items()}
 
     return replay(store, str(old), new or old, Services(), queries.runs(store), kept)
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.core.errors import Broke, UserError
-from ragmeter import experiment
+from judges.judge import Judge
+from ragmeter import api, experiment
+from ragmeter.experiment import JudgePlan
 from ragmeter.runner import revisions
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.runner.tasks import tasks_of
@@ -90,6 +92,17 @@ def test_a_text_from_the_command_line_is_the_revision_of_its_row(server: Deploym
     assert revisions.begun_with(store, experiment.parse(text, "x.yaml")) == {"app": "two"}
 
 
+def test_revisions_are_stated_from_python(server: Deployment, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(file_for(server))
+    (run,) = api.run(file, store=tmp_path / "s", revisions={"app": "one"}).runs
+    assert run.description["revision"] == "one"
+    for wrong in ({"revisions": {"ap": "one"}}, {"revisions": "app=one"}, {"reuse_replies": True}):
+        with pytest.raises(UserError) as caught:
+            api.run(file, store=tmp_path / "s", **wrong)  # type: ignore[arg-type]
+        assert caught.value.where == next(iter(wrong))
+
+
 def test_wrong_revisions_on_the_command_line_are_refused(server: Deployment) -> None:
     chosen = experiment.parse(file_for(server), "x.yaml")
     for options, problem in (
@@ -163,6 +176,24 @@ def test_created_of_the_models_entry_is_the_revision_also_of_judges(server: Depl
     assert server.calls >= calls + 4, "the judge is another one, too"
     (run,) = queries.runs(store, "asked")
     assert run.provenance["revisions"] == {f"m at {server.url}": "created:1700000500"}
+
+
+def test_a_judge_of_stored_answers_is_known_by_its_deployment(server: Deployment, tmp_path: Path) -> None:
+    server.documents["/version"] = (200, {"commit": "one"}, {})
+    url = f"{server.url.removesuffix('/v1')}/version"
+
+    def judge(path: str) -> JudgePlan:
+        llm = {"model": "m", "base_url": server.url, "key_variable": None, "revision": {"url": url, "json": path}}
+        return revisions.resolve_judges([JudgePlan(Judge.of("match", {"llm": llm}))], Store(tmp_path))[0]
+
+    first, again = judge("commit"), judge("commit")
+    server.documents["/version"] = (200, {"commit": "two"}, {})
+    other = judge("commit")
+    assert str(first.judge) == str(again.judge) != str(other.judge)
+    assert other.judge.describe()["config"]["llm"]["revision"] == "two"
+    with pytest.raises(Broke, match="finds nothing") as caught:
+        judge("sha")
+    assert caught.value.where == "judge match"
 
 
 def test_a_finished_experiment_replays_if_nothing_answers(tmp_path: Path) -> None:

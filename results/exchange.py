@@ -160,6 +160,8 @@ def merge(store: Store, source: Path) -> Merged:
         with store.database.writing() as connection:
             merged = _merge(connection, results)
             runs = connection.execute(f"SELECT run FROM {results['runs']}").fetchall()
+            for table in ("wanted", "others", "closed", "renamed"):
+                connection.execute(f"DROP TABLE {table}")
         # What was found wrong with half of a run says nothing of the whole.
         for (run,) in runs:
             check_run(store, run)
@@ -281,8 +283,6 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
             )
     fresh = f"FROM {source['experiments']} there ANTI JOIN experiments USING (name)"
     connection.execute(f"INSERT INTO experiments BY NAME SELECT there.* {fresh}")
-    for table in ("wanted", "others", "closed", "renamed"):
-        connection.execute(f"DROP TABLE {table}")
     return Merged(new, max(0, touched - new), questions)
 
 

@@ -204,3 +204,12 @@ def test_pruning_names_what_refers_to_a_run(kind: str, model: Model, url: str, s
     assert names == (["experiment x", "tag main"] if kind == "tag" else ["experiment x"])
     done = call("store", "prune", row.run, "--store", str(store.folder), "--json")
     assert (done.code, json.loads(done.out)["references"], queries.has_runs(store)) == (0, {row.run: names}, True)
+
+
+def test_a_board_over_all_experiments_shows_the_newest_execution_once(model: Model, url: str, store: Store) -> None:
+    run(experiment("x", url), store=store.folder)
+    run(experiment("y", url), store=store.folder)
+    run(experiment("y", url), store=store.folder, fresh=True)
+    (new,) = queries.runs(store, "y")
+    (board,) = boards(store)
+    assert [row.run.run for row in board.rows] == [new.run]

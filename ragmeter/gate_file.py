@@ -173,7 +173,7 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
         raise unknown_name(f"benchmark of {text}", cell.benchmark, {_benchmark(run) for run in rows}, where=cell.benchmark_at)
     benchmarks = {_benchmark(run) for run in here.values()}
     if len(here) > 1 and (len(benchmarks) > 1 or not made_with):
-        listed = ", ".join(sorted(f"{run.run[:8]} ({run.path})" for run in here.values())[:5])
+        listed = ", ".join(sorted(f"{run.short} ({run.path})" for run in here.values())[:5])
         raise UserError(
             f"{cell.benchmark!r} means {len(here)} runs of {text}",
             where=cell.benchmark_at,

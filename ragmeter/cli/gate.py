@@ -125,7 +125,7 @@ def _write(path: Path, text: str, option: str, *, append: bool) -> None:
 def _show(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
-            out.print(Text(f"{side}  {name}: {run.path} ({run.run[:8]})"))
+            out.print(Text(f"{side}  {name}: {run.path} ({run.short})"))
     if not quiet:
         run = decided.baseline
         out.print(Text(f"on {run.dataset}, setting {run.setting}, {decided.sampled.in_words(decided.questions)}\n"))

@@ -770,7 +770,7 @@ def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
 
 def calls(store: Store, run: str, question: str) -> list[Call]:
     """The calls of generating models that a run made for a question, as far as they are kept, in order."""
-    names = ", ".join(Call.__slots__)
+    names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
     with store.database.reading() as connection:
         rows = connection.execute(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question]).fetchall()
     return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]

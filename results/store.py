@@ -460,7 +460,8 @@ class Store:
                     "answer": answers,
                     "failed": [storable(p.notes[FAILED]) if p.notes.get(FAILED) else None for p in predictions],
                     "notes": [storable(json.dumps(dict(p.notes), ensure_ascii=False)) for p in predictions],
-                    "cached_replies": [sum(call.cached for call in p.calls) for p in predictions],
+                    # A copy of an equal call in flight is new.
+                    "cached_replies": [sum(call.cached and call.created is not None for call in p.calls) for p in predictions],
                     "oldest_reply": [_oldest(p.calls) for p in predictions],
                 },
             )

@@ -38,7 +38,7 @@ def stated(store: Store, run: str) -> Stated:
 
 
 def within(store: Store, run: RunRow) -> list[str]:
-    """Where an endpoint did not say the same of itself in all answers of one run, one sentence each."""
+    """Describe, one sentence each, where an endpoint did not say the same of itself in all answers of one run."""
     models = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
     return [
         f"the endpoint changed for {model} within {run.path}: {' | '.join(texts)}"

@@ -19,7 +19,7 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """What a run's answers were reused from.
+    """Source and age of a run's reused answers.
 
     Attributes:
         replies: How many replies came from the cache.
@@ -35,16 +35,16 @@ class Reuse:
 
     @property
     def since(self) -> datetime:
-        """When the oldest answer was given."""
+        """Time of the oldest answer."""
         return min(self.answered, self.oldest or self.answered)
 
     @property
     def uncertain(self) -> bool:
-        """Whether replies were reused although the deployment may have changed since."""
+        """True if replies were reused although the deployment may have changed since."""
         return self.replies > 0 and bool(self.unknown)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return {
             "cached_replies": self.replies,
             "oldest_reply": self.oldest.isoformat() if self.oldest else None,
@@ -55,7 +55,7 @@ class Reuse:
 
 
 def reuse(store: Store, runs: Sequence[RunRow]) -> dict[str, Reuse]:
-    """By run, what its answers were reused from."""
+    """Return by run what its answers were reused from."""
     if not runs:
         return {}
     with store.database.reading() as connection:
@@ -73,7 +73,7 @@ def reuse(store: Store, runs: Sequence[RunRow]) -> dict[str, Reuse]:
 
 
 def merged(several: Iterable[Reuse]) -> Reuse:
-    """What runs that are shown as one row were reused from."""
+    """Merge what runs were reused from that are shown as one row."""
     every = list(several)
     oldest = min((item.oldest for item in every if item.oldest), default=None)
     unknown = tuple(dict.fromkeys(who for item in every for who in item.unknown))
@@ -81,7 +81,7 @@ def merged(several: Iterable[Reuse]) -> Reuse:
 
 
 def reuse_line(rows: Mapping[str, Reuse], began: datetime | None = None) -> str | None:
-    """One line about the age of reused answers; None if there are none.
+    """Return one line about the age of reused answers; None if there are none.
 
     Args:
         rows: By name of the method.

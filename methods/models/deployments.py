@@ -47,7 +47,7 @@ class Deployment:
 
 
 def identify(config: ChatConfig, cache: ResponseCache, wait: Callable[[float], object] = time.sleep) -> Deployment:
-    """Find out which deployment of a model answers at its endpoint.
+    """Identify the deployment of a model that answers at its endpoint.
 
     Args:
         config: The model; it states no revision.

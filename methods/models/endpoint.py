@@ -138,7 +138,7 @@ class ChatConfig(BaseModel):
         return key
 
     def resolved_revision(self) -> str:
-        """The revision as a text, "" where nothing is stated; a probe is asked each time.
+        """Return the revision as a text, "" if none is stated; a probe is asked each time.
 
         A probe without a `url` asks the endpoint itself: its list of models, then its base URL.
 
@@ -153,7 +153,7 @@ class ChatConfig(BaseModel):
         return ask(probe, (f"{self.url}/models", self.url), self.authorization())
 
     def authorization(self) -> dict[str, str]:
-        """The request header that holds the key.
+        """Return the request header that holds the key.
 
         Raises:
             UserError: The variable is not set.

@@ -187,14 +187,14 @@ def reach_llm(config: LLMConfig, cache: Path | None) -> None:
 
 
 def chats(options: Any) -> list[ChatConfig]:
-    """The models at endpoints that options name at any depth."""
+    """Return the models at endpoints that options name at any depth."""
     if isinstance(options, ChatConfig):
         return [options]
     return [config for value in _inner(options).values() for config in chats(value)]
 
 
 def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
-    """Options with other models at endpoints, at any depth; the very same object if none is another."""
+    """Replace models at endpoints in options, at any depth; returns the same object if nothing changes."""
     if isinstance(options, ChatConfig):
         return change(options)  # type: ignore[return-value]
     inner = _inner(options)

@@ -188,7 +188,7 @@ class ResponseCache:
         return {kept.key: kept for _, kept in self._selected("key", keys)}
 
     def find(self, calls: Iterable[Call]) -> dict[str, Kept]:
-        """Replies to calls, by the calls' keys: with a scope its own, without one the newest of all scopes."""
+        """Return replies by the keys of calls: for a call with a scope its own, for others the newest of all scopes."""
         calls = list(calls)
         results = self.get(call.key for call in calls)
         unscoped = [call.key for call in calls if not call.scope]

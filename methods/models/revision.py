@@ -142,7 +142,7 @@ class Probe(BaseModel):
 
     @property
     def place(self) -> str:
-        """What is asked, for messages."""
+        """Name of what is asked, for messages."""
         if self.command:
             return f"the command {self.command if isinstance(self.command, str) else ' '.join(self.command)!r}"
         return str(self.url)
@@ -175,7 +175,7 @@ DESCRIPTION = "what identifies the deployment: a text (${GITHUB_SHA}), or a prob
 
 
 def stated(text: str, where: str) -> str:
-    """A revision that a command line states.
+    """Read a revision that a command line states.
 
     Raises:
         UserError: It is none.
@@ -206,7 +206,7 @@ def steps(path: str) -> list[str | int]:
 
 
 def found(document: Any, path: str) -> str:
-    """The text or number at a JSON path.
+    """Return the text or number at a JSON path.
 
     Raises:
         ValueError: There is nothing, or something else; the message says what is there.
@@ -318,14 +318,14 @@ class Answer:
     body: bytes
 
     def require(self) -> None:
-        """Raise a ValueError unless the status is one of success."""
+        """Refuse a status other than success by a ValueError."""
         if 300 <= self.status < 400:
             raise ValueError(f"HTTP {self.status}, which redirects to {self.headers.get('location', 'nowhere')}")
         if not 200 <= self.status < 300:
             raise ValueError(f"HTTP {self.status}")
 
     def json(self) -> Any:
-        """The document.
+        """Return the document.
 
         Raises:
             ValueError: It is not JSON.

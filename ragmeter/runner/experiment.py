@@ -5,6 +5,7 @@ The commands `run`, `resume` and `demo` and the Python API all end here; what th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from ragmeter.runner import judging
 from ragmeter.runner.executions import choose
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
-from ragmeter.runner.revisions import resolve
+from ragmeter.runner.revisions import begin
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from results import labels, queries
@@ -79,9 +80,10 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     preflight(experiment, store, how.device)
     _train(experiment, how, store, quiet=not talk)
-    experiment = resolve(experiment, store, talk=talk)
+    resolved = begin(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
-        tasks = _tasks(experiment)
+        tasks = _tasks(experiment, resolved)
+    experiment = resolved()
     chosen = {"fresh": how.fresh, "reuse_replies": how.reuse_replies, "retry_failed": how.retry_failed}
     tasks = choose(tasks, store, **chosen)
     _enter(experiment, tasks, store, how)
@@ -116,11 +118,11 @@ def estimates(results: list[TaskState]) -> dict[str, Estimate]:
     return {name: wanted for name, wanted in every.items() if wanted is not None}
 
 
-def _tasks(experiment: Experiment) -> list[Task]:
+def _tasks(experiment: Experiment, resolved: Callable[[], Experiment]) -> list[Task]:
     """The experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
     prepared: list[str] = []
     try:
-        return tasks_of(experiment, prepared.append)
+        return tasks_of(experiment, prepared.append, resolved)
     except UserError as error:
         if prepared and experiment.source.name not in (error.where or ""):
             error.also_at(place_of_data(experiment, len(prepared) - 1))

@@ -6,17 +6,17 @@ A row's revision also covers each endpoint that the row asks and that states non
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any
+from functools import cache, partial
 
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name
-from methods.api import ENDPOINTS, Prediction
+from methods.api import ENDPOINTS, UNKNOWN_REVISION, Prediction
 from methods.models.deployments import Deployment, identify
 from methods.models.endpoint import ChatConfig
 from methods.models.llm import chats, with_chats
@@ -30,11 +30,12 @@ from results import queries
 from results.board import base_name
 from results.store import Store
 
-_TOGETHER = 16
+_AUTOMATIC = "created "
+"""How the keys of endpoints begin that state no revision."""
 
 
-def resolve(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Experiment:
-    """Replace every probe of an experiment by the text that it gives now, and identify endpoints that state no revision.
+def begin(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Callable[[], Experiment]:
+    """Begin to call the probes of an experiment, and to identify endpoints that state no revision, while data are loaded.
 
     Args:
         experiment: Validated.
@@ -42,9 +43,9 @@ def resolve(experiment: Experiment, store: Store, *, talk: bool = True, entering
         talk: Say on standard error what changed, and which deployments could not be reached.
         entering: Whether a store may be made; else only declared probes are called where there is none.
 
-    Raises:
-        Broke: A probe gives no revision; the message names its line.
-        UserError: A variable that a probe needs is not set.
+    Returns:
+        A function that waits, and gives the experiment with texts in place of probes; it raises a `Broke` if a probe gives no
+        revision, and a `UserError` if a variable that a probe needs is not set. Both name the line.
     """
     asking = _Asking(store, automatic=entering or store.cache.exists())
     for plan in experiment.methods:
@@ -54,9 +55,19 @@ def resolve(experiment: Experiment, store: Store, *, talk: bool = True, entering
     for index, judge in enumerate(experiment.judges):
         for config in chats(judge.judge.config):
             asking.add(config, _place(experiment.source, ("judges", index)))
-    asking.finish(talk=talk)
-    methods = tuple(_resolved_method(plan, asking) for plan in experiment.methods)
-    return replace(experiment, methods=methods, judges=tuple(_resolved_judge(plan, asking) for plan in experiment.judges))
+
+    @cache
+    def resolved() -> Experiment:
+        asking.finish(talk=talk)
+        methods = tuple(_resolved_method(plan, asking) for plan in experiment.methods)
+        return replace(experiment, methods=methods, judges=tuple(_resolved_judge(plan, asking) for plan in experiment.judges))
+
+    return resolved
+
+
+def resolve(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Experiment:
+    """Replace every probe of an experiment by the text that it gives now; arguments and errors are those of `begin`."""
+    return begin(experiment, store, talk=talk, entering=entering)()
 
 
 def resolve_judges(plans: Sequence[JudgePlan], store: Store, *, talk: bool = True) -> list[JudgePlan]:
@@ -109,7 +120,7 @@ def read_revisions(options: Sequence[str]) -> dict[str, str]:
 
 
 def begun_with(store: Store, experiment: Experiment) -> dict[str, str]:
-    """The revisions that a stored experiment's rows were begun with and that its file does not state."""
+    """Return the revisions that a stored experiment's rows were begun with and that its file does not state."""
     silent = {plan.name for plan in experiment.methods if plan.revision is None}
     rows = [row for row in queries.runs(store, experiment.name) if row.method in silent]
     return {row.method: row.description["revision"] for row in rows if row.description.get("revision")}
@@ -123,14 +134,13 @@ class _Asking:
 
     def __init__(self, store: Store, *, automatic: bool = True) -> None:
         self._store, self._automatic = store, automatic
-        self._pool = ThreadPoolExecutor(_TOGETHER, thread_name_prefix="revision")
-        self._asked: dict[str, tuple[Future[Any], str]] = {}
+        self._asked: dict[str, tuple[Future[str | Deployment], str]] = {}
 
     def add(self, what: ChatConfig | Probe | None, where: str) -> None:
         """Ask, unless there is nothing to ask or it is asked already."""
         job = self._job(what)
         if job is not None and (key := _key(what)) not in self._asked:
-            self._asked[key] = (self._pool.submit(job), where)
+            self._asked[key] = (_started(job), where)
 
     def _job(self, what: ChatConfig | Probe | None) -> Callable[[], str | Deployment] | None:
         if isinstance(what, Probe):
@@ -147,22 +157,19 @@ class _Asking:
         Raises:
             UserError: Something could not be had: the first in the order in which it was added.
         """
-        try:
-            for key, (future, where) in self._asked.items():
-                try:
-                    known = future.result()
-                except UserError as error:
-                    if key.startswith("created"):  # a key that is not set, a cache that cannot be written: said elsewhere
-                        continue
-                    error.also_at(where)
-                    raise
-                if talk and isinstance(known, Deployment) and (line := _said(key, known)):
-                    err.print(Text(line, style="yellow"), soft_wrap=True)
-        finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for key, (future, where) in self._asked.items():
+            try:
+                known = future.result()
+            except UserError as error:
+                if key.startswith(_AUTOMATIC):  # a key that is not set, a cache that cannot be written: said elsewhere
+                    continue
+                error.also_at(where)
+                raise
+            if talk and isinstance(known, Deployment) and (line := _said(key.removeprefix(_AUTOMATIC), known)):
+                err.print(Text(line, style="yellow"), soft_wrap=True)
 
     def text(self, what: ChatConfig | Probe) -> str | None:
-        """What was found; None for nothing."""
+        """Return what was found; None for nothing."""
         future, _ = self._asked.get(_key(what), (None, ""))
         if future is None or future.exception() is not None:
             return None
@@ -170,21 +177,35 @@ class _Asking:
         return (known.revision if isinstance(known, Deployment) else known) or None
 
 
+def _started(job: Callable[[], str | Deployment]) -> Future[str | Deployment]:
+    """Run a job in a thread that does not outlive the command."""
+    future: Future[str | Deployment] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="revision", daemon=True).start()
+    return future
+
+
 def _key(what: ChatConfig | Probe | None) -> str:
     if isinstance(what, ChatConfig):
-        return f"created {what.model} at {what.url}" if what.revision is None else f"{what.url} {what.model} {what.revision!r}"
+        return f"{_AUTOMATIC}{what.model} at {what.url}" if what.revision is None else f"{what.url} {what.model} {what.revision!r}"
     return repr(what)
 
 
-def _said(key: str, known: Deployment) -> str:
-    who = key.removeprefix("created ")
+def _said(who: str, known: Deployment) -> str:
     if known.source == "last known":
         if not known.revision:
             return ""
         when = f", seen on {datetime.fromtimestamp(known.seen, UTC):%Y-%m-%d}" if known.seen is not None else ""
         return f"{who} cannot be reached: its last known revision counts ({known.revision}{when})"
     if known.before:
-        return f"{who} changed: revision {known.before} → {known.revision or 'unknown'}"
+        again = "; its answers are asked for again" if known.revision else ""
+        return f"{who} changed: revision {known.before} → {known.revision or UNKNOWN_REVISION}{again}"
     return ""
 
 
@@ -247,7 +268,7 @@ def _resolved_judge(plan: JudgePlan, asking: _Asking) -> JudgePlan:
 
 @dataclass
 class Watch:
-    """Tells once, while a task runs, that a model at an endpoint says something else of itself than before.
+    """Watch over what endpoints say of themselves while a task runs: a change is reported once.
 
     Args:
         who: The task, for the message.

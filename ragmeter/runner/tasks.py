@@ -183,14 +183,17 @@ def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
     return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())
 
 
-def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = None) -> list[Task]:
+def tasks_of(
+    experiment: Experiment, on_load: Callable[[str], None] | None = None, resolved: Callable[[], Experiment] | None = None
+) -> list[Task]:
     """Load every benchmark of an experiment and pair it with every method.
 
     Args:
         experiment: Validated.
         on_load: Called with the name of each benchmark before it is loaded.
+        resolved: Gives the methods with their revisions once everything is loaded (`runner.revisions`); None: as they are.
     """
-    tasks = []
+    every = []
     for plan in experiment.benchmarks:
         if on_load:
             on_load(str(plan.reference))
@@ -200,7 +203,9 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         require_scoring(experiment, loaded)
         for method in experiment.methods:
             _require_whole(loaded, method)
-            tasks.append(Task(experiment.name, loaded, method, experiment.seed))
+        every.append(loaded)
+    methods = (resolved() if resolved else experiment).methods
+    tasks = [Task(experiment.name, loaded, method, experiment.seed) for loaded in every for method in methods]
     first: dict[str, Task] = {}
     for task in tasks:
         other = first.setdefault(task.fingerprint, task)

@@ -38,7 +38,7 @@ def run(
     fresh: Annotated[bool, option("Begin a new run of every task next to the stored ones; ask models again.", "--fresh")] = False,
     reuse_replies: Annotated[bool, option("With --fresh: use cached replies of models.", "--reuse-replies")] = False,
     revision: Annotated[
-        list[str] | None, option("ROW=TEXT: the revision of the system that a method asks (may be repeated).", "--revision")
+        list[str] | None, option("Set the revision of the system behind a row: ROW=TEXT; repeatable.", "--revision")
     ] = None,
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,

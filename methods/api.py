@@ -424,7 +424,6 @@ class Services:
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
-        replies: Scope of cached replies: a fresh execution's token, which reads only its own; "" reads the newest of all.
     """
 
     seed: int = 0

@@ -116,26 +116,20 @@ def test_wrong_revisions_on_the_command_line_are_refused(server: Deployment) -> 
             revisions.with_revisions(chosen, revisions.read_revisions(options))
 
 
-@pytest.mark.parametrize(
-    ("where", "revision", "problem"),
-    [
-        ("row", "{url: 'ROOT/none', json: a}", "HTTP 404"),
-        ("model", "{url: 'ROOT/none', json: a}", "HTTP 404"),
-        ("row", "{command: 'exit 4'}", "exit code 4"),
-        ("row", "{url: 'ROOT/slow', json: a, timeout_s: 0.01}", "timed out"),
-    ],
-)
-def test_a_probe_that_fails_names_its_line_and_loses_nothing(
-    server: Deployment, tmp_path: Path, where: str, revision: str, problem: str
-) -> None:
-    store, text = Store(tmp_path), file_for(server)
+def test_a_probe_that_fails_names_its_line_and_loses_nothing(server: Deployment, tmp_path: Path) -> None:
+    store, text, root = Store(tmp_path), file_for(server), server.url.removesuffix("/v1")
     assert asked(text, store) == 2
     server.documents["/slow"], server.delay = (200, {"a": "b"}, {}), 0.05
-    probe = file_for(server, **{where: f", revision: {revision.replace('ROOT', server.url.removesuffix('/v1'))}"})
-    with pytest.raises(Broke, match=problem) as caught:
-        asked(probe, store)
-    assert "x.yaml:4" in str(caught.value.where)
-    assert "revision" in str(caught.value.where)
+    for where, revision, problem in (
+        ("row", f"{{url: '{root}/none', json: a}}", "HTTP 404"),
+        ("model", f"{{url: '{root}/none', json: a}}", "HTTP 404"),
+        ("row", "{command: 'exit 4'}", "exit code 4"),
+        ("row", f"{{url: '{root}/slow', json: a, timeout_s: 0.01}}", "timed out"),
+    ):
+        with pytest.raises(Broke, match=problem) as caught:
+            asked(file_for(server, **{where: f", revision: {revision}"}), store)
+        assert "x.yaml:4" in str(caught.value.where)
+        assert "revision" in str(caught.value.where)
     server.delay = 0.0
     assert asked(text, store) == 0
     assert answers(store) == [{"Ann"}]

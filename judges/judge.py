@@ -275,9 +275,8 @@ def register_judge(
     Of a plug-in, `identity` says whether its id covers its `code`, or only the `version` that its author raises. A
     function given there is taken as `also`.
     """
-    if callable(identity):
-        identity, also = "code", identity
-    by = identity
+    by: Identity = "code" if callable(identity) else identity
+    others = identity if callable(identity) else also
 
     def decorate(factory: F) -> F:
         definition = " ".join((factory.__doc__ or "").split("Args:")[0].split())
@@ -295,7 +294,7 @@ def register_judge(
             tuple(criteria),
             tuple(needs),
             source,
-            also,
+            others,
             registered(by, factory, config),
         )
         JUDGES.add(entry, factory.__module__)

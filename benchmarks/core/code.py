@@ -26,7 +26,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,6 +72,7 @@ class Code:
         unknown: Why the source cannot be read; "" if it can.
         folder: The folder of the package, or of a single module; None if it is not on disk.
         owner: The distribution that it belongs to.
+        modules: The registering module, and those of factory and options if they are others.
     """
 
     module: str
@@ -80,6 +81,7 @@ class Code:
     unknown: str = ""
     folder: Path | None = None
     owner: Owner | None = None
+    modules: tuple[str, ...] = ()
     _token: str = field(default_factory=lambda: "u" + secrets.token_hex(LENGTH // 2)[1:], repr=False, compare=False)
 
     @cached_property
@@ -96,6 +98,14 @@ class Code:
     def suffix(self) -> str:
         """What follows the version in a metric's id: `-3fa2c1d0`, or nothing."""
         return f"-{self.hash[:8]}" if self.identity == "code" else ""
+
+    @property
+    def edited(self) -> bool:
+        """Whether its files are not what they were when it was registered: the process still runs the old code."""
+        try:
+            return bool(self.modules) and _hashes([_Closure(name) for name in self.modules]) != self.files
+        except OSError:
+            return True
 
     def to_json(self) -> dict[str, Any]:
         """As provenance keeps it, with distribution, and versions of what that depends on."""
@@ -136,15 +146,17 @@ def registered(identity: str, *made_of: Any) -> Code | None:
     unknown = next(filter(None, (_unreadable(name, frame) for name in own)), "")
     if unknown:
         return Code(own[0], kind, {}, unknown)
-    files: dict[str, str] = {}
     closures = [_Closure(name) for name in own]
+    first = closures[0]
+    return Code(own[0], kind, _hashes(closures), folder=first.folder, owner=first.owner, modules=tuple(own))
+
+
+def _hashes(closures: Sequence[_Closure]) -> dict[str, str]:
+    """Hashes of all files of several modules, by name."""
     for closure in closures:
         closure.follow()
     level = max(closure.level for closure in closures)
-    for closure in closures:
-        files |= closure.hashes(level)
-    first = closures[0]
-    return Code(own[0], kind, dict(sorted(files.items())), folder=first.folder, owner=first.owner)
+    return dict(sorted(item for closure in closures for item in closure.hashes(level).items()))
 
 
 def _registering(frame: FrameType) -> FrameType:

@@ -104,7 +104,7 @@ def codes(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[
 
 def _code(code: Code) -> dict[str, Any]:
     state = checkout(code.folder, (".",)) if code.folder is not None else None
-    return code.to_json() | ({"git": state} if state else {})
+    return code.to_json() | ({"git": state} if state else {}) | ({"edited": True} if code.edited else {})
 
 
 def own_checkout() -> Mapping[str, Any] | None:

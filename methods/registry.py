@@ -285,8 +285,8 @@ def codes_named(options: Any) -> dict[str, Code]:
         part = None
         with suppress(UserError, ValidationError):  # an option that is not in use may name nothing that exists
             part = getattr(options, "component", None)
-        found = part.codes if isinstance(part, Component) else {}
-        return found | codes_named([getattr(options, name) for name in type(options).model_fields])
+        own = part.codes if isinstance(part, Component) else {}
+        return own | codes_named([getattr(options, name) for name in type(options).model_fields])
     if isinstance(options, Mapping):
         return codes_named(list(options.values()))
     if isinstance(options, list | tuple | set | frozenset):
@@ -296,7 +296,7 @@ def codes_named(options: Any) -> dict[str, Code]:
 
 def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
     """Return what a description says of the code of plug-ins: `{"code": HASH}`, nothing if no hash counts."""
-    counting = {name: found for name, code in sorted(codes.items()) if (found := code_id(code)) is not None}
+    counting = {name: hashed for name, code in sorted(codes.items()) if (hashed := code_id(code)) is not None}
     if not counting:
         return {}
     return {"code": next(iter(counting.values())) if len(counting) == 1 else fingerprint(counting)}

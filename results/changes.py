@@ -79,10 +79,10 @@ def changes(before: Made, now: Made, since: datetime) -> list[Change]:
     """
     if _fingerprint(before) == _fingerprint(now):
         return []
-    found = [*_code(before, now), *_data(before, now), *_parts(before, now)]
-    if not found:
-        found = [(f"`{now.method}` on {now.dataset} is another run", "ragmeter results compare says what differs")]
-    return [Change(what, details, since) for what, details in found]
+    lines = [*_code(before, now), *_data(before, now), *_parts(before, now)]
+    if not lines:
+        lines = [(f"`{now.method}` on {now.dataset} is another run", "ragmeter results compare says what differs")]
+    return [Change(what, details, since) for what, details in lines]
 
 
 def previous(now: Made, rows: Iterable[RunRow]) -> RunRow | None:
@@ -107,7 +107,7 @@ def since_last(store: Store, experiment: str, runs: Sequence[Made]) -> list[str]
         One line per change; a change that concerns several benchmarks is said once.
     """
     rows = queries.runs(store, experiment) if store.database.exists else []
-    found: dict[tuple[str, str], Change] = {}
+    results: dict[tuple[str, str], Change] = {}
     notes: dict[str, None] = {}
     for now in runs:
         notes |= dict.fromkeys(unknown_code(now.provenance))
@@ -116,9 +116,9 @@ def since_last(store: Store, experiment: str, runs: Sequence[Made]) -> list[str]
             continue
         for change in changes(before, now, before.started_at):
             key = change.what, change.details
-            if key not in found or found[key].since < change.since:
-                found[key] = change
-    return [*map(str, found.values()), *notes]
+            if key not in results or results[key].since < change.since:
+                results[key] = change
+    return [*map(str, results.values()), *notes]
 
 
 def _row(run: Made) -> tuple[str, str, str, int]:

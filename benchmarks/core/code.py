@@ -52,7 +52,7 @@ _TEXT = re.compile(
     r".+\.(cfg|csv|hbs|html|ini|j2|jinja2?|jsonl?|md|mustache|prompt|rst|sql|template|tmpl|toml|tpl|tsv|txt|xml|ya?ml)", re.IGNORECASE
 )
 _TEMPLATES = frozenset({"template", "templates", "prompt", "prompts"})
-_ABOUT = re.compile(r"(readme|license|licence|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt", re.IGNORECASE)
+_ABOUT = re.compile(r"(readme|licen[cs]e|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt", re.IGNORECASE)
 _PROJECT = frozenset({"pyproject.toml", "setup.cfg", "tox.ini", "mkdocs.yml"})
 _MOST_BYTES, _MOST_TOGETHER = 2**20, 2**25
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
@@ -276,9 +276,9 @@ class _Closure:
                 yield from self._resolved(name.partition(":")[0].rstrip("."), tree)
         if syntax.computed:
             folder = package[0] if package else ""
-            for found in tree.walk(folder) if folder else tree.listing("").files:
-                if found.endswith(tuple(SOURCE_SUFFIXES)) and self._own(tree, found):
-                    yield tree, found
+            for other in tree.walk(folder) if folder else tree.listing("").files:
+                if other.endswith(tuple(SOURCE_SUFFIXES)) and self._own(tree, other):
+                    yield tree, other
 
     def _named_by(self, item: Import, package: list[str], tree: Tree) -> Iterator[tuple[Tree, str]]:
         if item.level > len(package):
@@ -339,8 +339,8 @@ class _Closure:
             spec = find_spec(top)
         except (ImportError, ValueError):
             return None
-        places = [spec.origin] if spec and spec.has_location else list(spec.submodule_search_locations or ()) if spec else []
-        for place in filter(None, places):
+        positions = [spec.origin] if spec and spec.has_location else list(spec.submodule_search_locations or ()) if spec else []
+        for place in filter(None, positions):
             path = Path(place).parent if Path(place).stem == "__init__" else Path(place)
             if path.is_relative_to(self.owner.project) and (tree := tree_at(path.parent)) is not None and not tree.site:
                 return tree
@@ -373,21 +373,21 @@ class _Closure:
         return results
 
     def _data(self) -> set[tuple[Tree, str]]:
-        found: set[tuple[Tree, str]] = set()
+        data: set[tuple[Tree, str]] = set()
         for (tree, file), syntax in self.modules.items():
             package = file.split("/")[:-1]
             here = "/".join(package)
             listed = tree.listing(here)
             if package:
-                found |= {(tree, name) for name in listed.files if _is_text(name)}
+                data |= {(tree, name) for name in listed.files if _is_text(name)}
             for folder in listed.folders:
                 if folder.rpartition("/")[2] in _TEMPLATES:
-                    found |= {(tree, name) for name in tree.walk(folder) if _is_text(name)}
+                    data |= {(tree, name) for name in tree.walk(folder) if _is_text(name)}
             if isinstance(syntax, Syntax):
                 for name in syntax.names:
-                    found |= {(tree, item) for item in _named(tree, package, name)}
+                    data |= {(tree, item) for item in _named(tree, package, name)}
         modules = set(self.modules)
-        return {item for item in found if item not in modules and self._own(*item)}
+        return {item for item in data if item not in modules and self._own(*item)}
 
 
 def _named(tree: Tree, package: list[str], name: str) -> Iterator[str]:

@@ -57,10 +57,10 @@ def owner_of(base: Path, file: str) -> Owner | None:
     """
     # Those with parts for ragmeter first: the records of others may be long.
     here = sorted(distributions(path=[str(base)]), key=lambda item: "[ragmeter." not in (item.read_text("entry_points.txt") or ""))
-    found = next((item for item in here if _claims(item, file)), None) or _editable(base / file)
-    if found is None:
+    owner = next((item for item in here if _claims(item, file)), None) or _editable(base / file)
+    if owner is None:
         return None
-    return Owner(str(found.metadata["Name"]), found.version, _project(found), found)
+    return Owner(str(owner.metadata["Name"]), owner.version, _project(owner), owner)
 
 
 def _claims(item: Distribution, file: str) -> bool:
@@ -84,7 +84,7 @@ def _recorded(item: Distribution) -> Iterable[str]:
 def _editable(file: Path) -> Distribution | None:
     """The editable installation whose project folder a file lies in; of several, the innermost."""
     inside = [(project, item) for project, item in _projects() if file.is_relative_to(project)]
-    return max(inside, key=lambda found: len(found[0].parts))[1] if inside else None
+    return max(inside, key=lambda pair: len(pair[0].parts))[1] if inside else None
 
 
 @lru_cache(maxsize=1)

@@ -79,7 +79,7 @@ class Syntax:
     def from_json(cls, value: Any) -> Syntax:
         """From what `to_json` returns."""
         (plain, documented, source), level, imports, names, computed = value
-        known = tuple(Import(dots, module, tuple(taken)) for dots, module, taken in imports)
+        known = tuple(Import(dots, module, tuple(chosen)) for dots, module, chosen in imports)
         return cls((plain, documented, source), level, known, tuple(names), computed)
 
 
@@ -95,11 +95,11 @@ def syntax_of(source: bytes) -> Syntax:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Syntax((raw, raw, raw), PLAIN)
-    found = _Found()
+    seen = _Found()
     for node in ast.walk(tree):
-        found.add(node)
+        seen.add(node)
     hashes = (byte_hash(_spelled(tree, PLAIN)), byte_hash(_spelled(tree, DOCUMENTED)), raw)
-    return Syntax(hashes, found.level, tuple(found.imports), tuple(sorted(found.names)), found.computed)
+    return Syntax(hashes, seen.level, tuple(seen.imports), tuple(sorted(seen.names)), seen.computed)
 
 
 class _Found:

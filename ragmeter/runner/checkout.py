@@ -29,8 +29,8 @@ def checkout(folder: Path, paths: tuple[str, ...] = ()) -> dict[str, Any] | None
 
     Returns:
         `{"repository": name, "commit": hash, "dirty": flag}`. `dirty` is None if git did not answer in time, and
-        `commit` is None before the first commit. With `paths`, a dirty state has `changes`, a hash of what differs, so
-        that two dirty states of one commit can be told apart. None if the folder is in no checkout, or there is no git.
+        `commit` is None before the first commit. With `paths`, a dirty state has `changes`, a hash of what
+        differs, to compare two dirty states of one commit. None if the folder is in no checkout, or there is no git.
     """
     top = _git(folder, "rev-parse", "--show-toplevel")
     if not top:

@@ -96,10 +96,10 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
 
 def codes(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, dict[str, Any]]:
     """Return what is known of the code of each plug-in that a run uses, by kind and id (`method acme`)."""
-    found: dict[str, Code] = {f"method {name}": code for part in components for name, code in part.codes.items()}
-    found |= {} if benchmark.code is None else {f"dataset {benchmark.reference.name}": benchmark.code}
-    found |= {f"metric {metric.entry.id}": metric.entry.code for metric in metrics if metric.entry.code is not None}
-    return {name: _code(code) for name, code in found.items()}
+    plugins: dict[str, Code] = {f"method {name}": code for part in components for name, code in part.codes.items()}
+    plugins |= {} if benchmark.code is None else {f"dataset {benchmark.reference.name}": benchmark.code}
+    plugins |= {f"metric {metric.entry.id}": metric.entry.code for metric in metrics if metric.entry.code is not None}
+    return {name: _code(code) for name, code in plugins.items()}
 
 
 def _code(code: Code) -> dict[str, Any]:

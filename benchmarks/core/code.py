@@ -439,14 +439,14 @@ class _Syntaxes:
 
     def of(self, content: bytes) -> Syntax:
         """Return the syntax of a file with this content."""
-        key = byte_hash(content)
+        key, kept = byte_hash(content), self._load()
         if key not in _ANALYZED:
-            kept = self._load().get(key)
-            try:
-                _ANALYZED[key] = Syntax.from_json(kept)
-            except (TypeError, ValueError):
-                _ANALYZED[key] = syntax_of(content)
-                self._new[key] = _ANALYZED[key].to_json()
+            with suppress(TypeError, ValueError):  # another form, or none
+                _ANALYZED[key] = Syntax.from_json(kept.get(key))
+        if key not in _ANALYZED:
+            _ANALYZED[key] = syntax_of(content)
+        if key not in kept:
+            self._new[key] = _ANALYZED[key].to_json()
         return _ANALYZED[key]
 
     def keep(self) -> None:

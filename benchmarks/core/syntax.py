@@ -108,22 +108,29 @@ class _Found:
     def __init__(self) -> None:
         self.imports: dict[Import, None] = {}
         self.names: set[str] = set()
-        self.computed = False
         self.level = PLAIN
+        self._dynamic = False
+        self._importing = 0
+        """Uses of `import_module` other than calls with a literal name."""
+
+    @property
+    def computed(self) -> bool:
+        return self._dynamic or self._importing > 0
 
     def add(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self._import(Import(0, alias.name))
         elif isinstance(node, ast.ImportFrom):
+            self._dynamic |= any(alias.name in _IMPORTING and alias.asname for alias in node.names)
             self._import(Import(node.level, node.module or "", tuple(alias.name for alias in node.names)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if len(node.value) <= _LONGEST_NAME and _NAME.fullmatch(node.value):
                 self.names.add(node.value)
-        elif isinstance(node, ast.Name):
-            self._used(node.id)
-        elif isinstance(node, ast.Attribute):
-            self._used(node.attr)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            self._importing += name in _IMPORTING
+            self._used(name)
         elif isinstance(node, ast.Call):
             self._call(node)
 
@@ -140,7 +147,7 @@ class _Found:
         elif name in _READ_DOCSTRINGS:
             self.level = max(self.level, DOCUMENTED)
         elif name in _LOADING:
-            self.computed = True
+            self._dynamic = True
 
     def _call(self, node: ast.Call) -> None:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -150,8 +157,7 @@ class _Found:
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             module = first.value.lstrip(".")
             self.imports[Import(len(first.value) - len(module), module)] = None
-        else:
-            self.computed = True
+            self._importing -= 1
 
 
 def _spelled(tree: ast.AST, level: int) -> bytes:

@@ -39,7 +39,9 @@ CREATE TABLE runs (
 );
 
 CREATE TABLE predictions (
-    run VARCHAR NOT NULL, question VARCHAR NOT NULL, answer VARCHAR NOT NULL, failed VARCHAR, notes JSON NOT NULL
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, answer VARCHAR NOT NULL, failed VARCHAR, notes JSON NOT NULL,
+    cached_replies INTEGER DEFAULT 0,   -- how many of its replies came from the reply cache
+    oldest_reply TIMESTAMP              -- when the oldest of these was received; NULL if there is none
 );
 CREATE TABLE evidence (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, rank INTEGER NOT NULL, id VARCHAR NOT NULL, score DOUBLE NOT NULL

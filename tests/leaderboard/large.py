@@ -28,7 +28,7 @@ INSERT INTO experiment_runs SELECT $experiment, row_number() OVER (ORDER BY d, m
 INSERT INTO scores SELECT run, 'd' || d || 'q' || q, $metric, CASE WHEN 0.5 + 0.3 * (m / $methods - 0.5)
     + 0.4 * (hash(d, q) % 1000 / 1000 - 0.5) + 0.5 * (hash(d, q, m) % 1000 / 1000 - 0.5) > 0.5 THEN 1.0
     WHEN hash(m, q) % 3 = 0 THEN 0.5 ELSE 0.0 END, NULL FROM made_runs, range($questions) asked(q);
-INSERT INTO predictions SELECT run, 'd' || d || 'q' || q, 'an answer', NULL, '{}' FROM made_runs,
+INSERT INTO predictions (run, question, answer, failed, notes) SELECT run, 'd' || d || 'q' || q, 'an answer', NULL, '{}' FROM made_runs,
     range($questions) asked(q);
 INSERT INTO usage SELECT run, 'd' || d || 'q' || q, 500 + 10 * m, 12, 0, 1, 0.2 + 0.01 * m, '{}', 0, 0.0001
     FROM made_runs, range($questions) asked(q);

@@ -52,8 +52,8 @@ def changes_of(baseline: RunRow, candidate: RunRow) -> list[Change]:
 def _code(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
     """Compare the code of parts that both runs have, by hash; files are known if the provenance lists them."""
     first, second = _hashes(baseline), _hashes(candidate)
-    for part in first.keys() & second.keys():
-        if first[part] != second[part]:
+    for part in first:
+        if part in second and first[part] != second[part]:
             yield Change("code", part, _text(first[part]), _text(second[part]), tuple(_files(baseline, candidate, part)))
 
 
@@ -82,14 +82,12 @@ def _described(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
     only_one = 0
     for item in differing(baseline.description, candidate.description):
         *way, last = re.split(r"\.|\[", item.key)
-        if last == "code" or "code" in way and "config" not in way:
+        if "config" not in way and "code" in (last, *way):
             continue  # compared by part
         if last == "revision":
             yield _change("revision", item)
-        elif last == "weights" and "config" not in way:
-            yield _change("weights", item)
-        elif last == "version" and "config" not in way:
-            yield _change("code", item)
+        elif last in ("weights", "version") and "config" not in way:
+            yield _change("weights" if last == "weights" else "code", item)
         elif not (item.in_first and item.in_second):
             # Another method has other options: their names say nothing about a change.
             only_one += 1
@@ -101,8 +99,8 @@ def _described(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
 
 def _revisions(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
     first, second = (run.provenance.get("revisions") or {} for run in (baseline, candidate))
-    for model in first.keys() & second.keys():
-        if first[model] != second[model]:
+    for model in first:
+        if model in second and first[model] != second[model]:
             yield Change("revision", str(model), _text(first[model]), _text(second[model]))
 
 

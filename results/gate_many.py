@@ -101,7 +101,7 @@ def ask_pairs(
     margin: float | None = None,
     margins: Mapping[str, float] | None = None,
     notes: Sequence[str] = (),
-    **how: bool,
+    **how: Any,
 ) -> ManyGates:
     """Decide on every metric for every pair of runs; all must hold.
 

@@ -40,7 +40,8 @@ def reuse_of(store: Store, run: RunRow) -> Reuse:
                FROM predictions p LEFT JOIN usage u USING (run, question) WHERE p.run = ?""",
             [run.run],
         ).fetchall()
-    return Reuse(*row, tuple(unknown_revisions(run)))
+    replies, oldest, whole = row
+    return Reuse(replies, oldest, whole, tuple(unknown_revisions(run)))
 
 
 def unknown_revisions(run: RunRow) -> list[str]:

@@ -100,7 +100,8 @@ def _named(
     chosen: dict[str, Any] = {"metrics": metric, "margin": common_margin, "margins": margins}
     with offering_score():
         if len(pairs) == 1 and not notes:
-            return ask(store, *pairs[0], **chosen, **how), query
+            first, second = pairs[0]
+            return ask(store, first, second, **chosen, **how), query
         return ask_pairs(store, pairs, **chosen, notes=notes, **how), query
 
 

@@ -308,15 +308,14 @@ def ask(
     gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, ())
     if untested:
         first = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
-        warnings = [first] if allow_same else [first, _TEST_IT]
+        warnings = [first] if allow_same else [first, TEST_IT]
     else:
         warnings = warnings_of(store, baseline, candidate, reuse)
     return replace(gate, remarks=(*warnings, *drifted, *_remarks(gate)))
 
 
-_TEST_IT = (
-    "to test: run what changed, ask again with `ragmeter run --fresh`, or give the endpoint a `revision`; --allow-same decides anyway"
-)
+TEST_IT = "to test: run what changed, ask again with `ragmeter run --fresh`, or give the endpoint a `revision`; --allow-same decides anyway"
+"""The remark on what to do if nothing was tested."""
 
 
 def _not_tested(verdict: Verdict) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.core.errors import counted
@@ -13,7 +13,7 @@ from results.checkpoints import parts
 from results.compare import Setting, differing
 from results.queries import RunRow
 
-KINDS = ("code", "weights", "revision", "option", "environment", "provenance")
+KINDS = ("part", "code", "weights", "revision", "option", "environment", "provenance")
 """In the order in which changes are listed."""
 _HASH = re.compile(r"[0-9a-f]{16,}")
 _LISTED = ("code", "revisions", "parts", "metrics")
@@ -86,6 +86,8 @@ def _described(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
             continue  # compared by part
         if last == "revision":
             yield _change("revision", item)
+        elif last == "id" and "config" not in way:
+            yield replace(_change("part", item), name=item.key.removesuffix(".id"))
         elif last in ("weights", "version") and "config" not in way:
             yield _change("weights" if last == "weights" else "code", item)
         elif not (item.in_first and item.in_second):

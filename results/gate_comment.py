@@ -80,11 +80,11 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
     lines = [MARK, f"### ragmeter gate: {SIGNS[decided.outcome]}", "", f"{heading}.", ""]
     heads = ("metric", "verdict", "before", "after", "difference [95 %]", "margin", "detectable loss")
     every = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts]
-    rows = [([gate.place] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
-    table = to_markdown((["benchmark"] if many else []) + [*heads], [[_plain(cell) for cell in row] for row in rows], left=2 + many)
+    rows = [([_plain(gate.place)] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
+    table = to_markdown((["benchmark"] if many else []) + [*heads], rows, left=2 + many)
     lines += [*table.splitlines(), "", *_more(len(every) - _ROWS, "cell"), f"Values × 100. {rule_of(decided.gates[0])} {DETECTABLE}", ""]
     remarks = [f"- {_plain(line)}" for line in decided.remarks[:_REMARKS]]
-    lines += [*remarks, *_more(len(decided.remarks) - _REMARKS, "remark"), ""]
+    lines += [*remarks, *_more(len(decided.remarks) - _REMARKS, "remark"), *([""] if remarks else [])]
     if decided.outcome != "not tested":
         lines += [*_changed(decided), *_worse(store, every, address)]
     return _fitted(lines)
@@ -92,7 +92,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
 
 def _values(verdict: Verdict) -> list[str]:
     numbers = [points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin)]
-    return [verdict.metric, SIGNS[verdict.outcome], *numbers, points(verdict.detectable)]
+    return [_span(verdict.metric).replace("|", "\\|"), *map(_plain, (SIGNS[verdict.outcome], *numbers, points(verdict.detectable)))]
 
 
 def _changed(decided: Gate | ManyGates) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address
         shown = worse[:share]
         where = f" on {_plain(gate.place)}" if len({one.place for one, _, _ in listed}) > 1 else ""
         count = f"{len(worse):,} of {verdict.decision.difference.n:,} questions got worse"
-        yield f"**{_plain(verdict.metric)}{where}**: {count}" + (f"; the worst {len(shown)}:" if len(shown) < len(worse) else ":")
+        yield f"**{_span(verdict.metric)}{where}**: {count}" + (f"; the worst {len(shown)}:" if len(shown) < len(worse) else ":")
         yield ""
         for item in shown:
             values = f"{points(item.before)} → {points(item.after)}"
@@ -164,7 +164,7 @@ def _visible(text: str) -> str:
 def _plain(text: str) -> str:
     """Return a text that GitHub shows as it is: no markup, and no reference to a person or an issue."""
     escaped = markdown_text(_visible(text))
-    return re.sub(r"(?i)(@|\\#|\bgh-)(?=\w)", lambda match: f"{match[0]}&#8203;", escaped)
+    return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", escaped)
 
 
 def _span(text: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.core.errors import counted
-from results.gate import EXIT_CODES, Gate, Outcome, Verdict, ask, margins_of, outcome_of
+from results.gate import EXIT_CODES, TEST_IT, Gate, Outcome, Verdict, ask, margins_of, outcome_of
 from results.queries import RunRow
 from results.statistics.core import LEVEL
 from results.statistics.intervals import holm
@@ -75,7 +75,8 @@ class ManyGates:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Return the notes, then the remarks of all cells with their benchmark, each once."""
-        return (*self.notes, *dict.fromkeys(f"{gate.place}: {line}" for gate in self.gates for line in gate.remarks))
+        lines = [(gate.place, line) for gate in self.gates for line in gate.remarks]
+        return (*self.notes, *dict.fromkeys(line if line == TEST_IT else f"{place}: {line}" for place, line in lines))
 
     @property
     def family(self) -> str:

@@ -40,8 +40,8 @@ HOSTILE = (
 def compared(store: Store, names: tuple[str, ...] = (), second: dict[str, Any] | None = None, first: dict[str, Any] | None = None) -> Gate:
     """Decide on two runs whose second half of questions got worse; ids and texts of questions come from `names`."""
     texts = [names[n % len(names)] + f" {n}" if names else f"question {n}" for n in range(COUNT)]
-    asked = [Question(text if names else f"q{n}", text, ("a",)) for n, text in enumerate(texts)]
-    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, asked, Corpus.of([]))
+    items = [Question(text if names else f"q{n}", text, ("a",)) for n, text in enumerate(texts)]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, items, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     store.put_cards([], [parse("f1")])
     rows = []
@@ -61,9 +61,9 @@ def compared(store: Store, names: tuple[str, ...] = (), second: dict[str, Any] |
             **fields,
         )
         store.start(run)
-        store.append(run.run, [Prediction(q.id, "x") for q in asked], {})
+        store.append(run.run, [Prediction(q.id, "x") for q in items], {})
         scores = np.ones(COUNT) if name == "one" else np.r_[np.ones(COUNT // 2), np.linspace(0, 0.5, COUNT // 2)]
-        store.put_scores(run.run, [q.id for q in asked], {F1: scores})
+        store.put_scores(run.run, [q.id for q in items], {F1: scores})
         store.end(run.run, FINISHED)
         rows.append(queries.find_run(store, run.run))
     return ask(store, *rows, metrics=["f1"], margin=0.01)

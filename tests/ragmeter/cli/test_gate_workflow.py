@@ -30,9 +30,8 @@ def execute(folder: Path, script: str, env: dict[str, Any], **commands: str) -> 
     for name, text in commands.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    given = {name: str(value) for name, value in env.items()}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
-    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **given}
+    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **{name: str(value) for name, value in env.items()}}
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
@@ -55,15 +54,15 @@ def test_only_inconclusive_passes_and_only_if_the_workflow_warns(
     ("known", "expected"), [("", "POST repos/o/r/issues/7/comments"), ("41\n42", "PATCH repos/o/r/issues/comments/41")]
 )
 def test_the_comment_is_updated_if_there_is_one(tmp_path: Path, workflow: dict[str, Any], known: str, expected: str) -> None:
-    given = step(workflow, "Comment")
-    assert MARK in given["run"]
-    assert given["continue-on-error"] is True
+    comment = step(workflow, "Comment")
+    assert MARK in comment["run"]
+    assert comment["continue-on-error"] is True
     stub = f'echo "$@" >> arguments; if [ "$2" = --paginate ]; then printf "{known}"; fi'
     env = {"GITHUB_REPOSITORY": "o/r", "PULL_REQUEST": 7}
-    assert execute(tmp_path, given["run"], env, gh=stub).returncode == 0
+    assert execute(tmp_path, comment["run"], env, gh=stub).returncode == 0
     assert not (tmp_path / "arguments").exists(), "without a comment nothing is posted"
     (tmp_path / "gate.md").write_text(MARK)
-    done = execute(tmp_path, given["run"], env, gh=stub)
+    done = execute(tmp_path, comment["run"], env, gh=stub)
     assert done.returncode == 0, done.stderr
     _, last = (tmp_path / "arguments").read_text().splitlines()
     assert last == f"api --silent --method {expected} -F body=@gate.md"

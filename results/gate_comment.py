@@ -11,6 +11,7 @@ import shlex
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -124,7 +125,8 @@ def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address
     """List the questions that got worse, by verdict, those of regressed metrics first."""
     tested = [(gate, verdict) for gate, verdict in every if verdict.outcome in _SEVERITY]
     tested.sort(key=lambda pair: _SEVERITY.index(pair[1].outcome))
-    listed = [(gate, verdict, worse) for gate, verdict in tested if (worse := worse_questions(store, gate, verdict))][:QUESTIONS]
+    every_worse = ((gate, verdict, worse_questions(store, gate, verdict)) for gate, verdict in tested)
+    listed = list(islice((item for item in every_worse if item[2]), QUESTIONS))
     share = QUESTIONS // max(1, len(listed))
     for gate, verdict, worse in listed:
         shown = worse[:share]

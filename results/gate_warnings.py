@@ -86,9 +86,8 @@ def warnings_of(store: Store, baseline: RunRow, candidate: RunRow, reused: Reuse
                 f"the {role} reused {counted(reuse.replies, 'reply', 'replies')} from the cache{oldest}, and the revision of "
                 f"{', '.join(reuse.unknown)} is unknown: they may come from an earlier deployment"
             )
-    equal, both = _equal_answers(store, [baseline.run, candidate.run])
-    if both and equal == both:
-        lines.append(f"all {counted(both, 'answer')} and rankings are equal: what changed had no effect on these questions")
+    if equal := _equal_answers(store, [baseline.run, candidate.run]):
+        lines.append(f"all {counted(equal, 'answer')} and rankings are equal: what changed had no effect on these questions")
     return lines
 
 
@@ -96,17 +95,20 @@ def _at(run: RunRow) -> str:
     return f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _equal_answers(store: Store, runs: Sequence[str]) -> tuple[int, int]:
-    """Count the questions that two runs answered with the same text and ranking, and those that both answered."""
+def _equal_answers(store: Store, runs: Sequence[str]) -> int:
+    """Count the questions that both runs answered if all their texts and rankings are equal; else return 0."""
     with store.database.reading() as connection:
-        (row,) = connection.execute(
-            """WITH ranked AS (SELECT run, question, list(id ORDER BY rank) AS ids FROM evidence
-                               WHERE list_contains(?, run) GROUP BY ALL),
-                    answered AS (SELECT p.run, p.question, p.answer, p.failed IS NOT NULL AS failed, r.ids
-                                 FROM predictions p LEFT JOIN ranked r USING (run, question) WHERE list_contains(?, p.run))
-               SELECT count(*) FILTER (WHERE a.answer = b.answer AND a.failed = b.failed AND a.ids IS NOT DISTINCT FROM b.ids),
-                      count(*) FROM answered a JOIN answered b USING (question) WHERE a.run = ? AND b.run = ?""",
-            [list(runs), list(runs), *runs],
+        ((both, equal),) = connection.execute(
+            """SELECT count(*), count(*) FILTER (WHERE a.answer = b.answer AND (a.failed IS NULL) = (b.failed IS NULL))
+               FROM predictions a JOIN predictions b USING (question) WHERE a.run = ? AND b.run = ?""",
+            list(runs),
         ).fetchall()
-    equal, both = row
-    return equal, both
+        if equal < both:
+            return 0
+        # Rankings take longer to compare, and most runs differ before.
+        ((differing,),) = connection.execute(
+            """SELECT count(*) FROM (SELECT question, rank, id FROM evidence WHERE list_contains(?, run)
+               GROUP BY ALL HAVING count(*) < 2)""",
+            [list(runs)],
+        ).fetchall()
+    return 0 if differing else int(both)

@@ -19,7 +19,7 @@ from results.gate_many import ManyGates, ask_pairs
 from results.gate_report import interval, junit_of, points, reach, rule_of, summary_of
 from results.store import Store
 
-app = App(help="Is a candidate worse than a baseline by more than --margin? Exit code.")
+app = App(help="Decide whether a candidate is worse than a baseline by more than --margin.")
 
 _COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow", "not tested": "bold yellow"}
 _SIDES = "RUN, EXPERIMENT/METHOD on all its benchmarks, or CHECKPOINT"

@@ -34,7 +34,8 @@ def side_of(store: Store, text: str) -> Side:
         UserError: Nothing, or more than one thing, is meant.
     """
     if checkpoints.tag_named(store, text) is None and not checkpoints.matching(store, text):
-        rows = {run.run: run for run in queries.runs(store) if f"{run.experiment}/{run.method}" == text}
+        # Runs of no experiment ("-") may be several executions of one method: they are named one by one.
+        rows = {run.run: run for run in queries.runs(store) if f"{run.experiment}/{run.method}" == text and run.experiment != "-"}
         if len(rows) > 1:
             return Rows(text, tuple(rows.values()))
     return checkpoints.resolve(store, text)

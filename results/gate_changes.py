@@ -18,6 +18,7 @@ KINDS = ("part", "code", "weights", "revision", "option", "environment", "proven
 _HASH = re.compile(r"[0-9a-f]{16,}")
 _LISTED = ("code", "revisions", "parts", "metrics")
 """Parts of the provenance that are compared by name, or follow from the description."""
+_CODE = re.compile(r"(?:method|reader|compressor|rerankers\[\d+\])\.code\b")
 _SHORT = 12
 _LONGEST = 80
 
@@ -54,12 +55,15 @@ def _code(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
     first, second = _hashes(baseline), _hashes(candidate)
     for part in first:
         if part in second and first[part] != second[part]:
-            yield Change("code", part, _text(first[part]), _text(second[part]), tuple(_files(baseline, candidate, part)))
+            before, after = (_text(next(filter(None, hashes[part]), None)) for hashes in (first, second))
+            yield Change("code", part, before, after, tuple(_files(baseline, candidate, part)))
 
 
-def _hashes(run: RunRow) -> dict[str, Any]:
-    described = {part["id"]: part["code"] for part in parts(run.description) if part.get("code")}
-    return described | {part: facts.get("hash") for part, facts in _recorded(run).items()}
+def _hashes(run: RunRow) -> dict[str, tuple[Any, Any]]:
+    """Return the code of each part as described, and as recorded in the provenance."""
+    described = {part["id"]: part.get("code") for part in parts(run.description)}
+    recorded = {part: facts.get("hash") for part, facts in _recorded(run).items()}
+    return {part: (described.get(part), recorded.get(part)) for part in {**described, **recorded}}
 
 
 def _recorded(run: RunRow) -> dict[str, Mapping[str, Any]]:
@@ -82,13 +86,13 @@ def _described(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
     only_one = 0
     for item in differing(baseline.description, candidate.description):
         *way, last = re.split(r"\.|\[", item.key)
-        if "config" not in way and "code" in (last, *way):
+        if _CODE.match(item.key):
             continue  # compared by part
         if last == "revision":
             yield _change("revision", item)
         elif last == "id" and "config" not in way:
             yield replace(_change("part", item), name=item.key.removesuffix(".id"))
-        elif last in ("weights", "version") and "config" not in way:
+        elif "config" not in way and {"weights", "version", "code"} & {last, *way}:
             yield _change("weights" if last == "weights" else "code", item)
         elif not (item.in_first and item.in_second):
             # Another method has other options: their names say nothing about a change.

@@ -86,9 +86,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
     lines += [*table.splitlines(), "", *_more(len(every) - _ROWS, "cell"), f"Values × 100. {rule_of(decided.gates[0])} {DETECTABLE}", ""]
     remarks = [f"- {_plain(line)}" for line in decided.remarks[:_REMARKS]]
     lines += [*remarks, *_more(len(decided.remarks) - _REMARKS, "remark"), *([""] if remarks else [])]
-    if decided.outcome != "not tested":
-        lines += [*_changed(decided), *_worse(store, every, address)]
-    return _fitted(lines)
+    return _fitted([*lines, *_changed(decided), *_worse(store, every, address)])
 
 
 def _values(verdict: Verdict) -> list[str]:

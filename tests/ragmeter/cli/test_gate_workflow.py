@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,16 @@ def test_only_inconclusive_passes_and_only_if_the_workflow_warns(
     env = workflow["env"]
     expected = f"gate --baseline main --candidate {env['METHOD']}/{env['BENCHMARK']} {env['METRICS']} --junit gate.xml --comment gate.md"
     assert (tmp_path / "arguments").read_text().strip() == expected
+
+
+def test_the_command_of_the_workflow_is_read_by_the_real_one(
+    tmp_path: Path, workflow: dict[str, Any], call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = workflow["env"] | {"BOARD": "--board-url https://board.example.org"}
+    execute(tmp_path, step(workflow, "Gate")["run"], env, ragmeter='echo "$@" > arguments')
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
+    done = call(*shlex.split((tmp_path / "arguments").read_text()))
+    assert (done.code, "there is no store here yet" in done.err) == (2, True), done.err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from results.queries import RunRow
 KINDS = ("part", "code", "weights", "revision", "option", "environment", "provenance")
 """In the order in which changes are listed."""
 _HASH = re.compile(r"[0-9a-f]{16,}")
-_LISTED = ("code", "revisions", "parts", "metrics")
+_LISTED = ("code", "revisions", "parts", "models", "metrics")
 """Parts of the provenance that are compared by name, or follow from the description."""
 _CODE = re.compile(r"(?:method|reader|compressor|rerankers\[\d+\])\.code\b")
 _SHORT = 12
@@ -55,7 +55,7 @@ def _code(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
     first, second = _hashes(baseline), _hashes(candidate)
     for part in first:
         if part in second and first[part] != second[part]:
-            before, after = (_text(next(filter(None, hashes[part]), None)) for hashes in (first, second))
+            before, after = (next((_text(known) for known in hashes[part] if known), None) for hashes in (first, second))
             yield Change("code", part, before, after, tuple(_files(baseline, candidate, part)))
 
 
@@ -90,6 +90,8 @@ def _described(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
             continue  # compared by part
         if last == "revision":
             yield _change("revision", item)
+        elif _is_part(item.first) or _is_part(item.second):
+            yield _change("part", item)
         elif last == "id" and "config" not in way:
             yield replace(_change("part", item), name=item.key.removesuffix(".id"))
         elif "config" not in way and {"weights", "version", "code"} & {last, *way}:
@@ -103,6 +105,10 @@ def _described(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
         yield Change("option", f"{counted(only_one, 'option')} that only one of the two has", None, None)
 
 
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("id"), str)
+
+
 def _revisions(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
     first, second = (run.provenance.get("revisions") or {} for run in (baseline, candidate))
     for model in first:
@@ -111,12 +117,13 @@ def _revisions(baseline: RunRow, candidate: RunRow) -> Iterator[Change]:
 
 
 def _change(kind: str, item: Setting) -> Change:
-    before = _text(item.first) if item.in_first else None
-    return Change(kind, item.key, before, _text(item.second) if item.in_second else None)
+    before, after = (None if value is None else _text(value) for value in (item.first, item.second))
+    return Change(kind, item.key, before, after)
 
 
 def _text(value: Any) -> str:
-    """Return a JSON value as a short text; hashes keep their beginning."""
+    """Return a JSON value as a short text, a part as its id; hashes keep their beginning."""
+    value = value["id"] if _is_part(value) else value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = _HASH.sub(lambda match: match[0][:_SHORT], text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

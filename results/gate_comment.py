@@ -31,7 +31,7 @@ QUESTIONS = 10
 """How many of the questions that got worse are listed."""
 _ROWS, _CHANGES, _REMARKS = 50, 15, 20
 _TEXT = 160
-"""Characters of a question."""
+"""Characters of a question, and of its id."""
 _LONGEST = 60_000
 """Characters of a comment; GitHub takes 65,536."""
 _SEVERITY = ("regressed", "inconclusive", "pass")
@@ -77,11 +77,14 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
         heading += f", {decided.family}"
     else:
         run = decided.baseline
-        heading += f" on {_plain(run.dataset)}, setting {_plain(run.setting)}, {decided.sampled.in_words(decided.questions)}"
+        heading += f" on {_plain(run.dataset)}, setting {_plain(run.setting)}, {_plain(decided.sampled.in_words(decided.questions))}"
     lines = [MARK, f"### ragmeter gate: {SIGNS[decided.outcome]}", "", f"{heading}.", ""]
     heads = ("metric", "verdict", "before", "after", "difference [95 %]", "margin", "detectable loss")
     every = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts]
     rows = [([_plain(gate.place)] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
+    if isinstance(decided, ManyGates):
+        for cell, row in zip(decided.cells, rows, strict=False):
+            row[2] += "" if cell.must_hold or cell.verdict.outcome != "inconclusive" else " (allowed)"
     table = to_markdown((["benchmark"] if many else []) + [*heads], rows, left=2 + many)
     lines += [*table.splitlines(), "", *_more(len(every) - _ROWS, "cell"), f"Values × 100. {rule_of(decided.gates[0])} {DETECTABLE}", ""]
     remarks = [f"- {_plain(line)}" for line in decided.remarks[:_REMARKS]]
@@ -134,12 +137,12 @@ def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address
         yield ""
         for item in shown:
             values = f"{points(item.before)} → {points(item.after)}"
-            text = _plain(item.text if len(item.text) <= _TEXT else f"{item.text[: _TEXT - 1]}…")
+            name, text = _plain(_cut(item.question)), _plain(_cut(item.text))
             if address is not None:
                 link = address(gate.baseline, gate.candidate, verdict.metric, item.question)
-                yield f"- [{_plain(item.question)}]({link}) {values}: {text}"
+                yield f"- [{name}]({link}) {values}: {text}"
             else:
-                yield f"- {_plain(item.question)} {values}: {text}" + _command(gate.candidate.run, item.question)
+                yield f"- {name} {values}: {text}" + _command(gate.candidate.run, item.question)
         yield ""
 
 
@@ -149,6 +152,10 @@ def _command(run: str, question: str) -> str:
         return ""
     dashes = "-- " if question.startswith("-") else ""
     return f" {_span(f'ragmeter results show {dashes}{run} {shlex.quote(question)}')}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
 
 
 def _more(count: int, noun: str) -> list[str]:

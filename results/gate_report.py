@@ -111,9 +111,20 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
         ]
         return "\n".join([*lines, _table(heads, rows, left=4), *_listed(decided)]) + "\n"
     run, kind = decided.baseline, decided.sampled.kind
-    on = f"on {markdown_text(run.dataset)}, setting {markdown_text(run.setting)}, {decided.sampled.in_words(decided.questions)}"
+    counts = markdown_text(decided.sampled.in_words(decided.questions))
+    on = f"on {markdown_text(run.dataset)}, setting {markdown_text(run.setting)}, {counts}"
     lines[-1] += f" {on}.\n"
-    heads = ["metric", "outcome", "baseline", "candidate", "difference", "margin", "pairs", "detectable loss", f"{kind}s to decide"]
+    heads = [
+        "metric",
+        "outcome",
+        "baseline",
+        "candidate",
+        "difference",
+        "margin",
+        "pairs",
+        "detectable loss",
+        f"{markdown_text(kind)}s to decide",
+    ]
     needed = [f"{verdict.units_needed:,}" if verdict.units_needed else "–" for verdict in decided.verdicts]
     rows = [(*_cells(verdict), points(verdict.detectable), number) for verdict, number in zip(decided.verdicts, needed, strict=True)]
     lines += [_table(heads, rows, left=2), f"Values × 100. {rule_of(decided)} {DETECTABLE}\n"]

@@ -21,7 +21,7 @@ class Reuse:
     Attributes:
         replies: How many there are.
         oldest: When the oldest was received (UTC); None if there is none, or its date is not known.
-        whole: Whether every question was answered from cached replies only.
+        whole: Whether all replies came from the cache.
         unknown: Models whose revision is unknown, as "model at URL".
     """
 
@@ -36,7 +36,7 @@ def reuse_of(store: Store, run: RunRow) -> Reuse:
     with store.database.reading() as connection:
         (row,) = connection.execute(
             """SELECT coalesce(sum(p.cached_replies), 0)::BIGINT, min(p.oldest_reply),
-               coalesce(bool_and(p.cached_replies > 0 AND p.cached_replies >= coalesce(u.model_calls, 0)), FALSE)
+               coalesce(sum(p.cached_replies) > 0 AND sum(p.cached_replies) >= sum(coalesce(u.model_calls, 0)), FALSE)
                FROM predictions p LEFT JOIN usage u USING (run, question) WHERE p.run = ?""",
             [run.run],
         ).fetchall()
@@ -62,8 +62,8 @@ def why_untested(baseline: RunRow, candidate: RunRow, reuse: Reuse) -> str | Non
         return f"baseline and candidate are the same run ({candidate.run[:8]})"
     if baseline.description == candidate.description and reuse.whole and reuse.unknown:
         return (
-            f"the two runs are described alike, and the candidate took all {counted(reuse.replies, 'reply', 'replies')} from the cache "
-            f"although the revision of {', '.join(reuse.unknown)} is unknown"
+            f"the two runs have the same description, and the candidate took all {counted(reuse.replies, 'reply', 'replies')} from the "
+            f"cache although the revision of {', '.join(reuse.unknown)} is unknown"
         )
     return None
 

@@ -125,6 +125,16 @@ def test_a_comment_is_never_longer_than_github_takes(store: Store) -> None:
     assert "… and 30 more cells" in comment_of(store, cells, "main", "mine")
 
 
+def test_a_cell_that_may_be_inconclusive_is_marked(store: Store) -> None:
+    gate = compared(store)
+    few = replace(gate, verdicts=(replace(gate.verdicts[0], outcome="inconclusive"),), outcome="inconclusive")
+    text = comment_of(store, decide_cells([few, few], [False, True]), "main", "mine")
+    assert [line.split(" | ")[2] for line in text.splitlines() if "inconclusive |" in line or "(allowed)" in line] == [
+        "❔ inconclusive (allowed)",
+        "❔ inconclusive",
+    ]
+
+
 def test_changes_are_listed_by_kind(store: Store) -> None:
     def made(model: str, weights: str, code: str, files: dict[str, str], revision: str) -> dict[str, Any]:
         return {
@@ -156,6 +166,19 @@ def test_changes_are_listed_by_kind(store: Store) -> None:
     assert changes[0].files == ("a.py", "c.py (removed)", "d.py (added)")
     assert "- code of `acme`: 3 files (`a.py`, `c.py (removed)`, `d.py (added)`)" in comment_of(store, gate, "main", "mine")
     assert changes_of(gate.baseline, gate.baseline) == []
+
+
+def test_a_part_that_only_one_of_the_two_has_is_named(store: Store) -> None:
+    method, reader = {"id": "m", "config": {}}, {"id": "asks", "config": {"k": 1}}
+    one = {"description": {"method": method, "reader": None, "rerankers": [{"id": "cross"}]}}
+    two = {"description": {"method": method | {"code": "c"}, "reader": reader, "rerankers": []}}
+    gate = compared(store, (), two, one)
+    assert [(change.kind, change.name, change.before, change.after) for change in changes_of(gate.baseline, gate.candidate)] == [
+        ("part", "reader", None, "asks"),
+        ("part", "rerankers[0]", "cross", None),
+        ("code", "m", None, "c"),
+    ]
+    assert "- part `reader`: (none) → `asks`" in comment_of(store, gate, "main", "mine")
 
 
 def test_another_method_is_one_change_and_its_other_options_are_counted(store: Store) -> None:

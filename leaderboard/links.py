@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from leaderboard.elements.formats import ALL_RUNS, board_key
-from results.queries import RunRow
+from results.queries import NO_EXPERIMENT, RunRow
 
 
 def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: str, question: str) -> str:
@@ -17,6 +17,6 @@ def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: s
         metric: Its id, selected on the page.
         question: Its id.
     """
-    experiment = candidate.experiment if candidate.experiment == baseline.experiment != "-" else ALL_RUNS
+    experiment = candidate.experiment if candidate.experiment == baseline.experiment != NO_EXPERIMENT else ALL_RUNS
     view = {"experiment": experiment, "board": board_key(candidate), "metric": metric, "question": question}
     return f"{prefix}/questions?{urlencode(view)}"

@@ -142,6 +142,12 @@ class Call:
         seconds: From the first try to the reply, without waiting for a slot.
         cached: Whether the reply came from the response cache, or from an equal call in flight.
         failed: Whether there was no reply.
+        thought: The reasoning before the reply, cut likewise.
+        raw: The whole reply, cut likewise; "" if `reply` is all of it.
+        finish_reason: `stop`, `length` …; "" if unknown.
+        refusal: The model's words if it refused.
+        model: What served the reply, as the endpoint names it.
+        created: When a cached reply was received, in seconds since 1970; None for a new one.
     """
 
     role: str
@@ -153,6 +159,12 @@ class Call:
     seconds: float = 0.0
     cached: bool = False
     failed: bool = False
+    thought: str = ""
+    raw: str = ""
+    finish_reason: str = ""
+    refusal: str = ""
+    model: str = ""
+    created: float | None = None
 
     @property
     def name(self) -> str:
@@ -406,6 +418,7 @@ class Services:
         seed: The task's seed; everything random derives from it.
         artifacts: Folder for indexes and other reusable work, None to keep everything in memory.
         cache: File of kept model replies, None to ask every time.
+        replies: Which kept replies count: "" all, a token only those that were kept under it (`ragmeter run --fresh`).
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
@@ -417,6 +430,7 @@ class Services:
     judge: Judge | None = None
     cache: Path | None = None
     reading: Reading | None = None
+    replies: str = ""
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artifacts`, None where nothing is kept."""

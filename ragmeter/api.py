@@ -295,6 +295,7 @@ def run(
     profile: str | None = None,
     limit: int | None = None,
     fresh: bool = False,
+    reuse_replies: bool = False,
     retry_failed: bool = False,
     device: str | None = None,
     calls: bool = True,
@@ -311,8 +312,9 @@ def run(
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
         profile: One of the file's profiles, laid over it.
         limit: Only the first questions of every benchmark.
-        fresh: Forget what the store holds of these tasks and begin again.
-        retry_failed: Ask questions that failed again.
+        fresh: Begin a new run of every task next to the stored ones, and ask models again.
+        reuse_replies: With `fresh`: use cached replies of models.
+        retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
         device: cpu, cuda, cuda:1 …; None: the best there is.
         calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
@@ -326,7 +328,7 @@ def run(
         Interrupted: The user stopped it; everything finished is in the store.
     """
     home = store_folder(folder(store, "store"))
-    again = flag(fresh, "fresh"), flag(retry_failed, "retry_failed")
+    again = flag(fresh, "fresh"), flag(reuse_replies, "reuse_replies"), flag(retry_failed, "retry_failed")
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
     talk = flag(progress, "progress")
     read = _experiment(experiment, text(profile, "profile"), home)

@@ -17,7 +17,7 @@ from results import checkpoints, queries
 from results.checkpoints import Checkpoint
 from results.gate import Gate, ask, parse_margin
 from results.gate_many import ManyGates, decide_cells
-from results.queries import RunRow
+from results.queries import NO_EXPERIMENT, RunRow
 from results.store import FINISHED, Store
 
 
@@ -169,6 +169,8 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
         rows = [run for run in checkpoints.runs_with(store, made_with[0]) if run.kind != "control" and run.status == FINISHED]
     else:
         rows, newest_first = [run for run in every if f"/{run.experiment}/{run.method}".endswith(f"/{text}")], False
+        # Earlier executions, and runs of an earlier text of the experiment, belong to none.
+        rows = [run for run in rows if run.experiment != NO_EXPERIMENT] or rows
     if not rows:
         methods = {f"{run.experiment}/{run.method}" for run in every}
         raise unknown_name("method, tag or checkpoint", text, methods, where=where)
@@ -176,14 +178,15 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
     if not here:
         raise unknown_name(f"benchmark of {text}", cell.benchmark, {benchmark(run) for run in rows}, where=cell.benchmark_at)
     benchmarks = {benchmark(run) for run in here.values()}
-    if len(here) > 1 and (len(benchmarks) > 1 or not newest_first):
-        listed = ", ".join(sorted(f"{run.run[:8]} ({run.path})" for run in here.values())[:5])
+    tasks = {run.fingerprint for run in here.values()}
+    if len(benchmarks) > 1 or (len(tasks) > 1 and not newest_first):
+        listed = ", ".join(sorted(f"{run.short} ({run.path})" for run in here.values())[:5])
         raise UserError(
             f"{cell.benchmark!r} means {len(here)} runs of {text}",
             where=cell.benchmark_at,
             try_this=f"name setting and seed, or baseline and candidate with their experiment: {listed}",
         )
-    return next(iter(here.values()))
+    return next(iter(here.values())) if newest_first else queries.newest(list(here.values()))
 
 
 def _tagged_run(store: Store, text: str) -> RunRow | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.core.errors import UserError
 from results import checkpoints, queries
 from results.checkpoints import Checkpoint
-from results.queries import RunRow
+from results.queries import NO_EXPERIMENT, RunRow
 from results.store import Store
 
 
@@ -34,8 +34,9 @@ def side_of(store: Store, text: str) -> Side:
         UserError: Nothing, or more than one thing, is meant.
     """
     if checkpoints.tag_named(store, text) is None and not checkpoints.matching(store, text):
-        # Runs of no experiment ("-") may be several executions of one method: they are named one by one.
-        rows = {run.run: run for run in queries.runs(store) if f"{run.experiment}/{run.method}" == text and run.experiment != "-"}
+        # Runs of no experiment may be several executions of one method: they are named one by one.
+        every = [run for run in queries.runs(store) if run.experiment != NO_EXPERIMENT]
+        rows = {run.run: run for run in every if f"{run.experiment}/{run.method}" == text}
         if len(rows) > 1:
             return Rows(text, tuple(rows.values()))
     return checkpoints.resolve(store, text)

@@ -422,10 +422,14 @@ def boards(
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
-    """Runs split into those that may share a board, each run once, in the order given."""
+    """Split runs into those that may share a board, in the order given.
+
+    Of several executions of one fingerprint, which different experiments may show, only the newest finished one is kept.
+    """
     results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
     for run in runs:
-        results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {}).setdefault(run.run, run)
+        group = results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {})
+        group[run.fingerprint] = queries.newest([group.get(run.fingerprint, run), run])
     return [list(group.values()) for group in results.values()]
 
 

@@ -59,7 +59,7 @@ def why_untested(baseline: RunRow, candidate: RunRow, reuse: Reuse) -> str | Non
         reuse: Cached replies of the candidate.
     """
     if baseline.run == candidate.run:
-        return f"baseline and candidate are the same run ({candidate.run[:8]})"
+        return f"baseline and candidate are the same run ({candidate.short})"
     if baseline.description == candidate.description and reuse.whole and reuse.unknown:
         return (
             f"the two runs have the same description, and the candidate took all {counted(reuse.replies, 'reply', 'replies')} from the "

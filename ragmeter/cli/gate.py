@@ -155,7 +155,7 @@ def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -
 def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
-            out.print(Text(f"{side}  {name}: {run.path} ({run.run[:8]})"))
+            out.print(Text(f"{side}  {name}: {run.path} ({run.short})"))
     if not quiet:
         run = decided.baseline
         out.print(Text(f"on {run.dataset}, setting {run.setting}, {decided.sampled.in_words(decided.questions)}\n"))

@@ -35,7 +35,8 @@ def run(
     ] = False,
     profile: ProfileOption = None,
     limit: LimitOption = None,
-    fresh: Annotated[bool, option("Forget what the store holds of these tasks and begin again.", "--fresh")] = False,
+    fresh: Annotated[bool, option("Begin a new run of every task next to the stored ones; ask models again.", "--fresh")] = False,
+    reuse_replies: Annotated[bool, option("With --fresh: use cached replies of models.", "--reuse-replies")] = False,
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     device: DeviceOption = None,
@@ -50,13 +51,16 @@ def run(
     if not dry_run and utilization is not None:
         raise UserError("this is for --dry-run alone", where="--utilization", try_this="add --dry-run")
 
+    if reuse_replies and not fresh:
+        raise UserError("--reuse-replies needs --fresh", where="--reuse-replies", try_this="add --fresh, or leave it out")
+
     from ragmeter import experiment as experiments
     from ragmeter.runner.experiment import How, limited
     from results import queries
 
     # A file that is run again goes on where it was.
     if resume and not (experiment and Path(experiment).is_file()):
-        for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh}.items():
+        for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh, "--reuse-replies": reuse_replies}.items():
             if typed:
                 raise UserError("--resume continues an experiment as it was begun", where=option, try_this="leave it out")
         row = queries.experiment(common.store, experiment)
@@ -73,7 +77,7 @@ def run(
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder)))
         return WRONG if planned.missing else 0
-    how = How(limit, fresh, retry_failed, fail_fast, device, not no_calls, processes=True)
+    how = How(limit, fresh, reuse_replies, retry_failed, fail_fast, device, not no_calls, processes=True)
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code

@@ -217,7 +217,6 @@ def _execute(
     progress.begin(task, state.done)
     answered, overhead = 0, 0.0
     try:
-        # Of a complete run too: an earlier ragmeter may not have kept all of the gold.
         store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.unit)
         store.put_unit(run.run, run.unit)
         if not state.complete:

@@ -145,6 +145,16 @@ def test_a_run_against_itself_exits_with_2_and_no_report_shows_a_pass(store: str
     assert "the same run" in allowed.err
 
 
+def test_another_execution_of_the_same_task_is_tested(store: str, ragmeter: Command, gate: Command) -> None:
+    (old,) = [item["run"] for item in json.loads(ragmeter("list", "runs", "--json").out) if item["path"] == path("random", "other")]
+    assert ragmeter("run", str(Path(store).with_name("other.yaml")), "--fresh", "-q").code == 0
+    done = gate(old, path("random", "other"), "--metric", "f1", "--margin", "90pp", "--json")
+    response = json.loads(done.out)
+    # An id without a token means the newest execution: both sides are the new run.
+    assert (done.code, response["baseline"]["run"] == response["candidate"]["run"]) == (2, True)
+    assert response["candidate"]["run"].startswith(f"{old}.")
+
+
 def test_warnings_are_in_every_report(gate: Command, tmp_path: Path) -> None:
     files = {name: tmp_path / f"gate.{name}" for name in ("junit", "summary", "comment")}
     options = [text for name, file in files.items() for text in (f"--{name}", str(file))]

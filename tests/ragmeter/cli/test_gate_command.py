@@ -146,13 +146,18 @@ def test_a_run_against_itself_exits_with_2_and_no_report_shows_a_pass(store: str
 
 
 def test_another_execution_of_the_same_task_is_tested(store: str, ragmeter: Command, gate: Command) -> None:
-    (old,) = [item["run"] for item in json.loads(ragmeter("list", "runs", "--json").out) if item["path"] == path("random", "other")]
+    assert ragmeter("results", "tag", "first", path("random", "other")).code == 0
+    assert ragmeter("run", str(Path(store).with_name("other.yaml")), "-q").code == 0
+    options = ("--metric", "f1", "--margin", "90pp", "--json")
+    assert gate("first", path("random", "other"), *options).code == 2, "nothing was new"
     assert ragmeter("run", str(Path(store).with_name("other.yaml")), "--fresh", "-q").code == 0
-    done = gate(old, path("random", "other"), "--metric", "f1", "--margin", "90pp", "--json")
+    done = gate("first", path("random", "other"), *options)
     response = json.loads(done.out)
-    # An id without a token means the newest execution: both sides are the new run.
-    assert (done.code, response["baseline"]["run"] == response["candidate"]["run"]) == (2, True)
-    assert response["candidate"]["run"].startswith(f"{old}.")
+    assert (done.code, response["outcome"]) == (101, "inconclusive"), done.err
+    assert response["candidate"]["run"].startswith(f"{response['baseline']['run']}.")
+    assert any("same description" in line for line in response["remarks"])
+    assert any("rankings are equal" in line for line in response["remarks"])
+    assert ragmeter("results", "tag", "first", "--remove").code == 0
 
 
 def test_warnings_are_in_every_report(gate: Command, tmp_path: Path) -> None:

@@ -67,8 +67,9 @@ def _hashes(run: RunRow) -> dict[str, tuple[Any, Any]]:
 
 
 def _recorded(run: RunRow) -> dict[str, Mapping[str, Any]]:
-    code = run.provenance.get("code")
-    return {part: facts for part, facts in code.items() if isinstance(facts, Mapping)} if isinstance(code, Mapping) else {}
+    """Return what the provenance knows of each plug-in's code; methods by their id, others as `dataset acme`."""
+    code = run.provenance.get("code") or {}
+    return {str(name).removeprefix("method "): facts for name, facts in code.items() if isinstance(facts, Mapping)}
 
 
 def _files(baseline: RunRow, candidate: RunRow, part: str) -> Iterator[str]:

@@ -144,7 +144,7 @@ def test_changes_are_listed_by_kind(store: Store) -> None:
                 "revision": revision,
             },
             "provenance": {
-                "code": {"acme": {"hash": code, "files": files}, "gone": {"hash": "1", "files": {}}},
+                "code": {"method acme": {"hash": code, "files": files}, "gone": {"hash": "1", "files": {}}},
                 "revisions": {"m at http://localhost/v1": revision},
                 "metrics": [model],
             },

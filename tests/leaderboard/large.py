@@ -25,7 +25,8 @@ INSERT INTO runs BY NAME SELECT run, method, method_id, 'method' AS kind,
     TIMESTAMP '2026-01-01' + INTERVAL (m) DAY AS updated_at, '{}' AS provenance, 'run' AS origin,
     name AS base, 'test' AS split, '{"shares": {}, "drawn": ""}' AS style, [name] AS same_questions FROM made_runs;
 INSERT INTO experiment_runs SELECT $experiment, row_number() OVER (ORDER BY d, m) - 1, run, method, NULL FROM made_runs;
-INSERT INTO scores (run, question, metric, value, unscored) SELECT run, 'd' || d || 'q' || q, $metric, CASE WHEN 0.5 + 0.3 * (m / $methods - 0.5)
+INSERT INTO scores (run, question, metric, value, unscored) SELECT run,
+    'd' || d || 'q' || q, $metric, CASE WHEN 0.5 + 0.3 * (m / $methods - 0.5)
     + 0.4 * (hash(d, q) % 1000 / 1000 - 0.5) + 0.5 * (hash(d, q, m) % 1000 / 1000 - 0.5) > 0.5 THEN 1.0
     WHEN hash(m, q) % 3 = 0 THEN 0.5 ELSE 0.0 END, NULL FROM made_runs, range($questions) asked(q);
 INSERT INTO predictions (run, question, answer, failed, notes) SELECT run, 'd' || d || 'q' || q, 'an answer', NULL, '{}' FROM made_runs,

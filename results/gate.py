@@ -25,7 +25,7 @@ from results import queries
 from results.compare import Setting, settings_of
 from results.database import now
 from results.drift import drift, refuse_drift
-from results.gate_warnings import reuse_of, warnings_of, why_untested
+from results.gate_warnings import reuse_of, unknown_revisions, warnings_of, why_untested
 from results.queries import RunRow
 from results.statistics.gate import GateDecision, decide_all
 from results.store import FINISHED, INCOMPLETE, Store
@@ -454,7 +454,9 @@ def _unpaired(
 def _remarks(gate: Gate) -> list[str]:
     lines = []
     if gate.baseline.run != gate.candidate.run and not gate.changed:
-        lines.append("baseline and candidate have the same description: method, options, code, weights and revision")
+        unknown = ", ".join(unknown_revisions(gate.candidate))
+        doubt = f", but the revision of {unknown} is unknown" if unknown else ": method, options, code, weights and revision"
+        lines.append(f"baseline and candidate have the same description{doubt}")
     if gate.partial:
         for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
             if run.status != FINISHED:

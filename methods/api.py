@@ -41,6 +41,8 @@ TRUNCATED = "truncated"
 passages."""
 WAIT = "wait"
 """Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
+UNKNOWN_REVISION = "unknown"
+"""What the provenance of a run says of an endpoint if nothing identifies its deployment."""
 MARKER = "complete.json"
 """Written last into an index folder: a folder without it is unfinished work."""
 
@@ -422,6 +424,7 @@ class Services:
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
+        replies: Scope of cached replies: a fresh execution's token, which reads only its own; "" reads the newest of all.
     """
 
     seed: int = 0

@@ -37,6 +37,15 @@ def stated(store: Store, run: str) -> Stated:
     return results
 
 
+def within(store: Store, run: RunRow) -> list[str]:
+    """Where an endpoint did not say the same of itself in all answers of one run, one sentence each."""
+    return [
+        f"the endpoint changed for {model} within {run.path}: {' | '.join(said)}"
+        for model, said in stated(store, run.run).items()
+        if len(said) > 1
+    ]
+
+
 def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
     """List the models for which the endpoint reported different versions in the two runs, one sentence each."""
     if first.run == second.run:

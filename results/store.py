@@ -55,6 +55,8 @@ _MOMENTS = {"created", "oldest_reply"}
 
 
 def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
     if isinstance(values, np.ndarray):
         return pa.array(values, from_pandas=True)
     if name in _LISTS:

@@ -19,6 +19,7 @@ from ragmeter.runner import judging
 from ragmeter.runner.executions import choose
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
+from ragmeter.runner.revisions import resolve
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from results import labels, queries
@@ -78,6 +79,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     preflight(experiment, store, how.device)
     _train(experiment, how, store, quiet=not talk)
+    experiment = resolve(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
         tasks = _tasks(experiment)
     chosen = {"fresh": how.fresh, "reuse_replies": how.reuse_replies, "retry_failed": how.retry_failed}

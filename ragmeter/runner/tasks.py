@@ -81,7 +81,7 @@ class Task:
     @cached_property
     def description(self) -> dict[str, Any]:
         """What the method is made of."""
-        return self.method.composition.describe(self.reading)
+        return self.method.composition.describe(self.reading) | self.method.stated
 
     def execution(self, token: str, replies: str) -> Task:
         """Return this task as one of its executions."""

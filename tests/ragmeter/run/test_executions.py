@@ -87,7 +87,8 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
     run(experiment("second", url), store=store.folder)
     asked = model.asked
     (old,) = queries.runs(store, "first")
-    assert [row.run for row in queries.runs(store, "second")] == [old.run] and asked == QUESTIONS
+    assert [row.run for row in queries.runs(store, "second")] == [old.run]
+    assert asked == QUESTIONS
     checkpoints.tag_run(store, "main", old)
     before, table = snapshot(store, [old.run]), [board.to_json() for board in boards(store, "first")]
 
@@ -96,7 +97,8 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
 
     (new,) = queries.runs(store, "second")
     assert model.asked == 2 * asked
-    assert (new.fingerprint, new.execution, old.execution) == (old.run, 2, 1) and token_of(new.run)
+    assert (new.fingerprint, new.execution, old.execution) == (old.run, 2, 1)
+    assert token_of(new.run)
     assert snapshot(store, [old.run]) == before
     assert [board.to_json() for board in boards(store, "first")] == table
     assert checkpoints.find_run(store, "main").run == old.run
@@ -158,7 +160,8 @@ def test_retrying_a_finished_run_begins_another_with_its_answers(model: Model, u
     run(experiment("x", url, max_failure_rate=0.5), store=store.folder, retry_failed=True)
     (new,) = queries.runs(store, "x")
     assert (new.failed, new.done, model.asked) == (0, QUESTIONS, QUESTIONS + 1)
-    assert fingerprint_of(new.run) == old.run and snapshot(store, [old.run]) == before
+    assert fingerprint_of(new.run) == old.run
+    assert snapshot(store, [old.run]) == before
 
 
 def test_an_answer_is_kept_and_a_finished_run_takes_no_more(model: Model, url: str, store: Store) -> None:

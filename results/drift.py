@@ -38,9 +38,9 @@ def stated(store: Store, run: str) -> Stated:
 
 
 def within(store: Store, run: RunRow) -> list[str]:
-    """Where an endpoint did not say the same of itself in all answers of one run, one sentence each."""
+    """List the models for which the endpoint reported several versions within one run, one sentence each."""
     return [
-        f"the endpoint changed for {model} within {run.path}: {' | '.join(said)}"
+        f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(said)}"
         for model, said in stated(store, run.run).items()
         if len(said) > 1
     ]

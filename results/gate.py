@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError, counted, unknown_name
 from benchmarks.units import Sampled
+from methods.api import UNKNOWN_REVISION
 from results import queries
 from results.compare import Setting, settings_of
 from results.database import now
-from results.drift import drift, refuse_drift
-from results.gate_warnings import reuse_of, unknown_revisions, warnings_of, why_untested
+from results.drift import drift, refuse_drift, within
+from results.gate_warnings import warnings_of, why_untested
 from results.queries import RunRow
 from results.statistics.gate import GateDecision, decide_all
 from results.store import FINISHED, INCOMPLETE, Store
@@ -253,7 +254,8 @@ def ask(
         UserError: The runs must not be compared, were not scored alike, or a margin is missing.
     """
     _check_comparable(baseline, candidate, allow_partial=allow_partial)
-    drifted = drift(store, baseline, candidate)
+    same = baseline.run == candidate.run
+    drifted = [] if same else [*drift(store, baseline, candidate), *within(store, baseline), *within(store, candidate)]
     if strict:
         refuse_drift(drifted)
     tolerated = margins_of(store, baseline, candidate, metrics, margin, margins)
@@ -274,8 +276,7 @@ def ask(
 
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
     doubted = _doubted(ours, theirs, lacking, {m: bounds[m][0 if up[m] else 1] for m in ids}, **how)
-    reuse = reuse_of(store, candidate)
-    untested = why_untested(baseline, candidate, reuse)
+    untested = why_untested(store, baseline, candidate)
     verdicts = []
     for metric in ids:
         decision = report.decisions[metric]
@@ -310,7 +311,7 @@ def ask(
         first = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
         warnings = [first] if allow_same else [first, TEST_IT]
     else:
-        warnings = warnings_of(store, baseline, candidate, reuse)
+        warnings = warnings_of(store, baseline, candidate)
     return replace(gate, remarks=(*warnings, *drifted, *_remarks(gate)))
 
 
@@ -454,8 +455,8 @@ def _unpaired(
 def _remarks(gate: Gate) -> list[str]:
     lines = []
     if gate.baseline.run != gate.candidate.run and not gate.changed:
-        unknown = ", ".join(unknown_revisions(gate.candidate))
-        doubt = f", but the revision of {unknown} is unknown" if unknown else ": method, options, code, weights and revision"
+        known = UNKNOWN_REVISION not in gate.candidate.provenance.get("revisions", {}).values()
+        doubt = ": method, options, code, weights and revision" if known else ", but the revision of a model is unknown"
         lines.append(f"baseline and candidate have the same description{doubt}")
     if gate.partial:
         for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):

@@ -3,92 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from benchmarks.core.errors import counted
 from results.queries import RunRow
+from results.reuse import Reuse, reuse
 from results.store import Store
 
-UNKNOWN = "unknown"
-"""The revision of a deployment that nothing identifies."""
 
-
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """Replies of a run that came from the reply cache.
-
-    Attributes:
-        replies: How many there are.
-        oldest: When the oldest was received (UTC); None if there is none, or its date is not known.
-        whole: Whether all replies came from the cache.
-        unknown: Models whose revision is unknown, as "model at URL".
-    """
-
-    replies: int
-    oldest: datetime | None
-    whole: bool
-    unknown: tuple[str, ...]
-
-
-def reuse_of(store: Store, run: RunRow) -> Reuse:
-    """Count the cached replies of a run."""
-    with store.database.reading() as connection:
-        (row,) = connection.execute(
-            """SELECT coalesce(sum(p.cached_replies), 0)::BIGINT, min(p.oldest_reply),
-               coalesce(sum(p.cached_replies) > 0 AND sum(p.cached_replies) >= sum(coalesce(u.model_calls, 0)), FALSE)
-               FROM predictions p LEFT JOIN usage u USING (run, question) WHERE p.run = ?""",
-            [run.run],
-        ).fetchall()
-    replies, oldest, whole = row
-    return Reuse(replies, oldest, whole, tuple(unknown_revisions(run)))
-
-
-def unknown_revisions(run: RunRow) -> list[str]:
-    """List the models that a run asked and whose revision is unknown."""
-    revisions = run.provenance.get("revisions") or {}
-    results = [str(model) for model, revision in revisions.items() if revision == UNKNOWN]
-    return results or ([run.method] if run.description.get("revision") == UNKNOWN else [])
-
-
-def why_untested(baseline: RunRow, candidate: RunRow, reuse: Reuse) -> str | None:
-    """Return why a comparison of two runs would test nothing; None if it tests something.
-
-    Args:
-        baseline, candidate: The runs.
-        reuse: Cached replies of the candidate.
-    """
+def why_untested(store: Store, baseline: RunRow, candidate: RunRow) -> str | None:
+    """Return why a comparison of two runs would test nothing; None if it tests something."""
     if baseline.run == candidate.run:
         return f"baseline and candidate are the same run ({candidate.short})"
-    if baseline.description == candidate.description and reuse.whole and reuse.unknown:
-        return (
-            f"the two runs have the same description, and the candidate took all {counted(reuse.replies, 'reply', 'replies')} from the "
-            f"cache although the revision of {', '.join(reuse.unknown)} is unknown"
-        )
-    return None
+    if baseline.description != candidate.description:
+        return None
+    reused = reuse(store, [candidate])[candidate.run]
+    if not (reused.uncertain and reused.replies >= _model_calls(store, candidate)):
+        return None
+    return (
+        f"the two runs have the same description, and the candidate took all {_replies(reused)} from the cache although the revision of "
+        f"{', '.join(reused.unknown)} is unknown"
+    )
 
 
-def warnings_of(store: Store, baseline: RunRow, candidate: RunRow, reused: Reuse) -> list[str]:
-    """List what makes a comparison of two different runs doubtful, one sentence each.
-
-    Args:
-        store: Where to read.
-        baseline, candidate: The runs.
-        reused: Cached replies of the candidate.
-    """
+def warnings_of(store: Store, baseline: RunRow, candidate: RunRow) -> list[str]:
+    """List what makes a comparison of two different runs doubtful, one sentence each."""
     lines = []
     if candidate.started_at < baseline.started_at:
         lines.append(f"the candidate is older than the baseline: it started at {_at(candidate)}, the baseline at {_at(baseline)}")
-    for role, reuse in (("candidate", reused), ("baseline", reuse_of(store, baseline))):
-        if reuse.replies and reuse.unknown:
-            oldest = f", the oldest from {reuse.oldest:%Y-%m-%d}" if reuse.oldest else ""
+    reused = reuse(store, [candidate, baseline])
+    for role, item in (("candidate", reused[candidate.run]), ("baseline", reused[baseline.run])):
+        if item.uncertain:
+            oldest = f", the oldest from {item.oldest:%Y-%m-%d}" if item.oldest else ""
             lines.append(
-                f"the {role} reused {counted(reuse.replies, 'reply', 'replies')} from the cache{oldest}, and the revision of "
-                f"{', '.join(reuse.unknown)} is unknown: they may come from an earlier deployment"
+                f"the {role} reused {_replies(item)} from the cache{oldest}, and the revision of {', '.join(item.unknown)} is unknown: "
+                "they may come from an earlier deployment"
             )
     if equal := _equal_answers(store, [baseline.run, candidate.run]):
         lines.append(f"all {counted(equal, 'answer')} and rankings are equal: what changed had no effect on these questions")
     return lines
+
+
+def _replies(item: Reuse) -> str:
+    return counted(item.replies, "reply", "replies")
+
+
+def _model_calls(store: Store, run: RunRow) -> int:
+    with store.database.reading() as connection:
+        ((calls,),) = connection.execute("SELECT coalesce(sum(model_calls), 0)::BIGINT FROM usage WHERE run = ?", [run.run]).fetchall()
+    return int(calls)
 
 
 def _at(run: RunRow) -> str:

@@ -229,16 +229,13 @@ def test_replies_from_the_cache_of_an_unknown_revision_are_no_test_or_a_warning(
     assert result.outcome == outcome
     lines = [line for line in result.remarks if "m at http://localhost:1/v1" in line]
     assert any("2026-01-02" in line for line in lines) == warned
-    assert bool(lines) == (warned or (revision == "unknown" and same))
+    assert bool(lines) == (warned or outcome == "not tested")
     assert ask(store, one, two, metrics=["f1"], margin=0.01, allow_same=True).outcome == "pass"
 
 
-def test_an_app_whose_row_has_no_revision_is_a_warning(store: Store) -> None:
-    benchmark = questions(store, 20)
-    runs = [
-        run_of(store, benchmark, name, {F1: np.ones(20)}, description={"method": {"id": name}, "revision": "unknown"})
-        for name in ("one", "two")
-    ]
+def test_a_baseline_of_cached_replies_is_a_warning(store: Store) -> None:
+    benchmark, facts = questions(store, 20), {"revisions": {"m at http://localhost:1/v1": "unknown"}}
+    runs = [run_of(store, benchmark, name, {F1: np.ones(20)}, provenance=facts) for name in ("one", "two")]
     replies(store, runs[0], 1, None)
     assert any("baseline reused 20 replies" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
 

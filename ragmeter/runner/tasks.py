@@ -25,6 +25,7 @@ from methods.models.endpoint import Estimate
 from methods.models.llm import endpoints
 from methods.registry import require_extra
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
+from ragmeter.runner import checkout
 from ragmeter.runner.provenance import environment, provenance
 from ragmeter.trainings import TrainingPlan
 from results.store import FINISHED, Run, Store, execution_id
@@ -193,6 +194,7 @@ def tasks_of(
         on_load: Called with the name of each benchmark before it is loaded.
         resolved: Gives the methods with their revisions once everything is loaded (`runner.revisions`); None: as they are.
     """
+    checkout.forget()
     every = []
     for plan in experiment.benchmarks:
         if on_load:

@@ -16,7 +16,7 @@ from ragmeter.board_text import show_board
 from ragmeter.console import listing, out
 from results import queries
 from results.board import Board, Row
-from results.compare import Apart, Diff, Number
+from results.compare import Apart, Diff, Number, Setting
 from results.drift import Stated
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.core import Estimate
@@ -142,13 +142,7 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]
     listing(("setting", "first", "second"), rows, empty="no setting has another value" if result.settings else "the two were made alike")
     if not verbose:
-        for side, folded in (
-            ("first", [s for s in result.settings if s.second is None]),
-            ("second", [s for s in result.settings if s.first is None]),
-        ):
-            if folded:
-                names = ", ".join(setting.key for setting in folded)
-                out.print(Text(f"only the {side} has {names}  (-v: values)", style="dim"), soft_wrap=True)
+        _show_one_sided(result.settings)
     out.print()
     for line in [*result.drift, *result.doubts, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
         out.print(Text(line, style="yellow"))
@@ -171,6 +165,22 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
         scale = next((number.scale for number in result.numbers if number.metric == result.by), 100.0)
         for question in result.questions:
             _show_apart(question, scale)
+
+
+def _show_one_sided(settings: Sequence[Setting]) -> None:
+    """Print the names of settings that only one of two runs has, those of one group together."""
+    only_first = [item.key for item in settings if item.second is None and item.first is not None]
+    only_second = [item.key for item in settings if item.first is None and item.second is not None]
+    for side, keys in ("first", only_first), ("second", only_second):
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            group, _, name = key.rpartition(".")
+            groups.setdefault(group, []).append(name)
+        shown = [
+            f"{group}.{{{', '.join(names)}}}" if len(names) > 1 else f"{group}.{names[0]}".lstrip(".") for group, names in groups.items()
+        ]
+        if shown:
+            out.print(Text(f"only the {side} has {', '.join(shown)}  (-v: values)", style="dim"), soft_wrap=True)
 
 
 def _numbers(item: Number) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from benchmarks.core.code import shortened
 from benchmarks.core.errors import counted
 from methods.api import Call
 from ragmeter.board_text import show_board
+from ragmeter.code_text import code_in_words
 from ragmeter.console import listing, out
 from results import queries
 from results.board import Board, Row
@@ -53,30 +53,11 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
-    facts |= {f"code of {name}": _code(code) for name, code in documents.pop("code", {}).items()}
+    facts |= {f"code of {name}": code_in_words(code) for name, code in documents.pop("code", {}).items()}
     facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
     listing(("", ""), facts.items(), empty="")
     out.print()
     show_board(scores, out)
-
-
-def _code(code: Mapping[str, Any]) -> str:
-    """The code of a plug-in in a line: what it was, where it comes from, its files, what it depends on."""
-    counts = "" if code["identity"] == "code" else " (does not count: identified by its version)"
-    parts = [code["hash"] + counts if not code.get("unknown") else f"unknown: {code['unknown']}"]
-    if "distribution" in code:
-        parts.append(f"{code['distribution']} {code['version']}")
-    if git := code.get("git"):
-        parts.append(f"commit {str(git['commit'])[:12]}" + (" with uncommitted changes" if git["dirty"] else ""))
-    if code["files"]:
-        names = shortened(code["files"])
-        parts.append(
-            f"{counted(len(names), 'file')}: "
-            + ", ".join(f"{name} {code['files'][file][:8]}" for name, file in zip(names, sorted(code["files"]), strict=True))
-        )
-    if needed := code.get("dependencies"):
-        parts.append("with " + ", ".join(f"{name} {version}" for name, version in needed.items()))
-    return "; ".join(parts)
 
 
 def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:

@@ -20,6 +20,7 @@ from ragmeter.runner import checkout
 from ragmeter.runner.experiment import How, run_experiment
 from results import compare, queries
 from results.changes import Change, changes, files_changed, previous, since_last
+from results.doubts import doubts
 from results.store import Store
 from tests.support.plugin import METHOD, Plugin
 
@@ -267,6 +268,16 @@ def test_previous_run_is_the_newest_of_the_same_row() -> None:
     other = Made({}, run="x", seed=1, started_at=datetime(2026, 11, 29))
     assert previous(Made({}), [older, newer, other]) is newer  # type: ignore[list-item]
     assert previous(Made({}), [older, Made({}, run="b.0123abcd")]) is None  # type: ignore[list-item]
+
+
+def test_comparison_doubts_uncommitted_and_unknown_code_of_either_side() -> None:
+    clean = Made({}, environment={"git": {"commit": "c", "dirty": False}})
+    dirty = Made({}, {"code": {"method acme": {"edited": True}}}, environment={"git": {"commit": "0123456789abcdef", "dirty": True}})
+    assert doubts(clean, clean) == []  # type: ignore[arg-type]
+    lines = doubts(clean, dirty)  # type: ignore[arg-type]
+    assert [line.partition(": ")[0] for line in lines] == ["second", "second"]
+    assert "0123456789ab" in lines[0]
+    assert "`acme`" in lines[1]
 
 
 def test_unknown_code_is_said_before_any_run(store: Store) -> None:

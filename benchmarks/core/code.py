@@ -11,8 +11,8 @@ reads source code. Extension modules and bytecode without source count by their 
 
 Data files are text files beside the modules of a package, all text files in folders called `templates`, `prompts` and the
 like, and whatever a module names in a literal (`"assets/ask.txt"`). Beside a module that is in no package, only named files
-count, because such a folder also holds experiments and reports. READMEs, licenses, hidden folders and stores never count.
-A file over 1 MiB, or past 32 MiB in all, counts by its name and size; of a folder, the first 5,000 files are looked at.
+count, because such a folder also holds experiments and reports. READMEs, licenses and the like beside modules, hidden
+folders and stores do not count. A file over 1 MiB, or past 32 MiB in all, counts by its name and size; of a folder, the first 5,000 files are looked at.
 
 Not covered: packages of other distributions (their versions are recorded), paths that a program puts together from pieces
 of names, and files outside the distribution or folder. A part whose source cannot be read (defined in a notebook, at a
@@ -51,8 +51,11 @@ _TEXT = re.compile(
     r".+\.(cfg|csv|hbs|html|ini|j2|jinja2?|jsonl?|md|mustache|prompt|rst|sql|template|tmpl|toml|tpl|tsv|txt|xml|ya?ml)", re.IGNORECASE
 )
 _TEMPLATES = frozenset({"template", "templates", "prompt", "prompts"})
-_ABOUT = re.compile(r"(readme|licen[cs]e|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt", re.IGNORECASE)
-_PROJECT = frozenset({"pyproject.toml", "setup.cfg", "tox.ini", "mkdocs.yml"})
+_ABOUT = re.compile(
+    r"(readme|licen[cs]e|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt|pyproject\.toml|setup\.cfg|tox\.ini",
+    re.IGNORECASE,
+)
+"""Files beside modules that say something about a project, and that it does not read."""
 _MOST_BYTES, _MOST_TOGETHER, _MOST_FILES = 2**20, 2**25, 5000
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 """Endings of modules in the order in which Python looks for them."""
@@ -395,7 +398,7 @@ class _Closure:
             here = "/".join(package)
             listed = tree.listing(here)
             if package:
-                data |= {(tree, name) for name in listed.files if _is_text(name)}
+                data |= {(tree, name) for name in listed.files if _is_text(name) and not _ABOUT.fullmatch(name.rpartition("/")[2])}
             for folder in listed.folders:
                 if folder.rpartition("/")[2] in _TEMPLATES:
                     data |= {(tree, name) for name in islice(tree.walk(folder), _MOST_FILES) if _is_text(name)}
@@ -419,7 +422,8 @@ def _named(tree: Tree, package: list[str], name: str) -> Iterator[str]:
         listed = tree.listing(folder)
         if begins not in listed.files and begins not in listed.folders:
             continue
-        whole = not package or depth > 0 or first in _TEMPLATES
+        # Above a package, and among installed modules, other things have common names.
+        whole = depth > 0 or first in _TEMPLATES or not (package or tree.site)
         if tree.is_file(at):
             if not at.endswith(_SUFFIXES) and (depth or not package or _is_text(at)):
                 yield at
@@ -428,8 +432,7 @@ def _named(tree: Tree, package: list[str], name: str) -> Iterator[str]:
 
 
 def _is_text(file: str) -> bool:
-    name = file.rpartition("/")[2]
-    return _TEXT.fullmatch(name) is not None and not _ABOUT.fullmatch(name) and name not in _PROJECT
+    return _TEXT.fullmatch(file.rpartition("/")[2]) is not None
 
 
 def shortened(files: Iterable[str]) -> list[str]:

@@ -99,7 +99,7 @@ WHOLE = ["acme/more/x.py", "acme/unused.py"]
         ("NAME = 'few shots/one.prompt'", {"acme/few shots/one.prompt": "x"}, ["acme/few shots/one.prompt"]),
         ("NAME = 'shots/one.dat'", {"acme/shots/one.dat": "x"}, ["acme/shots/one.dat"]),
         ("x = 1", {"acme/README.md": "x", "acme/rules.yaml": "x"}, ["acme/rules.yaml"]),
-        ("x = 1", {"acme/prompts/deep/a.j2": "x"}, ["acme/prompts/deep/a.j2"]),
+        ("x = 1", {"acme/prompts/deep/notice.j2": "x"}, ["acme/prompts/deep/notice.j2"]),
         ("STORE = 'store'", {"acme/store/store.duckdb": "x", "acme/store/notes.txt": "x"}, []),
         ("import numpy, judges.metric, acme_other", {"acme_other.py": "", "numpy.txt": ""}, []),
     ],

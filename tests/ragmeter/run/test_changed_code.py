@@ -272,7 +272,11 @@ def test_previous_run_is_the_newest_of_the_same_row() -> None:
 
 def test_comparison_doubts_uncommitted_and_unknown_code_of_either_side() -> None:
     clean = Made({}, environment={"git": {"commit": "c", "dirty": False}})
-    dirty = Made({}, {"code": {"method acme": {"edited": True}}}, environment={"git": {"commit": "0123456789abcdef", "dirty": True}})
+    dirty = Made(
+        {},
+        {"code": {"method acme": {"identity": "version", "unknown": "a notebook", "edited": True}}},
+        environment={"git": {"commit": "0123456789abcdef", "dirty": True}},
+    )
     assert doubts(clean, clean) == []  # type: ignore[arg-type]
     lines = doubts(clean, dirty)  # type: ignore[arg-type]
     assert [line.partition(": ")[0] for line in lines] == ["second", "second"]

@@ -12,7 +12,8 @@ reads source code. Extension modules and bytecode without source count by their 
 Data files are text files beside the modules of a package, all text files in folders called `templates`, `prompts` and the
 like, and whatever a module names in a literal (`"assets/ask.txt"`). Beside a module that is in no package, only named files
 count, because such a folder also holds experiments and reports. READMEs, licenses and the like beside modules, hidden
-folders and stores do not count. A file over 1 MiB, or past 32 MiB in all, counts by its name and size; of a folder, the first 5,000 files are looked at.
+folders and stores do not count. A file over 1 MiB, or past 32 MiB in all, counts by its name and size. Of a template or
+named folder, the first 5,000 files count.
 
 Not covered: packages of other distributions (their versions are recorded), paths that a program puts together from pieces
 of names, and files outside the distribution or folder. A part whose source cannot be read (defined in a notebook, at a

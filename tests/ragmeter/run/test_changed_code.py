@@ -22,6 +22,7 @@ from results import compare, queries
 from results.changes import Change, changes, files_changed, previous, since_last
 from results.doubts import doubts
 from results.store import Store
+from results.tables import labels
 from tests.support.plugin import METHOD, Plugin
 
 FILE = """\
@@ -130,7 +131,11 @@ def test_code_is_part_of_a_metric_id_and_other_code_of_an_id_is_refused(plugin: 
     assert str(parse_metric(str(metric))) == str(parse_metric("acme_words#v1")) == str(metric)
     plugin.edit("acme/metric.py", "float(bool(answer))", "1.0")
     plugin.load()
-    assert str(parse_metric("acme_words")) != str(metric)
+    now = str(parse_metric("acme_words"))
+    assert now != str(metric)
+    # Both have values in one store: heads of columns tell them apart, and are short otherwise.
+    assert labels([now]) == {now: "acme_words"}
+    assert labels([now, str(metric)]) == {now: now, str(metric): str(metric)}
     with pytest.raises(UserError) as caught:
         parse_metric(str(metric))
     assert edition in caught.value.what

@@ -41,6 +41,8 @@ TRUNCATED = "truncated"
 passages."""
 WAIT = "wait"
 """Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
+UNKNOWN_REVISION = "unknown"
+"""What the provenance of a run says of an endpoint if nothing identifies its deployment."""
 MARKER = "complete.json"
 """Written last into an index folder: a folder without it is unfinished work."""
 
@@ -142,6 +144,12 @@ class Call:
         seconds: From the first try to the reply, without waiting for a slot.
         cached: Whether the reply came from the response cache, or from an equal call in flight.
         failed: Whether there was no reply.
+        thought: The reasoning before the reply, cut likewise.
+        raw: The whole reply, cut likewise; "" if `reply` is all of it.
+        finish_reason: `stop`, `length` …; "" if unknown.
+        refusal: The model's words if it refused.
+        model: What served the reply, as the endpoint names it.
+        created: When a cached reply was received, in seconds since 1970; None for a new one.
     """
 
     role: str
@@ -153,6 +161,12 @@ class Call:
     seconds: float = 0.0
     cached: bool = False
     failed: bool = False
+    thought: str = ""
+    raw: str = ""
+    finish_reason: str = ""
+    refusal: str = ""
+    model: str = ""
+    created: float | None = None
 
     @property
     def name(self) -> str:
@@ -406,9 +420,11 @@ class Services:
         seed: The task's seed; everything random derives from it.
         artifacts: Folder for indexes and other reusable work, None to keep everything in memory.
         cache: File of kept model replies, None to ask every time.
+        replies: Which cached replies count: "" all, a token only those that were stored under it (`ragmeter run --fresh`).
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
+        replies: Scope of cached replies: a fresh execution's token, which reads only its own; "" reads the newest of all.
     """
 
     seed: int = 0
@@ -417,6 +433,7 @@ class Services:
     judge: Judge | None = None
     cache: Path | None = None
     reading: Reading | None = None
+    replies: str = ""
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artifacts`, None where nothing is kept."""

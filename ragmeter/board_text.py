@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from rich.console import Console
 from rich.padding import Padding
@@ -15,6 +16,7 @@ from ragmeter.console import folded, parts, widest
 from results.battles import BattleBoard, Pairing
 from results.board import Board, Cell, Row
 from results.queries import Cost
+from results.reuse import reuse_line
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
@@ -27,13 +29,14 @@ _NAMED = 2
 """So many methods of which the same must be known are named; more are counted."""
 
 
-def show_board(board: Board, console: Console, *, verbose: bool = False) -> None:
+def show_board(board: Board, console: Console, *, verbose: bool = False, began: datetime | None = None) -> None:
     """Print a board.
 
     Args:
         board: What to print.
         console: Where to.
         verbose: How intervals and tests are computed as well, and the whole ids of the metrics.
+        began: When the command began that made some of the runs; None for one that only shows them.
     """
     title = Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.sampled.in_words(board.questions)}")
     if board.seed:
@@ -52,6 +55,8 @@ def show_board(board: Board, console: Console, *, verbose: bool = False) -> None
     for line, names in responses.items():
         who = f"{len(names)} methods" if len(names) > _NAMED else ", ".join(names)
         console.print(Text(f"{who}: {line}", style="yellow"))
+    if reused := reuse_line({row.run.method: row.reuse for row in board.rows if row.reuse is not None}, began):
+        console.print(Text(reused, style="yellow"))
     console.print()
 
 

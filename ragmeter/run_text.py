@@ -116,8 +116,8 @@ def _ends(text: str, length: int) -> str:
 
 def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     """Print what differs between two runs; settings that only one of them has by name, with `verbose` whole."""
-    out.print(Text(f"first   {result.first.path} ({result.first.run[:8]})"))
-    out.print(Text(f"second  {result.second.path} ({result.second.run[:8]})"))
+    out.print(Text(f"first   {result.first.path} ({result.first.short})"))
+    out.print(Text(f"second  {result.second.path} ({result.second.short})"))
     out.print()
     shown = [setting for setting in result.settings if verbose or not setting.one_sided]
     rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]

@@ -23,6 +23,7 @@ from results.checkpoints import Cards, Checkpoints
 from results.failures import failures
 from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
+from results.reuse import Reuse, merged, reuse
 from results.statistics.closed_form import Band, bands
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import differences_together, estimates
@@ -328,6 +329,7 @@ class Row:
         contaminated: Which of its training data cover what is asked, one sentence each.
         indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
         failures: How many questions failed, by kind.
+        reuse: What its answers were reused from.
     """
 
     run: RunRow
@@ -337,6 +339,7 @@ class Row:
     contaminated: tuple[str, ...] = ()
     indexing: IndexCost | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
+    reuse: Reuse | None = None
 
     @property
     def control(self) -> bool:
@@ -422,10 +425,14 @@ def boards(
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
-    """Runs split into those that may share a board, each run once, in the order given."""
+    """Split runs into those that may share a board, in the order given.
+
+    Of several executions of one fingerprint, which different experiments may show, only the newest finished one is kept.
+    """
     results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
     for run in runs:
-        results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {}).setdefault(run.run, run)
+        group = results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {})
+        group[run.fingerprint] = queries.newest([group.get(run.fingerprint, run), run])
     return [list(group.values()) for group in results.values()]
 
 
@@ -456,12 +463,14 @@ def board(
     scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
     costs = queries.costs(store, ids)
     broken = violations(store, ids)
+    reused = reuse(store, runs)
     base = _base(runs, reference)
     apart: Mapping[tuple[str, str], Any] = {}
     if over_seeds:
         scores, apart = folded_columns(scores, runs, shown)
         costs, members = folded_costs(costs, runs), series_of(runs)
         broken = {run: [what for row in rows for what in broken.get(row.run, ())] for run, rows in members.items()}
+        reused = {run: merged(reused[row.run] for row in rows) for run, rows in members.items()}
         base = next((run for run, rows in members.items() if base in [row.run for row in rows]), None)
         runs = folded_runs(runs)
         ids = [run.run for run in runs]
@@ -508,6 +517,7 @@ def board(
             contaminated[run.run],
             indexing.get(run.run),
             failed[run.run].kinds if run.run in failed else {},
+            reused.get(run.run),
         )
         for run in runs
     )
@@ -638,6 +648,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "indexing": None if row.indexing is None else asdict(row.indexing),
         "violations": list(row.violations),
         "contaminated": list(row.contaminated),
+        "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }
 

@@ -96,7 +96,9 @@ def put_judgments(
     calls: Sequence[Sequence[JudgeCall]],
     scores: Sequence[Mapping[str, Score]],
 ) -> None:
-    """Write what a point judge said of some of a run's answers, in place of what it said of them before.
+    """Write what a point judge said of some of a run's answers.
+
+    A verdict that was read stays; only one that could not be read is replaced.
 
     Args:
         store: Where.
@@ -106,6 +108,10 @@ def put_judgments(
         calls, scores: Per question the calls, and the scores by measure.
     """
     metrics = judge.metrics
+    kept = judged(store, run, judge, retry_unscored=True)
+    wanted = [position for position, question in enumerate(questions) if question not in kept]
+    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
+    scores = [scores[position] for position in wanted]
     values = {metric: np.array([_nan(row[name].value) for row in scores], dtype=np.float64) for name, metric in metrics.items()}
     reasons = {metric: [_storable(row[name].unscored) for row in scores] for name, metric in metrics.items()}
     with store.database.writing() as connection:
@@ -129,7 +135,9 @@ def put_battles(
     calls: Sequence[Sequence[JudgeCall]],
     verdicts: Sequence[Sequence[Mapping[str, str | None]]],
 ) -> None:
-    """Write what a pair judge said of some questions' two answers, in place of what it said of them before.
+    """Write what a pair judge said of some questions' two answers.
+
+    Verdicts that were read stay; only those that could not be read are replaced.
 
     Args:
         store: Where.
@@ -139,6 +147,10 @@ def put_battles(
         calls: Per question; none where it is unscorable.
         verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
     """
+    kept = fought(store, match, judge, retry_unscored=True)
+    wanted = [position for position, question in enumerate(questions) if question not in kept]
+    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
+    verdicts = [verdicts[position] for position in wanted]
     same = {
         "dataset_fingerprint": match.dataset_fingerprint,
         "setting": match.setting,

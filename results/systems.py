@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.units import Sampled
 from results.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
-from results.queries import RunRow, sampled_by_data, unstated
+from results.queries import NO_EXPERIMENT, RunRow, sampled_by_data, unstated
 from results.statistics.closed_form import Moments, all_differences, means
 from results.statistics.core import Floats
 from results.store import FINISHED, Store
@@ -207,7 +207,6 @@ CONTAMINATED = "contaminated"
 """What such a reason begins with."""
 RUN = "run"
 """Origin of runs made here."""
-NO_EXPERIMENT = "-"
 _SENT = "sent in"
 _NONE: Checkpoints = MappingProxyType({})
 
@@ -287,7 +286,7 @@ def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkp
         for run in runs:
             group = groups.setdefault((run.method, made_of(run)), {})
             if column in group:
-                further.setdefault(f"{run.method} · {run.run[:8]}", {})[column] = run
+                further.setdefault(f"{run.method} · {run.short}", {})[column] = run
             else:
                 group[column] = run
     results = [_system(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
@@ -343,7 +342,7 @@ def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) ->
         results = [f"{name} · {label}" for label in labels]
         if len(set(results)) == len(results) and not set(results) & set(taken) and NO_EXPERIMENT not in labels:
             return results
-    return [f"{name} · {run.run[:8]}" for run in runs]
+    return [f"{name} · {run.short}" for run in runs]
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:

@@ -16,6 +16,7 @@ from results.gate import Decided
 from results.provenance import Result, thinned
 from results.queries import RunRow
 from results.statistics.core import Estimate
+from results.store import shortened
 from results.systems import CONTAMINATED
 
 if TYPE_CHECKING:
@@ -380,4 +381,4 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
 
 def _named(run: str, runs: Mapping[str, RunRow]) -> Cell:
     row = runs.get(run)
-    return Cell(row.method, f"{row.dataset} · {run[:8]}") if row else Cell(run[:8], "no longer in the store")
+    return Cell(row.method, f"{row.dataset} · {shortened(run)}") if row else Cell(shortened(run), "no longer in the store")

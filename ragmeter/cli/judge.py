@@ -26,7 +26,7 @@ from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
 from ragmeter.experiment import JudgePlan
 from ragmeter.judge_text import agreement_row, show_judge_card
-from ragmeter.runner import judging
+from ragmeter.runner import judging, revisions
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import JudgingProgress
 from ragmeter.runner.rewriting import judge_of
@@ -107,7 +107,9 @@ def run(
             raise UserError(f"{judge!r} compares two runs", where="RUNS", try_this="name two or more, or --experiment")
         reference = None
     chosen_judge.config.preflight()
-    work = judging.judgings([JudgePlan(chosen_judge, all_pairs)], chosen, None if all_pairs else reference)
+    plans = revisions.resolve_judges([JudgePlan(chosen_judge, all_pairs)], store, talk=common.talk)
+    chosen_judge = plans[0].judge
+    work = judging.judgings(plans, chosen, None if all_pairs else reference)
     if not work:
         what = "no two of these runs answered the same questions in the same setting"
         raise UserError(what, where=str(store.folder), try_this="name runs of one benchmark")
@@ -137,7 +139,7 @@ def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = No
     cache = ResponseCache(store.cache)
 
     def replies(keys: Sequence[str]) -> dict[str, str]:
-        return {key: reply["text"].strip() for key, reply in cache.get(keys).items()}
+        return {key: kept.reply["text"].strip() for key, kept in cache.get(keys).items()}
 
     replayed = judging.replay(store, card["id"], other, Services(), queries.runs(store), replies)
     if other.entry.kind == "point":

@@ -177,7 +177,7 @@ def runs(
     rows = queries.runs(common.store, experiment)
     heads = ("run", "status", "answered", "failed", "started (UTC)", "path")
     lines = [
-        (row.run[:8], row.status, f"{row.done}/{row.questions}", row.failed or "", f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
+        (row.short, row.status, f"{row.done}/{row.questions}", row.failed or "", f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
         for row in rows
     ]
     empty = "the store holds no run yet: ragmeter demo"

@@ -16,8 +16,10 @@ from methods.models.endpoint import Estimate
 from ragmeter.console import err
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
+from ragmeter.runner.executions import choose
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
+from ragmeter.runner.revisions import resolve
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from results import labels, queries
@@ -31,8 +33,9 @@ class How:
 
     Attributes:
         limit: Only so many questions of every benchmark, where the experiment does not ask for fewer.
-        fresh: Forget what the store holds of its tasks and begin again.
-        retry_failed: Ask questions that failed again.
+        fresh: Begin a new run of every task next to the stored ones, and ask models again.
+        reuse_replies: New runs may use cached replies of models.
+        retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
         fail_fast: Stop at the first task that breaks.
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
@@ -41,6 +44,7 @@ class How:
 
     limit: int | None = None
     fresh: bool = False
+    reuse_replies: bool = False
     retry_failed: bool = False
     fail_fast: bool = False
     device: str | None = None
@@ -76,15 +80,19 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     preflight(experiment, store, how.device)
     _train(experiment, how, store, quiet=not talk)
+    experiment = resolve(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
         tasks = _tasks(experiment)
+    chosen = {"fresh": how.fresh, "reuse_replies": how.reuse_replies, "retry_failed": how.retry_failed}
+    tasks = choose(tasks, store, **chosen)
     _enter(experiment, tasks, store, how)
     results = states(tasks, store, retry_failed=how.retry_failed)
     if talk:
         _announce(experiment, results, store)
-    reach(results, store.cache)
+    cache = None if how.fresh and not how.reuse_replies else store.cache
+    reach(results, cache)
     for plan in experiment.judges:
-        plan.judge.config.reach(store.cache)
+        plan.judge.config.reach(cache)
     services = Services(seed=experiment.seed, artifacts=store.artifacts, device=how.device, cache=store.cache)
     with RunProgress(len(results), quiet=not talk) as progress:
         keeping = Store(store.folder, calls=how.calls)
@@ -135,10 +143,6 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
 
 def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) -> None:
     """Enter the experiment and its runs before they begin, so that a killed run is found again."""
-    if how.fresh:
-        for task in tasks:
-            if store.status(task.run.run) is not None:
-                store.forget(task.run.run)
     runs = [task.run.run for task in tasks]
     if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
         err.print(Text(left, style="yellow"), soft_wrap=True)

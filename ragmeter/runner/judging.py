@@ -105,13 +105,15 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         Broke: A judge's endpoint cannot be used; what was judged is kept.
         Incomplete: Answer after answer got no reply for one cause; likewise.
     """
-    built: dict[Judge, Any] = {}
+    built: dict[tuple[Judge, str], Any] = {}
     for item in work:
-        if item.judge not in built:
+        # A judge of a run that asked its models again asks again, too.
+        replies = next((run.replies for run in item.runs if run.replies), "")
+        if (item.judge, replies) not in built:
             judgments.put_judge(store, item.judge)
-            built[item.judge] = item.judge.build(services)
+            built[item.judge, replies] = item.judge.build(replace(services, replies=replies))
         step = _judge_run if len(item.runs) == 1 else _judge_pair
-        step(item, built[item.judge], store, progress, retry_unscored)
+        step(item, built[item.judge, replies], store, progress, retry_unscored)
 
 
 def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:

@@ -19,6 +19,8 @@ from benchmarks.core.code import SHIPPED, Code
 from benchmarks.core.errors import HOME
 from benchmarks.registry import Benchmark
 from judges.metric import Metric
+from methods.api import UNKNOWN_REVISION
+from methods.models.llm import chats
 from methods.models.weights import checkpoints_named
 from methods.registry import Component
 from ragmeter.runner.checkout import checkout
@@ -78,6 +80,8 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         }
         for part in components
     ]
+    asked = [chat for part in components for chat in chats(part.config)]
+    revisions = {f"{chat.model} at {chat.url}": chat.revision if isinstance(chat.revision, str) else UNKNOWN_REVISION for chat in asked}
     return {
         "data": {
             "reference": str(benchmark.reference),
@@ -87,6 +91,7 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         },
         "parts": [{name: value for name, value in part.items() if value} for part in parts],
         **({"checkpoints": checkpoints} if checkpoints else {}),
+        **({"revisions": revisions} if revisions else {}),
         "models": models_of(components),
         "metrics": [str(metric) for metric in metrics],
         **({"code": code} if (code := codes(benchmark, metrics, components)) else {}),

@@ -15,7 +15,7 @@ from rich.console import Console
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import Prediction
 from ragmeter.board_text import show_board
-from results import judgments, queries
+from results import exchange, judgments, queries
 from results.board import add_columns, boards, with_failures
 from results.drift import drift
 from results.judgments import ONE, OTHER, Match
@@ -85,11 +85,11 @@ def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
     assert judgments.judged_runs(store, str(MATCH)) == [run.run]
 
 
-def test_judging_again_replaces_and_doubles_nothing(store: Store, fill: Any) -> None:
+def test_judging_again_fills_what_could_not_be_read_and_changes_no_verdict(store: Store, fill: Any) -> None:
     run = fill(store, STATED, GOLDS)["bm25"]
-    put(store, run, MATCH, [0.0, 0.0])
-    put(store, run, MATCH, [1.0, "no verdict"])
-    assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(1.0), "q1": three(None, "no verdict")}
+    put(store, run, MATCH, [0.0, "no verdict"])
+    put(store, run, MATCH, [1.0, 1.0])
+    assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(0.0), "q1": three(1.0)}
     assert len(rows(store, "judge_calls")) == 2
     assert sum(row[2].startswith("accuracy") for row in rows(store, "scores")) == 2
 
@@ -240,10 +240,10 @@ def test_a_word_that_is_no_verdict_is_refused() -> None:
         judgments.undone(AS_GIVEN, "Answer 1")
 
 
-def test_a_pair_judged_again_is_replaced(store: Store, fill: Any) -> None:
+def test_a_pair_that_was_judged_keeps_its_verdicts(store: Store, fill: Any) -> None:
     runs = fill(store, STATED, GOLDS)
-    put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
-    match = put_pair(store, runs, "q1", (AS_GIVEN, TIE))
+    put_pair(store, runs, "q1", (AS_GIVEN, TIE))
+    match = put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
     results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
     assert [battle.verdict for battle in results] == [TIE] * 3
     assert len(rows(store, "battle_calls")) == 1
@@ -286,12 +286,12 @@ def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store,
     assert {row[3] for row in rows(store, "battle_calls")} == {"q0"}
 
 
-def test_forgetting_a_run_takes_its_judgments_and_its_battles(store: Store, fill: Any) -> None:
+def test_pruning_a_run_takes_its_judgments_and_its_battles(store: Store, fill: Any) -> None:
     runs = fill(store, STATED, GOLDS)
     for run in runs.values():
         put(store, run, MATCH, [1.0])
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST))
-    store.forget(runs["bm25"].run)
+    exchange.prune(store, [runs["bm25"].run])
     assert judgments.judged_runs(store, str(MATCH)) == [runs["dense"].run]
     assert rows(store, "battles") == rows(store, "battle_calls") == []
 

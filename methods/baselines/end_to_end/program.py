@@ -234,7 +234,9 @@ class Program:
         self.name, self.config, self.prompts = name, config, prompts
         self.model: ChatModel | None = None
         if hasattr(config, "llm"):
-            self.model = open_llm(config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed)
+            self.model = open_llm(
+                config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+            )
         self.tool = tool(config, services) if tool else None
         self.in_flight = self.model.in_flight if self.model else IN_FLIGHT
         self.waits = isinstance(getattr(config, "llm", None), ChatConfig)

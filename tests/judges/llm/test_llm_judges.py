@@ -179,7 +179,7 @@ def test_kept_replies_are_read_again_without_key_or_endpoint(
     monkeypatch.delenv("JUDGE_KEY")
     judge = llm.build("match", "http://127.0.0.1:9/v1", **options)
     kept = ResponseCache(tmp_path / "c.sqlite").get([calls[0].key or ""])
-    assert judge.parse(calls[0].part, kept[calls[0].key or ""]["text"]) == calls[0].parsed
+    assert judge.parse(calls[0].part, kept[calls[0].key or ""].reply["text"]) == calls[0].parsed
     assert judge.score(query, calls)["accuracy"].value == 1.0
     with pytest.raises(UserError, match="JUDGE_KEY"):
         judge.config.preflight()

@@ -175,4 +175,4 @@ def _wrapped(folder: Path, call: JudgeCall) -> bool:
     if call.key is None:
         return False
     kept = ResponseCache(folder / "c.sqlite").get([call.key])
-    return "I hope this helps" in kept[call.key]["text"]
+    return "I hope this helps" in kept[call.key].reply["text"]

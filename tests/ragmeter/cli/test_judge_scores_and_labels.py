@@ -187,17 +187,6 @@ def test_removing_says_what_cannot_be_removed(ragmeter: Command) -> None:
     assert (done.code, "one after the other" in flat(done.err)) == (2, True)
 
 
-def test_a_store_without_all_of_the_gold_is_completed_by_running_again(ragmeter: Command, store: Store, answered: Path) -> None:
-    with store.database.writing() as connection:
-        connection.execute("UPDATE questions SET record = NULL")
-    done = ragmeter("judge", "score", "bm25", "--metric", "f1")
-    assert done.code == 2
-    assert "run the experiment again" in done.err
-    assert ragmeter("run", str(answered / "x.yaml"), "-q").code == 0
-    assert ragmeter("judge", "score", "bm25", "--metric", "f1", "-q").code == 0
-    assert ragmeter("judge", "run", "rule_match", "-q").code == 0
-
-
 def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch: None) -> None:
     @register("test_share", source="a test", group="answer", needs=("answer",), identity="version")
     def share(batch):  # type: ignore[no-untyped-def]

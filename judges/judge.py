@@ -380,6 +380,7 @@ class Judge:
             "kind": entry.kind,
             "model": self.config.label,
             "rule": self.rule,
+            **({"plugin": entry.code.to_json()} if entry.code is not None else {}),
             "summary": entry.summary,
             "definition": entry.definition,
             "source": entry.source,

@@ -9,14 +9,14 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from benchmarks.core.code import shortened
 from benchmarks.core.errors import counted
 from methods.api import Call
 from ragmeter.board_text import show_board
+from ragmeter.code_text import code_in_words
 from ragmeter.console import listing, out
 from results import queries
 from results.board import Board, Row
-from results.compare import Apart, Diff, Number
+from results.compare import Apart, Diff, Number, Setting
 from results.drift import Stated
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.core import Estimate
@@ -53,30 +53,11 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
-    facts |= {f"code of {name}": _code(code) for name, code in documents.pop("code", {}).items()}
+    facts |= {f"code of {name}": code_in_words(code) for name, code in documents.pop("code", {}).items()}
     facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
     listing(("", ""), facts.items(), empty="")
     out.print()
     show_board(scores, out)
-
-
-def _code(code: Mapping[str, Any]) -> str:
-    """The code of a plug-in in a line: what it was, where it comes from, its files, what it depends on."""
-    counts = "" if code["identity"] == "code" else " (does not count: identified by its version)"
-    parts = [code["hash"] + counts if not code.get("unknown") else f"unknown: {code['unknown']}"]
-    if "distribution" in code:
-        parts.append(f"{code['distribution']} {code['version']}")
-    if git := code.get("git"):
-        parts.append(f"commit {str(git['commit'])[:12]}" + (" with uncommitted changes" if git["dirty"] else ""))
-    if code["files"]:
-        names = shortened(code["files"])
-        parts.append(
-            f"{counted(len(names), 'file')}: "
-            + ", ".join(f"{name} {code['files'][file][:8]}" for name, file in zip(names, sorted(code["files"]), strict=True))
-        )
-    if needed := code.get("dependencies"):
-        parts.append("with " + ", ".join(f"{name} {version}" for name, version in needed.items()))
-    return "; ".join(parts)
 
 
 def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:
@@ -142,13 +123,7 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]
     listing(("setting", "first", "second"), rows, empty="no setting has another value" if result.settings else "the two were made alike")
     if not verbose:
-        for side, folded in (
-            ("first", [s for s in result.settings if s.second is None]),
-            ("second", [s for s in result.settings if s.first is None]),
-        ):
-            if folded:
-                names = ", ".join(setting.key for setting in folded)
-                out.print(Text(f"only the {side} has {names}  (-v: values)", style="dim"), soft_wrap=True)
+        _show_one_sided(result.settings)
     out.print()
     for line in [*result.drift, *result.doubts, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
         out.print(Text(line, style="yellow"))
@@ -171,6 +146,22 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
         scale = next((number.scale for number in result.numbers if number.metric == result.by), 100.0)
         for question in result.questions:
             _show_apart(question, scale)
+
+
+def _show_one_sided(settings: Sequence[Setting]) -> None:
+    """Print the names of settings that only one of two runs has, those of one group together."""
+    only_first = [item.key for item in settings if item.second is None and item.first is not None]
+    only_second = [item.key for item in settings if item.first is None and item.second is not None]
+    for side, keys in ("first", only_first), ("second", only_second):
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            group, _, name = key.rpartition(".")
+            groups.setdefault(group, []).append(name)
+        shown = [
+            f"{group}.{{{', '.join(names)}}}" if len(names) > 1 else f"{group}.{names[0]}".lstrip(".") for group, names in groups.items()
+        ]
+        if shown:
+            out.print(Text(f"only the {side} has {', '.join(shown)}  (-v: values)", style="dim"), soft_wrap=True)
 
 
 def _numbers(item: Number) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ def unknown_code(provenance: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, code in provenance.get("code", {}).items():
         who = f"`{name.partition(' ')[2]}`"
-        if code.get("unknown"):
+        if code.get("unknown") and code["identity"] == "code":
             lines.append(f"the code of {who} is unknown ({code['unknown']}), so another process never reuses its answers")
         if code.get("edited"):
             lines.append(f"{who} was edited after this process had loaded it, so the old code answers: restart Python to use the new code")

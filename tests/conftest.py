@@ -23,13 +23,9 @@ import pytest
 import typer.main
 from hypothesis import settings
 
-from benchmarks.registry import DATASETS
 from benchmarks.worlds import dataset
 from benchmarks.worlds.text import Library, Rendering, articles
 from benchmarks.worlds.world import World, WorldConfig, generate
-from judges.judge import JUDGES
-from judges.metric import METRICS
-from methods.registry import METHODS
 from tests.support.plugin import FILES, Plugin
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,12 +181,18 @@ def _articles(seed: int, config: WorldConfig, rendering: Rendering) -> Library:
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
     """A package as installed, not loaded yet (`tests.support.plugin`); afterwards nothing of it is registered."""
+    from benchmarks.registry import DATASETS
+    from judges.judge import JUDGES
+    from judges.metric import METRICS
+    from methods.registry import METHODS
+    from methods.training import TRAININGS
+
     made = Plugin(tmp_path / "site")
     made.write(FILES)
     monkeypatch.syspath_prepend(str(made.folder))
     # Bytecode is dated to the second, and tests edit faster.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    registries = METHODS, DATASETS, METRICS, JUDGES
+    registries = METHODS, DATASETS, METRICS, JUDGES, TRAININGS
     before = [(dict(registry._entries), dict(registry._sources)) for registry in registries]
     yield made
     made.forget()

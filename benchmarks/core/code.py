@@ -11,8 +11,9 @@ reads source code. Extension modules and bytecode without source count by their 
 
 Data files are text files beside the modules of a package, all text files in folders called `templates`, `prompts` and the
 like, and whatever a module names in a literal (`"assets/ask.txt"`). Beside a module that is in no package, only named files
-count, because such a folder also holds experiments and reports. READMEs, licenses, hidden folders and stores never count.
-A file over 1 MiB, or past 32 MiB in all, counts by its name and size.
+count, because such a folder also holds experiments and reports. READMEs, licenses and the like beside modules, hidden
+folders and stores do not count. A file over 1 MiB, or past 32 MiB in all, counts by its name and size. Of a template or
+named folder, the first 5,000 files count.
 
 Not covered: packages of other distributions (their versions are recorded), paths that a program puts together from pieces
 of names, and files outside the distribution or folder. A part whose source cannot be read (defined in a notebook, at a
@@ -21,26 +22,25 @@ prompt, by `exec`) has an unknown identity, which equals no other: its runs are 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.util import find_spec
 from inspect import unwrap
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 from benchmarks.core.distribution import Owner, owner_of
-from benchmarks.core.files import cache_home, whole_text
 from benchmarks.core.fingerprint import LENGTH, fingerprint
-from benchmarks.core.syntax import PLAIN, Import, Syntax, byte_hash, syntax_of
+from benchmarks.core.syntax import PLAIN, Import, Syntax, Syntaxes, byte_hash
 from benchmarks.core.tree import Tree, tree_at
 
 SHIPPED = frozenset({"benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter"})
@@ -52,9 +52,12 @@ _TEXT = re.compile(
     r".+\.(cfg|csv|hbs|html|ini|j2|jinja2?|jsonl?|md|mustache|prompt|rst|sql|template|tmpl|toml|tpl|tsv|txt|xml|ya?ml)", re.IGNORECASE
 )
 _TEMPLATES = frozenset({"template", "templates", "prompt", "prompts"})
-_ABOUT = re.compile(r"(readme|licen[cs]e|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt", re.IGNORECASE)
-_PROJECT = frozenset({"pyproject.toml", "setup.cfg", "tox.ini", "mkdocs.yml"})
-_MOST_BYTES, _MOST_TOGETHER = 2**20, 2**25
+_ABOUT = re.compile(
+    r"(readme|licen[cs]e|notice|changelog|changes|contributing)\b.*|(requirements|constraints).*\.txt|pyproject\.toml|setup\.cfg|tox\.ini",
+    re.IGNORECASE,
+)
+"""Files beside modules that say something about a project, and that it does not read."""
+_MOST_BYTES, _MOST_TOGETHER, _MOST_FILES = 2**20, 2**25, 5000
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 """Endings of modules in the order in which Python looks for them."""
 _PYC_HEADER = 16
@@ -72,7 +75,8 @@ class Code:
         unknown: Why the source cannot be read; "" if it can.
         folder: The folder of the package, or of a single module; None if it is not on disk.
         owner: The distribution that it belongs to.
-        modules: The registering module, and those of factory and options if they are others.
+        starts: The files of the registering module, and of factory and options if they are in others: the folder from
+            which each is imported, and its name there.
     """
 
     module: str
@@ -81,7 +85,7 @@ class Code:
     unknown: str = ""
     folder: Path | None = None
     owner: Owner | None = None
-    modules: tuple[str, ...] = ()
+    starts: tuple[tuple[Path, str], ...] = ()
     _token: str = field(default_factory=lambda: "u" + secrets.token_hex(LENGTH // 2)[1:], repr=False, compare=False)
 
     @cached_property
@@ -103,8 +107,8 @@ class Code:
     def edited(self) -> bool:
         """Whether its files are not what they were when it was registered: the process still runs the old code."""
         try:
-            return bool(self.modules) and _hashes([_Closure(name) for name in self.modules]) != self.files
-        except OSError:
+            return bool(self.starts) and _hashes([_Closure(*start) for start in self.starts]) != self.files
+        except (OSError, BadZipFile):
             return True
 
     def to_json(self) -> dict[str, Any]:
@@ -139,20 +143,29 @@ def registered(identity: str, *made_of: Any) -> Code | None:
         raise ValueError(f"identity={identity!r} is neither 'code' nor 'version'")
     frame = _registering(sys._getframe(1))
     modules = dict.fromkeys(filter(None, (frame.f_globals.get("__name__"), *(_module_of(item) for item in made_of))))
-    own = [str(name) for name in modules if str(name).partition(".")[0] not in SHIPPED]
+    # A module in C has no frame: the one that is seen is of the import system.
+    own = [str(name) for name in modules if str(name).partition(".")[0] not in SHIPPED | sys.stdlib_module_names]
     if not own:
         return None
     kind: Identity = "version" if identity == "version" else "code"
     unknown = next(filter(None, (_unreadable(name, frame) for name in own)), "")
     if unknown:
         return Code(own[0], kind, {}, unknown)
-    closures = [_Closure(name) for name in own]
-    first = closures[0]
-    return Code(own[0], kind, _hashes(closures), folder=first.folder, owner=first.owner, modules=tuple(own))
+    try:
+        starts = tuple(filter(None, map(_file_of, own)))
+        closures = [_Closure(*start) for start in starts]
+        files = _hashes(closures)
+    except (OSError, BadZipFile, RecursionError) as error:
+        return Code(own[0], kind, {}, f"its files cannot be read: {error}")
+    return Code(own[0], kind, files, folder=closures[0].folder, owner=closures[0].owner, starts=starts)
 
 
 def _hashes(closures: Sequence[_Closure]) -> dict[str, str]:
-    """Hashes of all files of several modules, by name."""
+    """Hashes of all files of several modules, by name.
+
+    Raises:
+        OSError, BadZipFile: A module cannot be read.
+    """
     for closure in closures:
         closure.follow()
     level = max(closure.level for closure in closures)
@@ -179,11 +192,12 @@ def _unreadable(name: str, frame: FrameType) -> str:
     place = _file_of(name)
     if place is None:
         return f"module {name} has no file: a notebook, a prompt or `python -c`"
-    tree, at = place
-    if not tree.is_file(at):
-        return f"module {name} is not in a file: {tree.base / at}"
+    base, at = place
+    tree = tree_at(base)
+    if tree is None or not tree.is_file(at):
+        return f"module {name} is not in a file: {base / at}"
     ran = frame.f_code.co_filename
-    if frame.f_globals.get("__name__") == name and not os.path.exists(ran) and not _same_file(ran, tree.base / at):
+    if frame.f_globals.get("__name__") == name and not os.path.exists(ran) and not _same_file(ran, base / at):
         return f"module {name} was not run from its file, but from {ran}"
     return ""
 
@@ -202,8 +216,8 @@ def _name_of(module: str) -> str:
     return spec.name if spec is not None else Path(getattr(main, "__file__", "") or "__main__").stem
 
 
-def _file_of(module: str) -> tuple[Tree, str] | None:
-    """The tree from which a loaded module is imported, and its file there."""
+def _file_of(module: str) -> tuple[Path, str] | None:
+    """The folder from which a loaded module is imported, and its file there."""
     loaded = sys.modules.get(module)
     named = getattr(loaded, "__file__", None) or getattr(getattr(loaded, "__spec__", None), "origin", None)
     if not named or str(named).startswith("<"):
@@ -213,28 +227,31 @@ def _file_of(module: str) -> tuple[Tree, str] | None:
     own = [*parts, file.name] if file.stem.partition(".")[0] == "__init__" else [*parts[:-1], file.name]
     if list(file.parts[-len(own) :]) != own:
         own = [file.name]  # loaded by its path, under another name
-    base = Path(*file.parts[: -len(own)])
-    tree = tree_at(base)
-    return None if tree is None else (tree, "/".join(own))
+    return Path(*file.parts[: -len(own)]), "/".join(own)
 
 
 class _Closure:
     """The files that a module is made of.
 
     Args:
-        module: Loaded, with a file.
+        base: The folder from which it is imported.
+        start: Its file there.
+
+    Raises:
+        OSError: There is no such folder.
     """
 
-    def __init__(self, module: str) -> None:
-        place = _file_of(module)
-        assert place is not None
-        self.tree, self.start = place
+    def __init__(self, base: Path, start: str) -> None:
+        tree = tree_at(base)
+        if tree is None:
+            raise FileNotFoundError(f"no such folder: {base}")
+        self.tree, self.start = tree, start
         self.top = self.start.partition("/")[0]
         self.owner = owner_of(self.tree.base, self.start)
         self.modules: dict[tuple[Tree, str], Syntax | str] = {}
         """By tree and file, its syntax, or the hash of its bytes."""
         self._roots: dict[str, Tree | None] = {}
-        self._syntaxes = _Syntaxes(self.tree.base / self.top)
+        self._syntaxes = Syntaxes(self.tree.base / self.top)
 
     @property
     def folder(self) -> Path | None:
@@ -364,12 +381,15 @@ class _Closure:
         results = {file: item.hashes[level] if isinstance(item, Syntax) else item for (_, file), item in self.modules.items()}
         read = 0
         for tree, file in sorted(self._data(), key=lambda item: item[1]):
-            size = tree.size(file)
-            if size > _MOST_BYTES or read + size > _MOST_TOGETHER:
-                results[file] = f"{size} bytes"
-            else:
+            try:
+                size = tree.size(file)
+                if size > _MOST_BYTES or read + size > _MOST_TOGETHER:
+                    results[file] = f"{size} bytes"
+                    continue
                 results[file] = byte_hash(tree.read(file).replace(b"\r\n", b"\n"))
                 read += size
+            except OSError:
+                results[file] = "unreadable"
         return results
 
     def _data(self) -> set[tuple[Tree, str]]:
@@ -379,10 +399,10 @@ class _Closure:
             here = "/".join(package)
             listed = tree.listing(here)
             if package:
-                data |= {(tree, name) for name in listed.files if _is_text(name)}
+                data |= {(tree, name) for name in listed.files if _is_text(name) and not _ABOUT.fullmatch(name.rpartition("/")[2])}
             for folder in listed.folders:
                 if folder.rpartition("/")[2] in _TEMPLATES:
-                    data |= {(tree, name) for name in tree.walk(folder) if _is_text(name)}
+                    data |= {(tree, name) for name in islice(tree.walk(folder), _MOST_FILES) if _is_text(name)}
             if isinstance(syntax, Syntax):
                 for name in syntax.names:
                     data |= {(tree, item) for item in _named(tree, package, name)}
@@ -403,68 +423,17 @@ def _named(tree: Tree, package: list[str], name: str) -> Iterator[str]:
         listed = tree.listing(folder)
         if begins not in listed.files and begins not in listed.folders:
             continue
-        whole = not package or depth > 0 or first in _TEMPLATES
+        # Above a package, and among installed modules, other things have common names.
+        whole = depth > 0 or first in _TEMPLATES or not (package or tree.site)
         if tree.is_file(at):
             if not at.endswith(_SUFFIXES) and (depth or not package or _is_text(at)):
                 yield at
         elif whole and tree.is_folder(at):
-            yield from (item for item in tree.walk(at) if _is_text(item))
+            yield from filter(_is_text, islice(tree.walk(at), _MOST_FILES))
 
 
 def _is_text(file: str) -> bool:
-    name = file.rpartition("/")[2]
-    return _TEXT.fullmatch(name) is not None and not _ABOUT.fullmatch(name) and name not in _PROJECT
-
-
-_ANALYZED: dict[str, Syntax] = {}
-"""By the hash of a file's bytes, in this process."""
-_FORM, _KEPT = 1, 2000
-
-
-class _Syntaxes:
-    """Analyses of Python files, kept on disk by the hash of the file's bytes, since parsing takes longer than all else.
-
-    Keys are contents and not times of change: a copied or unpacked file may have the size and the time of another.
-
-    Args:
-        place: The package or module whose files they are.
-    """
-
-    def __init__(self, place: Path) -> None:
-        self._file: Path | None = None
-        with suppress(RuntimeError):  # nobody's home is known
-            self._file = cache_home() / "code" / f"{fingerprint(_FORM, str(place))}.json"
-        self._kept: dict[str, Any] | None = None
-        self._new: dict[str, Any] = {}
-
-    def of(self, content: bytes) -> Syntax:
-        """Return the syntax of a file with this content."""
-        key, kept = byte_hash(content), self._load()
-        if key not in _ANALYZED:
-            with suppress(TypeError, ValueError):  # another form, or none
-                _ANALYZED[key] = Syntax.from_json(kept.get(key))
-        if key not in _ANALYZED:
-            _ANALYZED[key] = syntax_of(content)
-        if key not in kept:
-            self._new[key] = _ANALYZED[key].to_json()
-        return _ANALYZED[key]
-
-    def keep(self) -> None:
-        """Write what was analyzed; where that is impossible, it is analyzed again the next time."""
-        if not self._new or self._file is None:
-            return
-        rows = list({**self._load(), **self._new}.items())
-        with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            whole_text(self._file, json.dumps(dict(rows[-_KEPT:])))
-
-    def _load(self) -> dict[str, Any]:
-        if self._kept is None:
-            value = None
-            with suppress(OSError, ValueError):
-                value = json.loads(self._file.read_text("utf-8")) if self._file else None
-            self._kept = value if isinstance(value, dict) else {}
-        return self._kept
+    return _TEXT.fullmatch(file.rpartition("/")[2]) is not None
 
 
 def shortened(files: Iterable[str]) -> list[str]:

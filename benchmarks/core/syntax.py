@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from benchmarks.core.fingerprint import LENGTH
+from benchmarks.core.files import cache_home, whole_text
+from benchmarks.core.fingerprint import LENGTH, fingerprint
 
 PLAIN, DOCUMENTED, SOURCE = 0, 1, 2
 """How much of a file counts: its statements; its docstrings too; every byte."""
@@ -210,3 +214,54 @@ def _counting(items: Sequence[Any], level: int) -> Iterator[Any]:
             yield item
     if text:
         yield text
+
+
+_ANALYZED: dict[str, Syntax] = {}
+"""By the hash of a file's bytes, in this process."""
+_FORM, _KEPT = 1, 2000
+
+
+class Syntaxes:
+    """Analyses of Python files, kept on disk by the hash of the file's bytes, since parsing takes longer than all else.
+
+    Keys are contents and not times of change: a copied or unpacked file may have the size and the time of another.
+
+    Args:
+        place: The package or module whose files they are.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._file: Path | None = None
+        with suppress(RuntimeError):  # nobody's home is known
+            self._file = cache_home() / "code" / f"{fingerprint(_FORM, str(place))}.json"
+        self._kept: dict[str, Any] | None = None
+        self._new: dict[str, Any] = {}
+
+    def of(self, content: bytes) -> Syntax:
+        """Return the syntax of a file with this content."""
+        key, kept = byte_hash(content), self._load()
+        if key not in _ANALYZED:
+            with suppress(TypeError, ValueError):  # another form, or none
+                _ANALYZED[key] = Syntax.from_json(kept.get(key))
+        if key not in _ANALYZED:
+            _ANALYZED[key] = syntax_of(content)
+        if key not in kept:
+            self._new[key] = _ANALYZED[key].to_json()
+        return _ANALYZED[key]
+
+    def keep(self) -> None:
+        """Write what was analyzed; where that is impossible, it is analyzed again the next time."""
+        if not self._new or self._file is None:
+            return
+        rows = list({**self._load(), **self._new}.items())
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            whole_text(self._file, json.dumps(dict(rows[-_KEPT:])))
+
+    def _load(self) -> dict[str, Any]:
+        if self._kept is None:
+            value = None
+            with suppress(OSError, ValueError):
+                value = json.loads(self._file.read_text("utf-8")) if self._file else None
+            self._kept = value if isinstance(value, dict) else {}
+        return self._kept

@@ -83,7 +83,10 @@ class Tree:
             with os.scandir(self.base / folder) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
-                    (folders if entry.is_dir() else files).add(name)
+                    if entry.is_dir():
+                        folders.add(name)
+                    elif entry.is_file():  # neither a pipe nor a link to nothing
+                        files.add(name)
         except OSError:
             return Listing()
         return Listing(frozenset(files), frozenset(folders))

@@ -9,6 +9,7 @@ from rich.text import Text
 from benchmarks.core.errors import unknown_name
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
+from ragmeter.code_text import code_in_words
 from ragmeter.config_options import option_rows
 from ragmeter.console import PROSE, WHOLE, listing, out
 
@@ -72,6 +73,9 @@ def list_methods(name: str | None, kind: str | None, common: Common) -> None:
         facts = {"kind": entry.kind, "version": entry.version, "paper": entry.paper or "–"}
         facts |= {"presets": ", ".join(entry.presets) or "–", "trained on": ", ".join(entry.training_data) or "–"}
         value = entry.card() | {"options": option_rows(entry.config)}
+        if entry.code is not None:
+            facts["code"] = code_in_words(entry.code.to_json())
+            value["code"] = entry.code.to_json()
         common.emit(value, lambda: options.print_card(entry.id, entry.summary, facts, entry.config))
         return
     kinds = {entry.kind for entry in METHODS}

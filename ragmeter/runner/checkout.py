@@ -32,10 +32,13 @@ def checkout(folder: Path, paths: tuple[str, ...] = ()) -> dict[str, Any] | None
         `commit` is None before the first commit. With `paths`, a dirty state has `changes`, a hash of what
         differs, to compare two dirty states of one commit. None if the folder is in no checkout, or there is no git.
     """
-    top = _git(folder, "rev-parse", "--show-toplevel")
+    # One process where there is a commit, as git takes longer to start than to answer.
+    top, _, head = (_git(folder, "rev-parse", "--show-toplevel", "HEAD") or _git(folder, "rev-parse", "--show-toplevel") or "").partition(
+        "\n"
+    )
     if not top:
         return None
-    commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD") or None
+    commit = head or None
     new = "--untracked-files=all" if paths else "--untracked-files=no"
     listed = _git(folder, "status", "--porcelain", "-z", new, "--", *paths)
     state: dict[str, Any] = {"repository": Path(top).name, "commit": commit, "dirty": None if listed is None else bool(listed)}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
+import os
+import runpy
 import sys
 import textwrap
 import zipfile
@@ -11,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.core import code as code_module
+from benchmarks.core import distribution, syntax
 from benchmarks.core.code import Code, shortened
 from benchmarks.core.syntax import DOCUMENTED, PLAIN, SOURCE, syntax_of
 from methods.registry import METHODS, Component, register
@@ -96,7 +99,7 @@ WHOLE = ["acme/more/x.py", "acme/unused.py"]
         ("NAME = 'few shots/one.prompt'", {"acme/few shots/one.prompt": "x"}, ["acme/few shots/one.prompt"]),
         ("NAME = 'shots/one.dat'", {"acme/shots/one.dat": "x"}, ["acme/shots/one.dat"]),
         ("x = 1", {"acme/README.md": "x", "acme/rules.yaml": "x"}, ["acme/rules.yaml"]),
-        ("x = 1", {"acme/prompts/deep/a.j2": "x"}, ["acme/prompts/deep/a.j2"]),
+        ("x = 1", {"acme/prompts/deep/notice.j2": "x"}, ["acme/prompts/deep/notice.j2"]),
         ("STORE = 'store'", {"acme/store/store.duckdb": "x", "acme/store/notes.txt": "x"}, []),
         ("import numpy, judges.metric, acme_other", {"acme_other.py": "", "numpy.txt": ""}, []),
     ],
@@ -172,6 +175,45 @@ def test_installed_single_module_shares_no_file_with_its_neighbors(plugin: Plugi
         "acme_rag-1.2.dist-info/RECORD": "acme_one.py,,\nacme_two.py,sha256=x,12\n",
     })  # fmt: skip
     assert list(code_of(plugin).files) == ["acme_one.py", "acme_two.py"]
+
+
+def test_editable_project_counts_all_of_its_folders(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    Plugin(project).write({
+        "src/acme_one/__init__.py": "",
+        "src/acme_one/app.py": METHOD.format(more="").replace(".helper", "acme_tools"),
+        "tools/acme_tools.py": "import acme\ndef reply():\n    return ''\n",
+    })  # fmt: skip
+    plugin.write({"acme_rag-1.2.dist-info/direct_url.json": json.dumps({"url": project.as_uri(), "dir_info": {"editable": True}})})
+    monkeypatch.syspath_prepend(str(project / "src"))
+    monkeypatch.syspath_prepend(str(project / "tools"))
+    distribution._projects.cache_clear()
+    try:
+        importlib.import_module("acme_one.app")
+    finally:
+        distribution._projects.cache_clear()
+        Plugin(project).forget()
+    code = METHODS.get("acme").code
+    assert code is not None
+    assert list(code.files) == ["acme_one/__init__.py", "acme_one/app.py", "acme_tools.py"]
+    assert code.owner is not None
+    assert code.owner.name == "acme-rag"
+
+
+def test_script_that_registers_a_part_counts_as_a_single_module(plugin: Plugin, tmp_path: Path) -> None:
+    script = tmp_path / "bench.py"
+    script.write_text(METHOD.format(more="").replace("from .helper import reply", "import acme.helper"))
+    runpy.run_path(str(script), run_name="__main__")
+    code = METHODS.get("acme").code
+    assert code is not None
+    assert (list(code.files), code.unknown, code.edited) == (["bench.py"], "", False)
+
+
+def test_what_cannot_be_read_harms_nothing(plugin: Plugin) -> None:
+    templates = plugin.folder / "acme" / "templates"
+    (templates / "lost.txt").symlink_to(templates / "nowhere.txt")
+    os.mkfifo(templates / "pipe.txt")
+    assert [name for name in code_of(plugin).files if "templates" in name] == ["acme/templates/ask.txt"]
 
 
 def test_namespace_packages_of_two_distributions_are_apart(plugin: Plugin) -> None:
@@ -286,8 +328,8 @@ def test_edit_after_loading_is_noticed(plugin: Plugin) -> None:
 
 def test_analyses_are_kept_by_content(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     code = code_of(plugin)
-    monkeypatch.setattr(code_module, "_ANALYZED", {})
-    monkeypatch.setattr(code_module, "syntax_of", lambda content: pytest.fail("analyzed again"))
+    monkeypatch.setattr(syntax, "_ANALYZED", {})
+    monkeypatch.setattr(syntax, "syntax_of", lambda content: pytest.fail("analyzed again"))
     assert code_of(plugin).files == code.files
 
 

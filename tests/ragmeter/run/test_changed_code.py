@@ -20,7 +20,9 @@ from ragmeter.runner import checkout
 from ragmeter.runner.experiment import How, run_experiment
 from results import compare, queries
 from results.changes import Change, changes, files_changed, previous, since_last
+from results.doubts import doubts
 from results.store import Store
+from results.tables import labels
 from tests.support.plugin import METHOD, Plugin
 
 FILE = """\
@@ -129,7 +131,11 @@ def test_code_is_part_of_a_metric_id_and_other_code_of_an_id_is_refused(plugin: 
     assert str(parse_metric(str(metric))) == str(parse_metric("acme_words#v1")) == str(metric)
     plugin.edit("acme/metric.py", "float(bool(answer))", "1.0")
     plugin.load()
-    assert str(parse_metric("acme_words")) != str(metric)
+    now = str(parse_metric("acme_words"))
+    assert now != str(metric)
+    # Both have values in one store: heads of columns tell them apart, and are short otherwise.
+    assert labels([now]) == {now: "acme_words"}
+    assert labels([now, str(metric)]) == {now: now, str(metric): str(metric)}
     with pytest.raises(UserError) as caught:
         parse_metric(str(metric))
     assert edition in caught.value.what
@@ -267,6 +273,20 @@ def test_previous_run_is_the_newest_of_the_same_row() -> None:
     other = Made({}, run="x", seed=1, started_at=datetime(2026, 11, 29))
     assert previous(Made({}), [older, newer, other]) is newer  # type: ignore[list-item]
     assert previous(Made({}), [older, Made({}, run="b.0123abcd")]) is None  # type: ignore[list-item]
+
+
+def test_comparison_doubts_uncommitted_and_unknown_code_of_either_side() -> None:
+    clean = Made({}, environment={"git": {"commit": "c", "dirty": False}})
+    dirty = Made(
+        {},
+        {"code": {"method acme": {"identity": "version", "unknown": "a notebook", "edited": True}}},
+        environment={"git": {"commit": "0123456789abcdef", "dirty": True}},
+    )
+    assert doubts(clean, clean) == []  # type: ignore[arg-type]
+    lines = doubts(clean, dirty)  # type: ignore[arg-type]
+    assert [line.partition(": ")[0] for line in lines] == ["second", "second"]
+    assert "0123456789ab" in lines[0]
+    assert "`acme`" in lines[1]
 
 
 def test_unknown_code_is_said_before_any_run(store: Store) -> None:

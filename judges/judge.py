@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.plugins import Registry
 from benchmarks.schema import Passage, Question
@@ -231,7 +232,8 @@ class JudgeEntry:
         criteria: What a pair judge compares by, main one first.
         needs: What of a question and answer it reads.
         source: Paper or library that defines it.
-        identity: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
+        also: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
+        code: Of a plug-in; None for shipped judges.
     """
 
     id: str
@@ -245,7 +247,8 @@ class JudgeEntry:
     criteria: tuple[str, ...]
     needs: tuple[str, ...]
     source: str
-    identity: Callable[[Any], Mapping[str, str]]
+    also: Callable[[Any], Mapping[str, str]]
+    code: Code | None = None
 
 
 JUDGES: Registry[JudgeEntry] = Registry("judge", "judges", "ragmeter.judges")
@@ -264,9 +267,16 @@ def register_judge(
     measures: Sequence[Measure] = (),
     criteria: Sequence[str] = (),
     version: int = 1,
-    identity: Callable[[Any], Mapping[str, str]] = lambda config: {},
+    identity: Identity | Callable[[Any], Mapping[str, str]] = "code",
+    also: Callable[[Any], Mapping[str, str]] = lambda config: {},
 ) -> Callable[[F], F]:
-    """Declare a judge; decorates its factory `(config, services)`, whose docstring is the definition."""
+    """Declare a judge; decorates its factory `(config, services)`, whose docstring is the definition.
+
+    Of a plug-in, `identity` says whether its id covers its `code`, or only the `version` that its author raises. A
+    function given there is taken as `also`.
+    """
+    by: Identity = "code" if callable(identity) else identity
+    others = identity if callable(identity) else also
 
     def decorate(factory: F) -> F:
         definition = " ".join((factory.__doc__ or "").split("Args:")[0].split())
@@ -284,7 +294,8 @@ def register_judge(
             tuple(criteria),
             tuple(needs),
             source,
-            identity,
+            others,
+            registered(by, factory, config),
         )
         JUDGES.add(entry, factory.__module__)
         return factory
@@ -324,7 +335,8 @@ class Judge:
             "judge": self.entry.id,
             "version": self.entry.version,
             "config": self.config.deciding(),
-            "also": {**self.entry.identity(self.config), **weights},
+            "also": {**self.entry.also(self.config), **weights},
+            **({"code": code} if (code := code_id(self.entry.code)) else {}),
         }
 
     @property

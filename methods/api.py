@@ -420,7 +420,7 @@ class Services:
         seed: The task's seed; everything random derives from it.
         artifacts: Folder for indexes and other reusable work, None to keep everything in memory.
         cache: File of kept model replies, None to ask every time.
-        replies: Which kept replies count: "" all, a token only those that were kept under it (`ragmeter run --fresh`).
+        replies: Which cached replies count: "" all, a token only those that were stored under it (`ragmeter run --fresh`).
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.

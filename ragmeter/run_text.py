@@ -9,6 +9,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
+from benchmarks.core.code import shortened
 from benchmarks.core.errors import counted
 from methods.api import Call
 from ragmeter.board_text import show_board
@@ -52,10 +53,30 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
+    facts |= {f"code of {name}": _code(code) for name, code in documents.pop("code", {}).items()}
     facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
     listing(("", ""), facts.items(), empty="")
     out.print()
     show_board(scores, out)
+
+
+def _code(code: Mapping[str, Any]) -> str:
+    """The code of a plug-in in a line: what it was, where it comes from, its files, what it depends on."""
+    counts = "" if code["identity"] == "code" else " (does not count: identified by its version)"
+    parts = [code["hash"] + counts if not code.get("unknown") else f"unknown: {code['unknown']}"]
+    if "distribution" in code:
+        parts.append(f"{code['distribution']} {code['version']}")
+    if git := code.get("git"):
+        parts.append(f"commit {str(git['commit'])[:12]}" + (" with uncommitted changes" if git["dirty"] else ""))
+    if code["files"]:
+        names = shortened(code["files"])
+        parts.append(
+            f"{counted(len(names), 'file')}: "
+            + ", ".join(f"{name} {code['files'][file][:8]}" for name, file in zip(names, sorted(code["files"]), strict=True))
+        )
+    if needed := code.get("dependencies"):
+        parts.append("with " + ", ".join(f"{name} {version}" for name, version in needed.items()))
+    return "; ".join(parts)
 
 
 def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:
@@ -112,17 +133,24 @@ def _ends(text: str, length: int) -> str:
     return line if len(line) <= length else f"{line[:half]} … {line[-half:]}"
 
 
-def show_compared(result: Diff, quiet: bool) -> None:
-    """Print what differs between two runs."""
+def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
+    """Print what differs between two runs; settings that only one of them has by name, with `verbose` whole."""
     out.print(Text(f"first   {result.first.path} ({result.first.short})"))
     out.print(Text(f"second  {result.second.path} ({result.second.short})"))
     out.print()
-    rows = [
-        (setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in result.settings
-    ]
-    listing(("setting", "first", "second"), rows, empty="the two were made alike")
+    shown = [setting for setting in result.settings if verbose or not setting.one_sided]
+    rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]
+    listing(("setting", "first", "second"), rows, empty="no setting has another value" if result.settings else "the two were made alike")
+    if not verbose:
+        for side, folded in (
+            ("first", [s for s in result.settings if s.second is None]),
+            ("second", [s for s in result.settings if s.first is None]),
+        ):
+            if folded:
+                names = ", ".join(setting.key for setting in folded)
+                out.print(Text(f"only the {side} has {names}  (-v: values)", style="dim"), soft_wrap=True)
     out.print()
-    for line in [*result.drift, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
+    for line in [*result.drift, *result.doubts, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
         out.print(Text(line, style="yellow"))
     heads = labels([number.metric for number in result.numbers])
     listing(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.core.errors import UserError
 from benchmarks.units import Sampled
 from results import queries
+from results.doubts import doubts
 from results.drift import drift
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.closed_form import POWER, paired
@@ -198,6 +199,11 @@ class Setting:
     in_first: bool = True
     in_second: bool = True
 
+    @property
+    def one_sided(self) -> bool:
+        """Whether one of the runs has no value here, or null."""
+        return self.first is None or self.second is None
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -338,6 +344,7 @@ class Diff:
         questions: Where they differ most, the largest difference first.
         apart: On how many questions they differ, on that metric.
         drift: Where an endpoint that both asked was not the same.
+        doubts: Which code is not known, so that equal settings need not mean equal code.
     """
 
     first: RunRow
@@ -349,6 +356,7 @@ class Diff:
     questions: tuple[Apart, ...]
     apart: int
     drift: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
@@ -365,6 +373,7 @@ class Diff:
             "second": self.second.to_json(),
             "settings": settings,
             "drift": list(self.drift),
+            "doubts": list(self.doubts),
             "paired": self.unpaired is None,
             "unpaired_because": self.unpaired,
             "metrics": [plain(number.to_json()) for number in self.numbers],
@@ -403,6 +412,7 @@ def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] 
         tuple(most),
         sum(1 for a, b in deltas.values() if a != b),
         tuple(drift(store, first, second)),
+        tuple(doubts(first, second)),
     )
 
 
@@ -418,8 +428,8 @@ def why_unpaired(first: RunRow, second: RunRow) -> str | None:
 
 
 def settings_of(first: RunRow, second: RunRow) -> list[Setting]:
-    """What differs in how two runs were made: benchmark, method, provenance, environment."""
-    return differing(_made(first), _made(second))
+    """Return what differs in how two runs were made: benchmark, method, provenance, environment; one-sided settings last."""
+    return sorted(differing(_made(first), _made(second)), key=lambda setting: setting.one_sided)
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setting]:

@@ -60,7 +60,7 @@ def labels(metrics: Sequence[str]) -> dict[str, str]:
 
     What a model, or a rule in the place of one, has judged always names it.
     """
-    short = {metric: re.sub(r"\((?:model=([^,)]*))?.*\)|#v\d+$", _judged_by, metric) for metric in metrics}
+    short = {metric: re.sub(r"\((?:model=([^,)]*))?.*\)|#v\d+(?:-\w+)?$", _judged_by, metric) for metric in metrics}
     heads = list(short.values())
     return {metric: head if heads.count(head) == 1 else metric for metric, head in short.items()}
 

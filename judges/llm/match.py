@@ -53,7 +53,7 @@ class MatchConfig(LLMJudgeConfig):
     needs=("answer", "gold"),
     config=MatchConfig,
     measures=MEASURES,
-    identity=prompt_identity,
+    also=prompt_identity,
 )
 class MatchJudge(Worded[MatchConfig]):
     """The model is shown question, gold and answer and says Match, Partial or Mismatch.

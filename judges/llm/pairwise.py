@@ -119,7 +119,7 @@ class Comparing(CaseJudge[P]):
     needs=("answer", "gold", "passages"),
     config=PairwiseConfig,
     criteria=CRITERIA,
-    identity=prompt_identity,
+    also=prompt_identity,
 )
 class PairwiseJudge(Comparing[PairwiseConfig]):
     """The model is shown question, reference and two answers; each criterion gets Answer 1, Answer 2, Tie or None.
@@ -158,7 +158,7 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
     needs=("answer",),
     config=OpenPairwiseConfig,
     criteria=OPEN_CRITERIA,
-    identity=prompt_identity,
+    also=prompt_identity,
 )
 class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):
     """The model is shown question and two answers, no gold; by each criterion it must choose Answer 1 or Answer 2.

@@ -44,7 +44,7 @@ class ContentConfig(LLMJudgeConfig):
     needs=("answer", "passages"),
     config=ContentConfig,
     measures=CONTENT_MEASURES,
-    identity=prompt_identity,
+    also=prompt_identity,
 )
 class ContentJudge(Worded[ContentConfig]):
     """The model is shown a source and its rewriting and says Kept, Lost or Altered.
@@ -106,7 +106,7 @@ class StyleConfig(LLMJudgeConfig):
     needs=("answer",),
     config=StyleConfig,
     measures=STYLE_MEASURES,
-    identity=prompt_identity,
+    also=prompt_identity,
 )
 class StyleJudge(Worded[StyleConfig]):
     """The model is shown the answer alone and says Formal or Informal.

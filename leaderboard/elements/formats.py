@@ -13,7 +13,7 @@ from results.tables import settled
 
 NOTHING = "–"
 _NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}
-_ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+))?")
+_ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+(?:-\w+)?))?")
 
 
 @dataclass(frozen=True, slots=True)

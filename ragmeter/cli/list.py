@@ -101,7 +101,7 @@ def metrics(common: Common, name: Annotated[str | None, argument("Show its defin
 def _signature(entry: MetricEntry) -> str:
     at = "@k" if any(parameter.name == "k" for parameter in entry.parameters) else ""
     named = ",".join(parameter.name for parameter in entry.parameters if parameter.name != "k" and not parameter.quiet)
-    return f"{entry.id}{at}{f'({named})' if named else ''}#v{entry.version}"
+    return f"{entry.id}{at}{f'({named})' if named else ''}#{entry.edition}"
 
 
 def _range(entry: MetricEntry) -> str:

@@ -221,7 +221,7 @@ def compare_runs(
         result = compare.diff(store, item, two, metrics=metric, questions=count)
     if strict:
         refuse_drift(result.drift)
-    common.emit(result.to_json(), lambda: show_compared(result, common.quiet))
+    common.emit(result.to_json(), lambda: show_compared(result, common.quiet, verbose=common.verbose))
 
 
 @app.command()

@@ -23,6 +23,7 @@ from ragmeter.runner.revisions import resolve
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from results import labels, queries
+from results.changes import since_last
 from results.store import Store, left_behind
 
 
@@ -145,6 +146,8 @@ def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) ->
     runs = [task.run.run for task in tasks]
     if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
         err.print(Text(left, style="yellow"), soft_wrap=True)
+    for line in since_last(store, experiment.name, [task.run for task in tasks]):
+        err.print(Text(line, style="yellow"), soft_wrap=True)
     store.put_experiment(
         experiment.name,
         experiment.source.text,

@@ -25,6 +25,7 @@ from methods.models.endpoint import Estimate
 from methods.models.llm import endpoints
 from methods.registry import require_extra
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
+from ragmeter.runner import checkout
 from ragmeter.runner.provenance import environment, provenance
 from ragmeter.trainings import TrainingPlan
 from results.store import FINISHED, Run, Store, execution_id
@@ -190,6 +191,7 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         experiment: Validated.
         on_load: Called with the name of each benchmark before it is loaded.
     """
+    checkout.forget()
     tasks = []
     for plan in experiment.benchmarks:
         if on_load:

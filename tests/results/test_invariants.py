@@ -117,7 +117,7 @@ def test_judges_and_metrics_of_another_version_are_left_alone(store: Store, fill
 
 @pytest.mark.slow
 def test_every_run_is_checked_at_its_end(store: Store, scratch: None) -> None:
-    @register("over_the_top", source="a test", group="answer", needs=("answer",))
+    @register("over_the_top", source="a test", group="answer", needs=("answer",), identity="version")
     def share(batch):  # type: ignore[no-untyped-def]
         """Says that it is a share, and gives every answer two."""
         return np.full(len(batch), 2.0)

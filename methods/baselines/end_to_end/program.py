@@ -312,7 +312,7 @@ def register_program(
         def build(options: Any, services: Services) -> Program:
             return Program(identifier, answer, options, services, loaded(options), tool)
 
-        build.__module__ = answer.__module__
+        build.__module__, build.__wrapped__ = answer.__module__, answer  # type: ignore[attr-defined]
         facts: dict[str, Any] = {"checkpoint_hash": made_of, "work": work, "needs": needs, "extra": extra, **more}
         register(identifier, kind="method", summary=summary, config=config, **facts)(build)
         return answer

@@ -188,7 +188,7 @@ def test_removing_says_what_cannot_be_removed(ragmeter: Command) -> None:
 
 
 def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch: None) -> None:
-    @register("test_share", source="a test", group="answer", needs=("answer",))
+    @register("test_share", source="a test", group="answer", needs=("answer",), identity="version")
     def share(batch):  # type: ignore[no-untyped-def]
         """Says that it is a share, and gives every answer two."""
         return np.full(len(batch), 2.0)
@@ -200,7 +200,7 @@ def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch
 
 @pytest.mark.slow
 def test_a_control_that_a_metric_ranks_wrongly_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
-    @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None)
+    @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None, identity="version")
     def length(batch):  # type: ignore[no-untyped-def]
         """Minus the length of the answer, doubled for what is no method's answer: the gold can be beaten."""
         return -(np.array([len(answer) for answer in batch.answers], dtype=float) ** 2)

@@ -85,10 +85,10 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
     judged = {"judges": [{"id": "rule_match"}]}
     run(experiment("first", url, **judged), store=store.folder)
     run(experiment("second", url), store=store.folder)
-    asked = model.asked
+    calls = model.asked
     (old,) = queries.runs(store, "first")
     assert [row.run for row in queries.runs(store, "second")] == [old.run]
-    assert asked == QUESTIONS
+    assert calls == QUESTIONS
     checkpoints.tag_run(store, "main", old)
     before, table = snapshot(store, [old.run]), [board.to_json() for board in boards(store, "first")]
 
@@ -96,7 +96,7 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
     run(experiment("second", url), store=store.folder, fresh=True)
 
     (new,) = queries.runs(store, "second")
-    assert model.asked == 2 * asked
+    assert model.asked == 2 * calls
     assert (new.fingerprint, new.execution, old.execution) == (old.run, 2, 1)
     assert token_of(new.run)
     assert snapshot(store, [old.run]) == before
@@ -108,9 +108,9 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
 def test_the_same_command_twice_asks_nothing_and_keeps_the_run(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder, fresh=True)
     run(experiment("x", url), store=store.folder, fresh=True)
-    asked, (row,) = model.asked, queries.runs(store, "x")
+    calls, (row,) = model.asked, queries.runs(store, "x")
     run(experiment("x", url), store=store.folder)
-    assert model.asked == asked == 2 * QUESTIONS
+    assert model.asked == calls == 2 * QUESTIONS
     assert [item.run for item in queries.runs(store, "x")] == [row.run]
 
 

@@ -240,6 +240,15 @@ def test_a_baseline_of_cached_replies_is_a_warning(store: Store) -> None:
     assert any("baseline reused 20 replies" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
 
 
+def test_unknown_code_is_a_warning(store: Store) -> None:
+    benchmark, facts = (
+        questions(store, 20),
+        {"code": {"method acme": {"identity": "code", "hash": "1", "files": {}, "unknown": "no source"}}},
+    )
+    runs = [run_of(store, benchmark, name, {F1: np.ones(20)}, provenance=facts if name == "two" else {}) for name in ("one", "two")]
+    assert any("candidate: " in line and "`acme`" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
+
+
 def test_an_older_candidate_and_equal_answers_are_warnings(store: Store) -> None:
     benchmark = questions(store, 20)
     runs = [run_of(store, benchmark, name, {F1: np.ones(20)}) for name in ("one", "two")]

@@ -102,4 +102,4 @@ def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does
     comment = tmp_path / "gate.md"
     assert gate()[:2] == (100, "regressed")
     ragmeter("gate", "--baseline", "main", "--candidate", "x/app", "--metric", "cover_em", "--margin", "30pp", "--comment", str(comment))
-    assert "`one` → `two`" in comment.read_text()
+    assert "one → two" in comment.read_text()

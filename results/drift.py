@@ -40,9 +40,9 @@ def stated(store: Store, run: str) -> Stated:
 def within(store: Store, run: RunRow) -> list[str]:
     """List the models for which the endpoint reported several versions within one run, one sentence each."""
     return [
-        f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(said)}"
-        for model, said in stated(store, run.run).items()
-        if len(said) > 1
+        f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(versions)}"
+        for model, versions in stated(store, run.run).items()
+        if len(versions) > 1
     ]
 
 

@@ -109,7 +109,7 @@ def _changed(decided: Gate | ManyGates) -> Iterator[str]:
         yield ""
         if not lines:
             yield "- nothing in the description: code, options, weights and revision are equal"
-        yield from (f"- {_plain(line)}" for line in lines[:_CHANGES])
+        yield from (f"- {_marked(line)}" for line in lines[:_CHANGES])
         yield from _more(len(lines) - _CHANGES, "change")
         yield ""
 
@@ -164,6 +164,13 @@ def _plain(text: str) -> str:
     """Return a text that GitHub shows as it is: no markup, and no reference to a person or an issue."""
     escaped = markdown_text(_visible(text))
     return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", escaped)
+
+
+def _marked(text: str) -> str:
+    """Return a sentence whose names stand in backticks, with these as code spans."""
+    parts = text.split("`")
+    shown = [_span(part) if at % 2 else _plain(part) for at, part in enumerate(parts)] if len(parts) % 2 else [_plain(text)]
+    return " ".join(filter(None, shown))
 
 
 def _span(text: str) -> str:

@@ -151,7 +151,7 @@ def test_what_changed_is_listed(store: Store) -> None:
     lines = [line for line in comment_of(store, gate, "main", "mine").split("**What changed**")[1].splitlines() if line.startswith("- ")][
         :4
     ]
-    expected = [["acme", "a.py", "c.py", "d.py"], ["model good → bad"], ["weights", "cross"], ["revision", "v1 → v2"]]
+    expected = [["- `acme` changed", "a.py", "c.py", "d.py"], ["model good → bad"], ["weights", "cross"], ["revision", "v1 → v2"]]
     assert [all(word in line for word in words) for line, words in zip(lines, expected, strict=True)] == [True] * 4
     same = ask(store, gate.baseline, gate.baseline, metrics=["f1"], margin=0.5, allow_same=True)
     assert "nothing in the description" in comment_of(store, same, "main", "main")

@@ -1,4 +1,4 @@
-"""The gate on a model that is replaced behind its name at an endpoint."""
+"""The gate on systems that change behind their name: a model at an endpoint, the code of a plug-in."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.registry import load
+from tests.support.plugin import Plugin
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 pytest.importorskip("openai")
@@ -47,11 +48,11 @@ def ragmeter(tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def gate(ragmeter: Callable[..., Any]) -> Callable[[], tuple[int, str, str]]:
+def gate(ragmeter: Callable[..., Any]) -> Callable[..., tuple[int, str, str]]:
     """Gates the experiment's run against the tag `main`: exit code, outcome and remarks."""
 
-    def decide() -> tuple[int, str, str]:
-        done = ragmeter("gate", "--baseline", "main", "--candidate", "x/app", "--metric", "cover_em", "--margin", "30pp", "--json")
+    def decide(metric: str = "cover_em") -> tuple[int, str, str]:
+        done = ragmeter("gate", "--baseline", "main", "--candidate", "x/app", "--metric", metric, "--margin", "30pp", "--json")
         response = json.loads(done.out)
         assert done.code == response["exit_code"], done.err
         return done.code, response["outcome"], " ".join(response["remarks"])
@@ -70,7 +71,7 @@ def write(folder: Path, server: Replaced, revision: str = "") -> Path:
 
 
 @pytest.mark.slow
-def test_a_replaced_model_never_passes(tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[[], Any]) -> None:
+def test_a_replaced_model_never_passes(tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]) -> None:
     file = str(write(tmp_path, server))
     assert ragmeter("run", file, "-q").code == 0
     assert ragmeter("results", "tag", "main", "x/app").code == 0
@@ -88,7 +89,7 @@ def test_a_replaced_model_never_passes(tmp_path: Path, server: Replaced, ragmete
 
 @pytest.mark.slow
 def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does_not(
-    tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[[], Any]
+    tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]
 ) -> None:
     file = str(write(tmp_path, server, ", revision: one"))
     assert ragmeter("run", file, "-q").code == 0
@@ -103,3 +104,24 @@ def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does
     assert gate()[:2] == (100, "regressed")
     ragmeter("gate", "--baseline", "main", "--candidate", "x/app", "--metric", "cover_em", "--margin", "30pp", "--comment", str(comment))
     assert "one → two" in comment.read_text()
+
+
+def test_edited_code_of_a_plug_in_is_run_and_regresses(
+    tmp_path: Path, plugin: Plugin, ragmeter: Callable[..., Any], gate: Callable[..., Any]
+) -> None:
+    file, comment = tmp_path / "x.yaml", tmp_path / "gate.md"
+    file.write_text(
+        f"name: x\nbenchmarks: [{{id: worlds/multihop, split: test, limit: {QUESTIONS}}}]\nmetrics: [recall@20]\n"
+        "methods: [{id: acme, name: app}]\n"
+    )
+    plugin.edit("acme/app.py", "import Prediction", "import Evidence, Prediction")
+    plugin.edit("acme/app.py", "self.words)", "self.words, tuple(Evidence(name, 1.0) for name in query.candidates))")
+    plugin.load()
+    assert ragmeter("run", str(file), "-q").code == 0
+    assert ragmeter("results", "tag", "main", "x/app").code == 0
+    plugin.edit("acme/app.py", "in query.candidates", "in ()")
+    plugin.load()
+    assert ragmeter("run", str(file), "-q").code == 0
+    assert gate("recall@20")[:2] == (100, "regressed")
+    ragmeter("gate", "--baseline", "main", "--candidate", "x/app", "--metric", "recall@20", "--margin", "30pp", "--comment", str(comment))
+    assert "- `acme` changed \\(1 file: app.py\\)" in comment.read_text()

@@ -18,8 +18,10 @@ from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
 from results import queries
-from results.gate import Gate, ask, history, parse_margin, parse_margins, record
+from results.gate import Gate, ask
+from results.gate_history import history, record
 from results.gate_many import decide_cells
+from results.gate_margins import parse_margin, parse_margins
 from results.statistics.closed_form import paired
 from results.statistics.gate import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store

@@ -15,8 +15,9 @@ from ragmeter.gate_runs import benchmark
 from ragmeter.yaml_source import Source
 from results import checkpoints, queries
 from results.checkpoints import Checkpoint
-from results.gate import Gate, ask, parse_margin
+from results.gate import Gate, ask
 from results.gate_many import ManyGates, decide_cells
+from results.gate_margins import parse_margin
 from results.queries import NO_EXPERIMENT, RunRow
 from results.store import FINISHED, Store
 

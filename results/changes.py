@@ -180,14 +180,14 @@ def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, 
         yield f"the {role} of `{row}` changed", _to(old and old["id"], new and new["id"])
         return
     who = f"`{new['id']}`" if new["id"] == row else f"{role} `{new['id']}` of `{row}`"
-    if old["version"] != new["version"]:
-        yield f"the version of {who} changed", _to(old["version"], new["version"])
-    options = [f"{item.key} {_to(item.first, item.second)}" for item in differing(old["config"], new["config"])]
+    if old.get("version") != new.get("version"):
+        yield f"the version of {who} changed", _to(old.get("version"), new.get("version"))
+    options = [f"{item.key} {_to(item.first, item.second)}" for item in differing(old.get("config") or {}, new.get("config") or {})]
     if options:
         more = f" and {len(options) - _LISTED} more" if len(options) > _LISTED else ""
         yield f"options of {who} changed", ", ".join(options[:_LISTED]) + more
     # Options name weights and prompts, and parts within a part are hashed with them.
-    elif old["weights"] != new["weights"] and old.get("code") == new.get("code"):
+    elif old.get("weights") != new.get("weights") and old.get("code") == new.get("code"):
         yield f"weights or prompts of {who} changed", ""
     if ("code" in old) != ("code" in new):
         yield f"the identity of {who} changed", "its code counts now" if "code" in new else "its code does not count any more"

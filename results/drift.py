@@ -41,10 +41,10 @@ def within(store: Store, run: RunRow) -> list[str]:
     """List the models for which the endpoint reported several versions within one run, one sentence each."""
     models = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
     return [
-        f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(texts)}"
-        for model, texts in stated(store, run.run).items()
+        f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(versions)}"
+        for model, versions in stated(store, run.run).items()
         # One name may stand for a model at each of several endpoints.
-        if len(texts) > max(1, models.count(model))
+        if len(versions) > max(1, models.count(model))
     ]
 
 

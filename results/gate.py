@@ -8,12 +8,9 @@ tested, and the outcome says that.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -24,80 +21,12 @@ from benchmarks.units import Sampled
 from methods.api import UNKNOWN_REVISION
 from results import queries
 from results.compare import Setting, settings_of
-from results.database import now
 from results.drift import drift, refuse_drift, within
+from results.gate_margins import margin_of
 from results.gate_warnings import warnings_of, why_untested
 from results.queries import RunRow
 from results.statistics.gate import GateDecision, decide_all
 from results.store import FINISHED, INCOMPLETE, Store
-
-# -- Margins: the loss of a metric that is tolerated. `1.0pp` and `0.01` are the same --
-
-
-_MARGIN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?\s*(pp)?", re.IGNORECASE)
-
-
-def parse_margin(text: str, where: str = "--margin") -> float:
-    """Read `1.0pp` or `0.01` as a fraction.
-
-    Raises:
-        UserError: It is neither, or not positive.
-    """
-    match = _MARGIN.fullmatch(text.strip())
-    value = float(text.strip().lower().removesuffix("pp")) if match else math.nan
-    if not value > 0 or not math.isfinite(value):
-        hint = "a percentage is ambiguous; " if "%" in text else ""
-        raise UserError(
-            f"invalid margin {text!r}",
-            where=where,
-            try_this=f"{hint}give a positive number: 1.0pp (percentage points) or 0.01 (the same as a fraction)",
-        )
-    return value / 100 if match and match[2] else value
-
-
-def parse_margins(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
-    """Read `1.0pp`, `f1=1.0pp`, … as the margin of all other metrics (or None) and the margins by metric.
-
-    Raises:
-        UserError: One is invalid, or two are for the same metric.
-    """
-    common: float | None = None
-    named: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        name = name.strip()
-        if (common is not None) if not name else name in named:
-            raise UserError(f"two margins for {name or 'all metrics'}", where="--margin", try_this="give one")
-        if name:
-            named[name] = parse_margin(value)
-        else:
-            common = parse_margin(value)
-    return common, named
-
-
-def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, float], scale: float | None) -> float:
-    """Return the margin of one metric.
-
-    Args:
-        metric: Its id.
-        name: The name that the user gave.
-        common, named: As `parse_margins` gives them.
-        scale: Width of the metric's range; None if it is unbounded.
-
-    Raises:
-        UserError: It has no margin, or one as wide as its range.
-    """
-    result = next((named[key] for key in (name, metric, metric.partition("#")[0]) if key in named), common)
-    if result is None:
-        raise UserError(f"no margin for {name}", where="--margin", try_this=f"--margin {name}=1.0pp")
-    if scale is not None and result >= scale:
-        raise UserError(
-            f"a margin of {result:g} is as wide as the whole range of {metric}",
-            where="--margin",
-            try_this=f"{result:g}pp if you mean percentage points",
-        )
-    return result
-
 
 Outcome = Literal["pass", "regressed", "inconclusive", "not tested"]
 EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "regressed": 100, "inconclusive": 101, "not tested": 2}
@@ -516,80 +445,3 @@ def _mean(values: NDArray[np.float64]) -> float:
 
 def _width(low: float | None, high: float | None) -> float | None:
     return None if low is None or high is None else high - low
-
-
-# -- Stored decisions: the history of a method over its checkpoints --
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A stored decision on one metric: one point of a checkpoint's history.
-
-    Attributes:
-        baseline, candidate: Ids of the runs.
-        margin: The tolerated loss.
-        value, low, high: Candidate minus baseline as the metric counts; None if no question was paired.
-        n: Paired questions.
-        details: p-values, minimum detectable loss, units needed, unpaired questions, the arguments of the command.
-    """
-
-    baseline: str
-    candidate: str
-    metric: str
-    margin: float
-    strict: bool
-    outcome: str
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    details: dict[str, Any]
-    decided_at: datetime
-
-
-def record(store: Store, gate: Gate, **how: Any) -> None:
-    """Store a decision, one row per metric; if nothing was tested, nothing is stored.
-
-    Args:
-        store: Where to write.
-        gate: The decision.
-        how: Further details: how baseline and candidate were named, the checkpoint's hash …
-    """
-    decided_at = now()
-    rows = []
-    for verdict in gate.verdicts if gate.outcome != "not tested" else ():
-        value, low, high = (None if math.isnan(number) else number for number in verdict.change)
-        details = {**verdict_json(verdict), **how, "gate": gate.outcome, "partial": gate.partial, "remarks": list(gate.remarks)}
-        rows.append(
-            [
-                gate.baseline.run,
-                gate.candidate.run,
-                verdict.metric,
-                verdict.decision.margin,
-                gate.strict,
-                verdict.outcome,
-                value,
-                low,
-                high,
-                verdict.decision.difference.n,
-                json.dumps(details, ensure_ascii=False, allow_nan=False),
-                decided_at,
-            ]
-        )
-    if not rows:
-        return
-    with store.database.writing() as connection:
-        connection.executemany("INSERT INTO gates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-
-
-def history(store: Store, run: str | None = None) -> list[Decided]:
-    """Return stored decisions, newest first: all, or those with this run on either side."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT baseline, candidate, metric, margin, strict, outcome, value, low, high, n, details, decided_at
-               FROM gates WHERE ? IS NULL OR baseline = ? OR candidate = ? ORDER BY decided_at DESC, rowid""",
-            [run, run, run],
-        ).fetchall()
-    return [Decided(*(*row[:10], json.loads(row[10]), row[11])) for row in rows]

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.core.errors import counted
 from results import queries
+from results.changes import changes
 from results.gate import Gate, Verdict
-from results.gate_changes import Change, changes_of
 from results.gate_many import ManyGates
 from results.gate_report import DETECTABLE, SIGNS, interval, points, rule_of
 from results.queries import RunRow
@@ -99,27 +99,19 @@ def _values(verdict: Verdict) -> list[str]:
 
 def _changed(decided: Gate | ManyGates) -> Iterator[str]:
     """List what changed; benchmarks with equal changes are listed together."""
-    groups: dict[tuple[Change, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for gate in {gate.place: gate for gate in decided.gates if gate.outcome != "not tested"}.values():
-        groups.setdefault(tuple(changes_of(gate.baseline, gate.candidate)), []).append(gate.place)
-    for changes, at in groups.items():
+        listed = changes(gate.baseline, gate.candidate, gate.baseline.started_at)
+        lines = tuple(change.what + (f" ({change.details})" if change.details else "") for change in listed)
+        groups.setdefault(lines, []).append(gate.place)
+    for lines, at in groups.items():
         yield "**What changed**" + (f" on {', '.join(map(_plain, at[:5]))}" if len(groups) > 1 else "")
         yield ""
-        if not changes:
-            yield "- nothing that ragmeter records: code, weights, revision, options and environment are equal"
-        yield from (f"- {_change(change)}" for change in changes[:_CHANGES])
-        yield from _more(len(changes) - _CHANGES, "change")
+        if not lines:
+            yield "- nothing in the description: code, options, weights and revision are equal"
+        yield from (f"- {_marked(line)}" for line in lines[:_CHANGES])
+        yield from _more(len(lines) - _CHANGES, "change")
         yield ""
-
-
-def _change(change: Change) -> str:
-    if change.files:
-        listed = ", ".join(map(_span, change.files[:10])) + (f" and {len(change.files) - 10} more" if len(change.files) > 10 else "")
-        return f"{change.kind} of {_span(change.name)}: {counted(len(change.files), 'file')} ({listed})"
-    if change.before is None and change.after is None:
-        return _plain(change.name)
-    before, after = ("(none)" if text is None else _span(text) for text in (change.before, change.after))
-    return f"{change.kind} {_span(change.name)}: {before} → {after}"
 
 
 def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address | None) -> Iterator[str]:
@@ -172,6 +164,13 @@ def _plain(text: str) -> str:
     """Return a text that GitHub shows as it is: no markup, and no reference to a person or an issue."""
     escaped = markdown_text(_visible(text))
     return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", escaped)
+
+
+def _marked(text: str) -> str:
+    """Return a sentence whose names stand in backticks, with these as code spans."""
+    parts = text.split("`")
+    shown = [_span(part) if at % 2 else _plain(part) for at, part in enumerate(parts)] if len(parts) % 2 else [_plain(text)]
+    return " ".join(filter(None, shown))
 
 
 def _span(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.core.errors import counted
+from results.doubts import unknown_code
 from results.queries import RunRow
 from results.reuse import Reuse, reuse
 from results.store import Store
@@ -38,6 +39,8 @@ def warnings_of(store: Store, baseline: RunRow, candidate: RunRow) -> list[str]:
                 f"the {role} reused {_replies(item)} from the cache{oldest}, and the revision of {', '.join(item.unknown)} is unknown: "
                 "they may come from an earlier deployment"
             )
+    for role, run in (("candidate", candidate), ("baseline", baseline)):
+        lines += [f"{role}: {line}" for line in unknown_code(run.provenance)]
     if equal := _equal_answers(store, [baseline.run, candidate.run]):
         lines.append(f"all {counted(equal, 'answer')} and rankings are equal: what changed had no effect on these questions")
     return lines

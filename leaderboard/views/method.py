@@ -12,7 +12,7 @@ from leaderboard.elements.charts import Point, data_of
 from leaderboard.elements.formats import explanation, scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, plain_table, prose, shown
 from results.checkpoints import Checkpoint
-from results.gate import Decided
+from results.gate_history import Decided
 from results.provenance import Result, thinned
 from results.queries import RunRow
 from results.statistics.core import Estimate

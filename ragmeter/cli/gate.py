@@ -14,8 +14,10 @@ from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err, offering_score, out
 from results.checkpoints import Checkpoint
-from results.gate import Gate, ask, parse_margins, record
+from results.gate import Gate, ask
+from results.gate_history import record
 from results.gate_many import ManyGates, ask_pairs
+from results.gate_margins import parse_margins
 from results.gate_report import interval, junit_of, points, reach, rule_of, summary_of
 from results.store import Store
 

@@ -24,7 +24,7 @@ from ragmeter.run_text import show_compared, show_question, show_run
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
 from results.drift import refuse_drift, stated
-from results.gate import parse_margin
+from results.gate_margins import parse_margin
 from results.published import Compared, Figure
 from results.queries import RunRow
 from results.statistics.closed_form import POWER

@@ -18,8 +18,10 @@ from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
 from results import queries
-from results.gate import Gate, ask, history, parse_margin, parse_margins, record
+from results.gate import Gate, ask
+from results.gate_history import history, record
 from results.gate_many import decide_cells
+from results.gate_margins import parse_margin, parse_margins
 from results.statistics.closed_form import paired
 from results.statistics.gate import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
@@ -238,6 +240,15 @@ def test_a_baseline_of_cached_replies_is_a_warning(store: Store) -> None:
     runs = [run_of(store, benchmark, name, {F1: np.ones(20)}, provenance=facts) for name in ("one", "two")]
     replies(store, runs[0], 1, None)
     assert any("baseline reused 20 replies" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
+
+
+def test_unknown_code_is_a_warning(store: Store) -> None:
+    benchmark, facts = (
+        questions(store, 20),
+        {"code": {"method acme": {"identity": "code", "hash": "1", "files": {}, "unknown": "no source"}}},
+    )
+    runs = [run_of(store, benchmark, name, {F1: np.ones(20)}, provenance=facts if name == "two" else {}) for name in ("one", "two")]
+    assert any("candidate: " in line and "`acme`" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
 
 
 def test_an_older_candidate_and_equal_answers_are_warnings(store: Store) -> None:

@@ -17,7 +17,6 @@ from judges.metric import parse
 from methods.api import Prediction
 from results import queries
 from results.gate import Gate, ask
-from results.gate_changes import changes_of
 from results.gate_comment import MARK, comment_of, worse_questions
 from results.gate_many import decide_cells
 from results.store import FINISHED, Run, Store
@@ -135,7 +134,7 @@ def test_a_cell_that_may_be_inconclusive_is_marked(store: Store) -> None:
     ]
 
 
-def test_changes_are_listed_by_kind(store: Store) -> None:
+def test_what_changed_is_listed(store: Store) -> None:
     def made(model: str, weights: str, code: str, files: dict[str, str], revision: str) -> dict[str, Any]:
         return {
             "description": {
@@ -143,47 +142,16 @@ def test_changes_are_listed_by_kind(store: Store) -> None:
                 "rerankers": [{"id": "cross", "version": 1, "config": {}, "weights": weights}],
                 "revision": revision,
             },
-            "provenance": {
-                "code": {"method acme": {"hash": code, "files": files}, "gone": {"hash": "1", "files": {}}},
-                "revisions": {"m at http://localhost/v1": revision},
-                "metrics": [model],
-            },
-            "environment": {"packages": {"numpy": model}},
+            "provenance": {"code": {"method acme": {"identity": "code", "hash": code, "files": files}}},
         }
 
     old = made("good", "a" * 64, "c1", {"a.py": "1", "b.py": "1", "c.py": "1"}, "v1")
     new = made("bad", "b" * 64, "c2", {"a.py": "2", "b.py": "1", "d.py": "1"}, "v2")
     gate = compared(store, (), new, old)
-    changes = changes_of(gate.baseline, gate.candidate)
-    assert [(change.kind, change.name, change.before, change.after) for change in changes] == [
-        ("code", "acme", "c1", "c2"),
-        ("weights", "rerankers[0].weights", "a" * 12, "b" * 12),
-        ("revision", "revision", "v1", "v2"),
-        ("revision", "m at http://localhost/v1", "v1", "v2"),
-        ("option", "method.config.model", "good", "bad"),
-        ("environment", "packages.numpy", "good", "bad"),
+    lines = [line for line in comment_of(store, gate, "main", "mine").split("**What changed**")[1].splitlines() if line.startswith("- ")][
+        :4
     ]
-    assert changes[0].files == ("a.py", "c.py (removed)", "d.py (added)")
-    assert "- code of `acme`: 3 files (`a.py`, `c.py (removed)`, `d.py (added)`)" in comment_of(store, gate, "main", "mine")
-    assert changes_of(gate.baseline, gate.baseline) == []
-
-
-def test_a_part_that_only_one_of_the_two_has_is_named(store: Store) -> None:
-    method, reader = {"id": "m", "config": {}}, {"id": "asks", "config": {"k": 1}}
-    one = {"description": {"method": method, "reader": None, "rerankers": [{"id": "cross"}]}}
-    two = {"description": {"method": method | {"code": "c"}, "reader": reader, "rerankers": []}}
-    gate = compared(store, (), two, one)
-    assert [(change.kind, change.name, change.before, change.after) for change in changes_of(gate.baseline, gate.candidate)] == [
-        ("part", "reader", None, "asks"),
-        ("part", "rerankers[0]", "cross", None),
-        ("code", "m", None, "c"),
-    ]
-    assert "- part `reader`: (none) → `asks`" in comment_of(store, gate, "main", "mine")
-
-
-def test_another_method_is_one_change_and_its_other_options_are_counted(store: Store) -> None:
-    one = {"description": {"method": {"id": "a", "version": 1, "config": {"x": 1, "y": 2}, "weights": None}}}
-    two = {"description": {"method": {"id": "b", "version": 1, "config": {"z": 1}, "weights": None}}}
-    gate = compared(store, (), two, one)
-    changes = changes_of(gate.baseline, gate.candidate)
-    assert [(change.name, change.after) for change in changes] == [("method", "b"), ("3 options that only one of the two has", None)]
+    expected = [["- `acme` changed", "a.py", "c.py", "d.py"], ["model good → bad"], ["weights", "cross"], ["revision", "v1 → v2"]]
+    assert [all(word in line for word in words) for line, words in zip(lines, expected, strict=True)] == [True] * 4
+    same = ask(store, gate.baseline, gate.baseline, metrics=["f1"], margin=0.5, allow_same=True)
+    assert "nothing in the description" in comment_of(store, same, "main", "main")

@@ -21,7 +21,7 @@ import pytest
 from benchmarks.core.errors import UserError
 from ragmeter.api import run
 from ragmeter.gate_runs import Rows, pairs_of, side_of
-from results.gate import history
+from results.gate_history import history
 from results.gate_many import ask_pairs
 from results.store import Store
 

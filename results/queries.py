@@ -184,6 +184,11 @@ class RunRow:
         return shortened(self.run)
 
     @property
+    def exact(self) -> str:
+        """A RUN argument that means this execution, whatever is executed later."""
+        return self.short if token_of(self.run) else f"{self.short}#{self.execution}"
+
+    @property
     def path(self) -> str:
         return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
 
@@ -372,14 +377,16 @@ def find_run(store: Store, text: str) -> RunRow:
     Args:
         store: Where to read.
         text: A fingerprint's beginning (four digits or more) or a path, which may leave out leading parts: the newest
-            finished execution. With a token, as in `3f2a91c0.5b7e`, exactly that execution.
+            finished execution. With a token, as in `3f2a91c0.5b7e`, exactly that execution; `3f2a91c0#1` is the first.
 
     Raises:
         UserError: The text means no run, or runs of several tasks.
     """
     every = runs(store)
-    beginning, token = fingerprint_of(text), token_of(text)
+    named, _, number = text.partition("#")
+    beginning, token = fingerprint_of(named), token_of(named)
     hashed = [row for row in every if row.fingerprint.startswith(beginning) and token_of(row.run).startswith(token) and len(beginning) >= 4]
+    hashed = [row for row in hashed if number in ("", str(row.execution))]
     results = hashed or [row for row in every if row.path == text]
     results = results or [row for row in every if row.path.endswith("/" + text) or f"/{text}/" in f"/{row.path}/"]
     if not hashed and any(row.experiment != NO_EXPERIMENT for row in results):

@@ -99,11 +99,14 @@ class Indexed:
         artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
         reused: Whether it was there already: then the seconds are those of opening it, and an earlier run paid for the calls.
         usage: Seconds under `index`, and the calls of models that it took.
+        notes: What the index says of itself: `truncated` (how much of the passages its encoder does not read) and `preset`
+            (options that the encoder was trained with and lacks).
     """
 
     artifact: str = ""
     reused: bool = False
     usage: Usage = field(default_factory=Usage)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,11 @@ class Call:
         seconds: From the first try to the reply, without waiting for a slot.
         cached: Whether the reply came from the response cache, or from an equal call in flight.
         failed: Whether there was no reply.
+        thought: The reasoning that came with the reply; cut likewise.
+        raw: The reply as it was received; cut likewise.
+        finish_reason: Why the model stopped (`stop`, `length` …); "" if the server gives none.
+        refusal: The server's reason for refusing.
+        model: The model that the server says it used.
     """
 
     role: str
@@ -153,6 +161,11 @@ class Call:
     seconds: float = 0.0
     cached: bool = False
     failed: bool = False
+    thought: str = ""
+    raw: str = ""
+    finish_reason: str = ""
+    refusal: str = ""
+    model: str = ""
 
     @property
     def name(self) -> str:
@@ -280,7 +293,8 @@ class Answer:
 class Index(Protocol):
     """A corpus made searchable.
 
-    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. One that builds
+    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. An attribute
+    `notes` is kept with the run (`Indexed.notes`). One that builds
     something for each question's own candidates may have a function `build_for(queries)`, which a run calls once with all of
     its questions before it asks the first: so that it is the index's cost, and no question's.
     """

@@ -70,7 +70,7 @@ def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[
     usage = getattr(index, "usage", None) or Usage()
     # A retriever that keeps nothing leaves no folder.
     kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
-    return index, Indexed(kept, reused, replace(usage, seconds={"index": spent}))
+    return index, Indexed(kept, reused, replace(usage, seconds={"index": spent}), dict(getattr(index, "notes", {})))
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ CREATE TABLE usage (
 CREATE TABLE calls (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, role VARCHAR NOT NULL,
     step VARCHAR NOT NULL, prompt VARCHAR NOT NULL, reply VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL,
-    completion_tokens BIGINT NOT NULL, seconds DOUBLE NOT NULL, cached BOOLEAN NOT NULL, failed BOOLEAN NOT NULL
+    completion_tokens BIGINT NOT NULL, seconds DOUBLE NOT NULL, cached BOOLEAN NOT NULL, failed BOOLEAN NOT NULL,
+    thought VARCHAR, raw VARCHAR, finish_reason VARCHAR, refusal VARCHAR, model VARCHAR, created TIMESTAMP
 );
 -- What preparing for the questions took: one row per (run, artifact), no part of the questions' cost.
 CREATE TABLE indexing (
@@ -62,7 +63,8 @@ CREATE TABLE indexing (
     artifact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; '' where nothing is kept
     reused BOOLEAN NOT NULL,            -- it was there already: the rest is what opening it took
     prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL, memory_tokens BIGINT NOT NULL,
-    model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+    model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL,
+    notes JSON                          -- what the index says of itself (`methods.api.Indexed`)
 );
 CREATE TABLE scores (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, metric VARCHAR NOT NULL,

@@ -450,8 +450,9 @@ class Store:
             "completion_tokens": [call.completion_tokens for _, _, call in made],
             "seconds": [float(call.seconds) for _, _, call in made],
         }
-        columns |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in ("role", "step")}
-        columns |= {name: [storable(kept(getattr(call, name))) for _, _, call in made] for name in ("prompt", "reply")}
+        texts = ("role", "step", "finish_reason", "refusal", "model")
+        columns |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in texts}
+        columns |= {name: [storable(kept(getattr(call, name))) for _, _, call in made] for name in ("prompt", "reply", "thought", "raw")}
         columns |= {name: np.array([getattr(call, name) for _, _, call in made], bool) for name in ("cached", "failed")}
         insert(connection, "calls", columns)
 
@@ -469,6 +470,7 @@ class Store:
             "seconds": float(sum(usage.seconds.values())),
             "peak_memory_bytes": usage.peak_memory_bytes,
             "cost_usd": float(usage.cost_usd),
+            "notes": json.dumps(dict(indexed.notes)) if indexed.notes else None,
         }
         with self.database.writing() as connection:
             known = "FROM indexing WHERE run = ? AND artifact = ?"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
+from methods.models.checks import check_output, check_weights
 from methods.models.delta import load_whole
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 
@@ -130,6 +131,7 @@ class CrossEncoderModel:
             options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
             options |= {"device": device_of(device), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
             self._model: Any = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
+        check_weights(self._model, config.model, "cross-encoder")
         # Layers beside the transformer (a head of its own) are loaded in float32.
         self._model.to(getattr(torch, config.dtype)).eval()
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
@@ -176,11 +178,7 @@ class CrossEncoderModel:
         return [self._checked(np.array([results[key] for key in own], dtype=np.float64)) for own in keys]
 
     def _checked(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not np.isfinite(scores).all():
-            raise UserError(
-                f"the cross-encoder {self.config.model!r} gives scores that are not numbers in {self.config.dtype}",
-                try_this="set dtype: float32, or bfloat16",
-            )
+        check_output(scores, self.config.model, "cross-encoder", self.config.dtype, "scores")
         if self.config.activation == "sigmoid":
             return np.exp(-np.logaddexp(0.0, -scores))
         return scores

@@ -64,14 +64,14 @@ def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vec
         UserError: Some output is not finite.
     """
     if isinstance(values, np.ndarray):
-        finite = np.isfinite(values).reshape(len(values), -1).all(axis=1) if len(values) else np.ones(0, dtype=bool)
+        # One pass over all of it, which is what happens.
+        bad = 0 if np.isfinite(values).all() else int((~np.isfinite(values)).reshape(len(values), -1).any(axis=1).sum())
     else:
-        finite = np.array([bool(np.isfinite(value).all()) for value in values], dtype=bool)
-    bad = int((~finite).sum())
+        bad = sum(not np.isfinite(value).all() for value in values)
     if bad:
         narrow = dtype == "float16"
         raise UserError(
-            f"{bad:,} of {len(finite):,} {what} of the {noun} {name!r} contain NaN or infinity",
+            f"{bad:,} of {len(values):,} {what} of the {noun} {name!r} contain NaN or infinity",
             where=f"dtype: {dtype}",
             try_this="set dtype: float32 or bfloat16: float16 overflows" if narrow else f"{FETCH}, or set dtype: float32",
         )
@@ -178,7 +178,7 @@ def _own_options(folder: Path | None) -> dict[str, Any]:
     }
     pooling = _json(folder / "1_Pooling" / "config.json")
     kinds = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
-    stated = [name for name, key in kinds.items() if pooling.get(f"pooling_mode_{key}")] or [pooling.get("pooling_mode")]
+    stated = [name for name, key in kinds.items() if pooling.get(f"pooling_mode_{key}")] or [str(pooling.get("pooling_mode"))]
     return own | ({"pooling": stated[0]} if stated[0] in kinds else {})
 
 

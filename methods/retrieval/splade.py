@@ -175,7 +175,8 @@ class Splade:
             lists = inverted(lambda: encoded, self.encoder.terms, lambda name, dtype, length: np.zeros(length, dtype=dtype))
         else:
             built_once(folder, len(corpus), lambda target: self._save(corpus, target))
-            lists = tuple(read_array(folder / f"{name}.npy", mapped=True) for name in ("starts", "rows", "weights"))
+            starts, rows, weights = (read_array(folder / f"{name}.npy", mapped=True) for name in ("starts", "rows", "weights"))
+            lists = starts, rows, weights
         made = SpladeIndex(self.encoder, corpus, *lists)
         made.notes = truncation_notes(folder, corpus, self.encoder.truncation)
         return made

@@ -219,9 +219,10 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
 
     squad: lower-case, ASCII punctuation deleted, articles dropped, white space collapsed; so do HotpotQA, 2Wiki,
     MuSiQue and LongBench. squad_v2: the same, and unanswerable questions want an abstention. clara: True and False read
-    as yes and no. lenient: what differs only in form is equal (Unicode, case, punctuation, spaces, entities, thousands
-    separators; "Yes, both are." is yes), so compare it with the official value. strict: the raw string equals the first gold. Of a set of answers each must be named once, in any
-    order, and nothing else (strict: the first gold alone). Without a gold that normalizes to something: unscorable.
+    as yes and no. lenient: texts that differ only in form are equal (Unicode, case, punctuation, spaces, entities,
+    thousands separators), and "Yes, both are." is yes; compare it with the official value. strict: the raw string equals
+    the first gold. Of a set of answers each must be named once, in any order, and nothing else (strict: the first gold
+    alone). Without a gold that normalizes to something: unscorable.
     """
     if rules == "strict":
         return np.array([_strict(*pair) for pair in zip(batch.questions, batch.answers, strict=True)], dtype=np.float64)

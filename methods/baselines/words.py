@@ -30,17 +30,15 @@ _MARKS = "\u0300-\u036f" + "".join(
 """Combining accents, and the vowel signs of the scripts of India: parts of words that Python's `\\w` leaves out."""
 
 
-def _pattern(unspaced: str, marks: str = "", names: str = "") -> str:
-    one = f"[{unspaced}]"
-    letter = rf"[^\W{unspaced}]" if not marks else rf"(?:[^\W{unspaced}]|[{marks}])"
-    # A word is what the group finds ahead; behind it the pattern passes one character, or all letters of the word.
-    return rf"(?=({names}{one}{{2}}|(?<!{one}){one}(?!{one})|{letter}{{2,}}))(?:{one}|\.?{letter}+)"
-
-
-BM25S = _pattern(_HAN_KANA).replace(r"\.?", "")
-"""What bm25s calls a word; of Chinese and kana pairs of characters."""
-WORDS = _pattern(_UNSPACED, _MARKS, r"(?<!\w)[^\W\d_](?:\+\+|#)(?![^\W\d_])|(?<![\w.])\.[^\W\d_]{2,}(?!\w)|")
+_ONE, _LETTER = f"[{_UNSPACED}]", rf"[^\W{_UNSPACED}]"
+_REST = rf"(?:[{_MARKS}]+{_LETTER}*)*"
+_PAIRS = "{one}{{2}}|(?<!{one}){one}(?!{one})"
+_NAMES = r"(?<!\w)[^\W\d_](?:\+\+|#)(?![^\W\d_])|(?<![\w.])\.[^\W\d_]{2,}(?!\w)"
+# A word is what the group finds ahead; behind it the pattern passes one character, or all letters of the word.
+WORDS = rf"(?=({_LETTER}(?:{_LETTER}+|(?=[{_MARKS}])){_REST}|{_PAIRS.format(one=_ONE)}|{_NAMES}))(?:\.?{_LETTER}+{_REST}|{_ONE})"
 """Words of a text in one form (`one_form`)."""
+BM25S = rf"(?=({_PAIRS.format(one=f'[{_HAN_KANA}]')}|[^\W{_HAN_KANA}]{{2,}}))(?:[{_HAN_KANA}]|[^\W{_HAN_KANA}]+)"
+"""What bm25s calls a word; of Chinese and kana pairs of characters."""
 
 _OPTIONAL = re.compile("[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\ufe00-\ufe0f]")
 """Hebrew and Arabic vowel points, which texts may leave out, the stretching of Arabic letters, and variation selectors."""

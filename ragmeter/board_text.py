@@ -14,6 +14,7 @@ from benchmarks.core.errors import counted
 from ragmeter.console import folded, parts, widest
 from results.battles import BattleBoard, Pairing
 from results.board import Board, Cell, Row
+from results.health import health_text
 from results.queries import Cost
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
@@ -45,6 +46,8 @@ def show_board(board: Board, console: Console, *, verbose: bool = False) -> None
         console.print(Text(note, style="dim"))
     for metric, wrong in board.flags.items():
         console.print(Text(f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}", style="yellow"))
+    for line in health_text(board.health):
+        console.print(Text(line, style="yellow"))
     responses: dict[str, list[str]] = {}
     for row in board.rows:
         for line in remarks(row):

@@ -21,6 +21,7 @@ from judges.metric import parse
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
 from results.failures import failures
+from results.health import HealthLine, health
 from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
 from results.statistics.closed_form import Band, bands
@@ -355,6 +356,7 @@ class Board:
         questions: Number of questions.
         sampled: What was sampled, as the runs say: questions of one unit are one witness.
         flags: By metric, what it ranks wrongly among the controls (`results.board`).
+        health: What is unusual about its runs (`results.health`).
     """
 
     dataset: str
@@ -367,6 +369,7 @@ class Board:
     questions: int
     sampled: Sampled
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    health: tuple[HealthLine, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -381,6 +384,7 @@ class Board:
             "reference": self.reference,
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
+            "health": [line.to_json() for line in self.health],
             "rows": [_row_json(row) for row in self.rows],
         }
 
@@ -455,6 +459,7 @@ def board(
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
     scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
     costs = queries.costs(store, ids)
+    unusual = health(store, runs)
     broken = violations(store, ids)
     base = _base(runs, reference)
     apart: Mapping[tuple[str, str], Any] = {}
@@ -522,6 +527,7 @@ def board(
         len(names),
         scores.sampled,
         _flags(rows, shown, known),
+        unusual,
     )
 
 

@@ -34,8 +34,10 @@ TRUNCATED_SHARE = 0.05
 READ_SHARE = 0.5
 """A call is suspicious if the endpoint counts fewer tokens than this share of our estimate."""
 CHARACTERS_PER_TOKEN = 4
-SHORTEST_PROMPT = 400
-"""Characters below which a prompt's tokens are not estimated."""
+SHORTEST_PROMPT = 4_000
+"""Characters below which a prompt's tokens are not estimated: any context has room for such a prompt."""
+LEAST_READ = 100
+"""Tokens; endpoints that count fewer of a long prompt fill in a placeholder."""
 SAMPLED_CALLS = 500
 """Calls of a run whose prompts are compared with what the endpoint counted."""
 SUSPICIOUS_CALLS = 0.05
@@ -44,7 +46,7 @@ FORM_SHARE = 0.01
 LONGEST_ANSWER = 200
 """Characters; longer answers differ in more than form."""
 MOST_COMPARED = 20_000
-"""Answers that are compared leniently for one board."""
+"""Answers of a board that are compared leniently; of more, an even sample is."""
 SIGNIFICANT = 0.05
 
 
@@ -142,7 +144,7 @@ def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         # Kept prompts are cut, so the estimate is a lower bound.
         with store.database.reading() as connection:
             calls = connection.execute(
-                "SELECT length(prompt), prompt_tokens FROM calls WHERE run = ? AND NOT failed AND prompt_tokens > 0 "
+                f"SELECT length(prompt), prompt_tokens FROM calls WHERE run = ? AND NOT failed AND prompt_tokens >= {LEAST_READ} "
                 f"AND length(prompt) >= {SHORTEST_PROMPT} LIMIT {SAMPLED_CALLS}",
                 [run],
             ).fetchall()
@@ -245,25 +247,28 @@ def form(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     official = next((metric for (metric,) in metrics if _is_official_match(metric)), None)
     if official is None:
         return
+    every = {run.run: run for run in able}.values()
+    step = max(1, -(-sum(run.done for run in every) // MOST_COMPARED))
     rows = _rows(
         store,
         f"""SELECT s.run, p.answer, q.golds FROM scores s
             JOIN predictions p ON p.run = s.run AND p.question = s.question
             JOIN questions q ON q.question = s.question
             WHERE s.run IN ({{runs}}) AND q.dataset_fingerprint = ? AND s.metric = ? AND s.value = 0 AND p.failed IS NULL
-            AND p.answer <> '' AND length(p.answer) <= {LONGEST_ANSWER} AND NOT coalesce(q.record ->> '$.answer_set' = 'true', false)
-            AND {_MAY_BE_FORM} LIMIT {MOST_COMPARED}""",
+            AND hash(s.question) % {step} = 0 AND p.answer <> '' AND length(p.answer) <= {LONGEST_ANSWER} AND NOT coalesce(q.record ->> '$.answer_set' = 'true', false)
+            AND {_MAY_BE_FORM}""",
         _ids(able),
         able[0].dataset_fingerprint,
         official,
     )
     differing = Counter(run for run, answer, golds in rows if em(answer, golds, "lenient"))
-    for run in {run.run: run for run in able}.values():
-        count = differing[run.run]
-        if count and count >= FORM_SHARE * run.done:
+    for run in every:
+        count, of = differing[run.run], -(-run.done // step)
+        if count and count >= FORM_SHARE * of:
             verb = "answer differs" if count == 1 else "answers differ"
-            text = f"{count:,} {verb} from gold only in form; em(rules=lenient) accepts such answers"
-            values = {"answers": count, "of": run.done, "metric": official, "compared": len(rows)}
+            sampled = f" of {of:,} sampled" if step > 1 else ""
+            text = f"{count:,}{sampled} {verb} from gold only in form; em(rules=lenient) accepts such answers"
+            values = {"answers": count, "of": of, "metric": official}
             yield HealthLine("form_only", run.run, text, values, run.method)
 
 

@@ -24,7 +24,7 @@ from results.queries import RunRow
 from results.store import Store
 
 GOLDS = [f"gold{number}" for number in range(20)]
-PROMPT = "user: " + "a passage of text " * 100
+PROMPT = "user: " + "a passage of text " * 1000
 ORDINARY = Call("reader", "", PROMPT, "gold", len(PROMPT) // 4, 3, 0.1, finish_reason="stop", model="m")
 
 
@@ -75,7 +75,7 @@ def test_thoughts_cuts_and_refusals_are_counted(store: Store, run: RunRow) -> No
 
 @pytest.mark.parametrize(
     ("told", "calls", "share"),
-    [(30, 20, 30 / 452), (0, 20, None), (len(PROMPT) // 5, 20, None), (200, 20, 200 / 452), (30, 2, 30 / 452), (10_000, 20, None)],
+    [(512, 20, 512 / 4500), (0, 20, None), (10, 20, None), (3600, 20, None), (2048, 20, 2048 / 4500), (512, 2, 512 / 4500)],
 )
 def test_endpoint_that_counts_far_fewer_prompt_tokens_is_reported(
     store: Store, run: RunRow, told: int, calls: int, share: float | None
@@ -86,8 +86,8 @@ def test_endpoint_that_counts_far_fewer_prompt_tokens_is_reported(
     assert line is None or line.values["calls"] == calls
 
 
-def test_short_prompts_and_those_without_usage_are_not_estimated(store: Store, run: RunRow) -> None:
-    called(store, run, [replace(ORDINARY, prompt="user: who?", prompt_tokens=1)] * 20)
+def test_tokens_of_short_prompts_are_not_estimated(store: Store, run: RunRow) -> None:
+    called(store, run, [replace(ORDINARY, prompt="user: who? " * 100, prompt_tokens=110)] * 20)
     assert health(store, [run]) == ()
 
 

@@ -215,13 +215,13 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             if row.description.get("reader"):
                 yield HealthLine("empty_answers", run, f"all {count:,} answers are empty", {"answers": count}, row.method)
         elif not _right_everywhere(store, row, answer):
-            text = f"all answers are identical: {_short(answer)}"
+            text = f"all answers are identical: {_short(answer)!r}"
             yield HealthLine("identical_answers", run, text, {"answers": count, "answer": _short(answer)}, row.method)
 
 
 def _short(text: str, most: int = 60) -> str:
     line = without_secrets(" ".join(text.split()))
-    return repr(line if len(line) <= most else f"{line[:most]}…")
+    return line if len(line) <= most else f"{line[:most]}…"
 
 
 def _right_everywhere(store: Store, run: RunRow, answer: str) -> bool:
@@ -255,7 +255,8 @@ def form(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             JOIN predictions p ON p.run = s.run AND p.question = s.question
             JOIN questions q ON q.question = s.question
             WHERE s.run IN ({{runs}}) AND q.dataset_fingerprint = ? AND s.metric = ? AND s.value = 0 AND p.failed IS NULL
-            AND hash(s.question) % {step} = 0 AND p.answer <> '' AND length(p.answer) <= {LONGEST_ANSWER} AND NOT coalesce(q.record ->> '$.answer_set' = 'true', false)
+            AND hash(s.question) % {step} = 0 AND p.answer <> '' AND length(p.answer) <= {LONGEST_ANSWER}
+            AND NOT coalesce(q.record ->> '$.answer_set' = 'true', false)
             AND {_MAY_BE_FORM}""",
         _ids(able),
         able[0].dataset_fingerprint,

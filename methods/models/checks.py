@@ -129,7 +129,7 @@ def missing_preset(config: Any) -> tuple[str, str] | None:
     lacking = {
         key: PRESETS[preset][key]
         for key in _TRAINED_WITH
-        if key in PRESETS[preset] and key not in config.model_fields_set and PRESETS[preset][key] != own.get(key, _DEFAULTS[key])
+        if key in PRESETS[preset] and _unset(config, key) and PRESETS[preset][key] != own.get(key, _DEFAULTS[key])
     }
     if folder is None:
         lacking.pop("pooling", None)  # the hub's own files state it
@@ -140,6 +140,10 @@ def missing_preset(config: Any) -> tuple[str, str] | None:
 
 _DEFAULTS: Mapping[str, Any] = {"query_prompt": "", "passage_prompt": "", "pooling": "mean", "normalize": True}
 """What applies if neither the options nor the model's files say otherwise."""
+
+
+def _unset(config: Any, key: str) -> bool:
+    return config.normalize and key not in config.model_fields_set if key == "normalize" else getattr(config, key) is None
 
 
 def _family(name: str) -> str | None:

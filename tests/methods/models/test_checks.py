@@ -19,7 +19,7 @@ from methods.models.checks import check_output, missing_preset, truncation
 from methods.models.embeddings import EmbeddingCache, ExactSearch
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
-from methods.pipeline import indexed
+from methods.pipeline import Pipeline, indexed
 from methods.registry import Component
 from methods.retrieval.ranking import best_rows
 
@@ -225,3 +225,15 @@ def test_truncation_agrees_with_what_the_tokenizer_cuts() -> None:
     prefixed = truncation(tokenizer, 10, ["the old stone bridge over the river"], "query: ")
     assert prefixed["truncated"] == 1
     assert truncation(tokenizer, None, texts) == {}
+
+
+def test_preset_hint_of_a_reranker_is_kept_with_the_run(tmp_path: Path) -> None:
+    folder = str(copied(tmp_path / "e5-base-v2"))
+    with pytest.warns(UserWarning, match="preset: e5-base-v2"):
+        reranker = Component.of("bi_encoder", {"model": folder}).build(Services(device="cpu"))
+    retriever, reader = (Component.of(name).build(Services()) for name in ("bm25", "extractive"))
+    told = Pipeline(retriever, reader, rerankers=[reranker], k=1).index(corpus("moss"))
+    assert told.notes["preset"]["name"] == "e5-base-v2"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Component.of("bi_encoder", {"preset": "e5-base-v2", "model": folder}).build(Services(device="cpu"))

@@ -99,7 +99,7 @@ def same_but_form(answer: str, normal: str, gold: str) -> bool:
 def _verdict(answer: str) -> str | None:
     """The yes or no that an answer begins with, if punctuation follows and the opposite does not."""
     visible = _visible(answer)
-    found = _VERDICT.match(visible)
-    if found is None or _OPPOSITE[found[1]].search(visible):
+    result = _VERDICT.match(visible)
+    if result is None or _OPPOSITE[result[1]].search(visible):
         return None
-    return found[1]
+    return result[1]

@@ -131,8 +131,8 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     )
     names = _names(runs)
     kinds = (("thoughts", "contain a thought"), ("cut", "were cut at max_tokens"), ("refusals", "are refusals"))
-    for run, total, *found in counts:
-        for (code, what), count in zip(kinds, found, strict=True):
+    for run, total, *numbers in counts:
+        for (code, what), count in zip(kinds, numbers, strict=True):
             if count:
                 text = f"{count:,} of {counted(total, 'reply', 'replies')} {what}"
                 yield HealthLine(code, run, text, {"replies": total, code: count}, names[run])
@@ -148,15 +148,17 @@ def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
                 f"AND length(prompt) >= {SHORTEST_PROMPT} LIMIT {SAMPLED_CALLS}",
                 [run],
             ).fetchall()
-        cut = [(length / CHARACTERS_PER_TOKEN, told) for length, told in calls if told < READ_SHARE * length / CHARACTERS_PER_TOKEN]
+        cut = [
+            (length / CHARACTERS_PER_TOKEN, reported) for length, reported in calls if reported < READ_SHARE * length / CHARACTERS_PER_TOKEN
+        ]
         if cut and len(cut) >= SUSPICIOUS_CALLS * len(calls):
-            sent, told = (sum(column) for column in zip(*cut, strict=True))
+            sent, reported = (sum(column) for column in zip(*cut, strict=True))
             calls_cut = "" if len(cut) == len(calls) else f" in {len(cut):,} of {len(calls):,} calls"
             yield HealthLine(
                 "prompt_tokens",
                 run,
-                f"the endpoint reports {percent(told / sent)} of the prompt tokens sent{calls_cut}; raise its context length",
-                {"share": told / sent, "reported": told, "estimated": round(sent), "calls": len(cut), "sampled": len(calls)},
+                f"the endpoint reports {percent(reported / sent)} of the prompt tokens sent{calls_cut}; raise its context length",
+                {"share": reported / sent, "reported": reported, "estimated": round(sent), "calls": len(cut), "sampled": len(calls)},
                 name,
             )
 
@@ -164,14 +166,14 @@ def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report models that answered although another one was requested."""
     ids, names = _ids(runs), _names(runs)
-    told = _rows(
+    statements = _rows(
         store,
         f"""SELECT run, CAST(notes -> '$.{ENDPOINTS}' AS VARCHAR), count(*) FROM predictions
             WHERE run IN ({{runs}}) AND contains(CAST(notes AS VARCHAR), '"{ENDPOINTS}"') GROUP BY ALL ORDER BY ALL""",
         ids,
     )
     counts: Counter[tuple[str, str, str]] = Counter()
-    for run, text, count in told:
+    for run, text, count in statements:
         for item in json.loads(text) if text else ():
             counts[run, str(item.get("asked", "")), str(item.get("model", ""))] += count
     for (run, requested, served), count in sorted(counts.items()):
@@ -286,8 +288,8 @@ def _is_official_match(metric: str) -> bool:
 def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report encoders that truncate passages, or lack the options of their family's preset."""
     names = _names(runs)
-    told = "SELECT DISTINCT run, notes FROM indexing WHERE run IN ({runs}) AND notes IS NOT NULL ORDER BY ALL"
-    for run, text in _rows(store, told, _ids(runs)):
+    query = "SELECT DISTINCT run, notes FROM indexing WHERE run IN ({runs}) AND notes IS NOT NULL ORDER BY ALL"
+    for run, text in _rows(store, query, _ids(runs)):
         notes = json.loads(text)
         cut, preset = notes.get(TRUNCATED) or {}, notes.get("preset")
         if cut and cut["share"] >= TRUNCATED_SHARE:
@@ -305,10 +307,10 @@ def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report judges some of whose verdicts could not be read or are missing."""
     ids = _ids(runs)
     judged = _rows(store, "SELECT judge, unscored, count(*) FROM judge_calls WHERE run IN ({runs}) GROUP BY ALL", ids)
-    places = ", ".join("?" * len(ids))
+    marks = ", ".join("?" * len(ids))
     with store.database.reading() as connection:
         judged += connection.execute(
-            f"SELECT judge, unscored, count(*) FROM battle_calls WHERE one IN ({places}) AND other IN ({places}) GROUP BY ALL", [*ids, *ids]
+            f"SELECT judge, unscored, count(*) FROM battle_calls WHERE one IN ({marks}) AND other IN ({marks}) GROUP BY ALL", [*ids, *ids]
         ).fetchall()
     totals: Counter[str] = Counter()
     missing: dict[str, Counter[str]] = {}

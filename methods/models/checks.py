@@ -152,7 +152,7 @@ def _family(name: str) -> str | None:
 
 
 def _names(model: str, folder: Path | None) -> Iterable[str]:
-    """Names by which a model may be known, the most telling first."""
+    """Names by which a model may be known, the most specific first."""
     yield model
     if folder is None:
         return

@@ -42,7 +42,7 @@ def called(store: Store, run: RunRow, calls: Sequence[Call], notes: dict[str, An
     store.append(run.run, changed, {})
 
 
-def found(store: Store, *runs: RunRow) -> dict[str, HealthLine]:
+def lines_of(store: Store, *runs: RunRow) -> dict[str, HealthLine]:
     return {line.code: line for line in health(store, runs)}
 
 
@@ -63,7 +63,7 @@ def test_thoughts_cuts_and_refusals_are_counted(store: Store, run: RunRow) -> No
     calls = [ORDINARY] * 9 + [replace(ORDINARY, thought="hm")] * 6 + [replace(ORDINARY, finish_reason="length")] * 3
     calls += [replace(ORDINARY, finish_reason="length", failed=True), replace(ORDINARY, refusal="no", failed=True)]
     called(store, run, calls)
-    lines = found(store, run)
+    lines = lines_of(store, run)
     assert {code: dict(line.values) for code, line in lines.items()} == {
         "thoughts": {"replies": 20, "thoughts": 6},
         "cut": {"replies": 20, "cut": 4},
@@ -74,14 +74,14 @@ def test_thoughts_cuts_and_refusals_are_counted(store: Store, run: RunRow) -> No
 
 
 @pytest.mark.parametrize(
-    ("told", "calls", "share"),
+    ("reported", "calls", "share"),
     [(512, 20, 512 / 4500), (0, 20, None), (10, 20, None), (3600, 20, None), (2048, 20, 2048 / 4500), (512, 2, 512 / 4500)],
 )
 def test_endpoint_that_counts_far_fewer_prompt_tokens_is_reported(
-    store: Store, run: RunRow, told: int, calls: int, share: float | None
+    store: Store, run: RunRow, reported: int, calls: int, share: float | None
 ) -> None:
-    called(store, run, [replace(ORDINARY, prompt_tokens=told)] * calls + [ORDINARY] * (20 - calls))
-    line = found(store, run).get("prompt_tokens")
+    called(store, run, [replace(ORDINARY, prompt_tokens=reported)] * calls + [ORDINARY] * (20 - calls))
+    line = lines_of(store, run).get("prompt_tokens")
     assert (line and line.values["share"]) == (pytest.approx(share, rel=0.01) if share else None)
     assert line is None or line.values["calls"] == calls
 
@@ -116,7 +116,7 @@ def test_dated_form_of_a_model_is_the_same_model(requested: str, served: str, sa
 def test_other_model_than_requested_is_reported_even_without_calls(store: Store, run: RunRow) -> None:
     stated = {ENDPOINTS: [{"asked": "m", "model": "cheap-mini", "system_fingerprint": "", "version": ""}]}
     called(Store(store.folder, calls=False), run, [ORDINARY] * 7, stated)
-    line = found(store, run)["served_model"]
+    line = lines_of(store, run)["served_model"]
     assert line.values == {"requested": "m", "served": "cheap-mini", "questions": 7}
     assert line.text == "requested m, served cheap-mini"
 
@@ -135,7 +135,7 @@ def test_identical_answers_that_every_question_wants_are_healthy(store: Store, f
 def test_empty_answers_are_reported_of_methods_that_read(store: Store, fill: Any) -> None:
     row = fill(store, {"m": [""] * 20}, GOLDS)["m"]
     assert health(store, [row]) == ()
-    line = found(store, replace(row, description={"reader": {"id": "chat"}}))["empty_answers"]
+    line = lines_of(store, replace(row, description={"reader": {"id": "chat"}}))["empty_answers"]
     assert line.values == {"answers": 20}
 
 
@@ -159,7 +159,7 @@ def test_truncation_and_a_missing_preset_are_kept_with_the_index(store: Store, r
     cut = {"limit": 256, "passages": 40, "truncated": 30, "share": 0.57}
     preset = {"name": "e5-base-v2", "options": 'query_prompt: "query: "', "model": "./e5-base-v2"}
     store.put_indexing(run.run, Indexed(notes={"truncated": cut, "preset": preset}))
-    lines = found(store, run)
+    lines = lines_of(store, run)
     assert lines["truncated_passages"].values == cut
     assert lines["truncated_passages"].text == "57 % of the passage text exceeds the encoder's 256 tokens"
     assert lines["preset"].values == preset
@@ -177,9 +177,9 @@ def judged(store: Store, judge: Judge, one: RunRow, other: RunRow, winners: Sequ
     calls = [
         [JudgeCall(AS_GIVEN, 0, "k", Parsed({"by": "hand"}) if winner else Parsed(None, "no verdict in the reply"))] for winner in winners
     ]
-    said = [[dict.fromkeys(judge.entry.criteria, FIRST if winner is first else SECOND)] if winner else [{}] for winner in winners]
+    responses = [[dict.fromkeys(judge.entry.criteria, FIRST if winner is first else SECOND)] if winner else [{}] for winner in winners]
     match = Match(one.dataset_fingerprint, one.setting, first.run, second.run)
-    judgments.put_battles(store, match, judge, [f"q{number}" for number in range(len(winners))], calls, said)
+    judgments.put_battles(store, match, judge, [f"q{number}" for number in range(len(winners))], calls, responses)
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_judge_by_which_the_gold_answer_loses_is_reported(store: Store, pair: tu
     method, gold = pair
     judge = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
     judged(store, judge, method, gold, [method] * lost + [gold] * (12 - lost))
-    line = found(store, method, gold).get("gold_answer_loses")
+    line = lines_of(store, method, gold).get("gold_answer_loses")
     assert (line is not None) is ((reported and lost > 9) or lost == 12)
     if line is not None:
         assert line.values == {"judge": str(judge), "rival": "m", "won": 12 - lost, "lost": lost, "tied": 0}
@@ -204,7 +204,7 @@ def test_unread_verdicts_are_counted_per_judge(store: Store, pair: tuple[RunRow,
     method, gold = pair
     judge = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
     judged(store, judge, method, gold, [gold] * 14 + [None] * 6)
-    line = found(store, method, gold)["unread_verdicts"]
+    line = lines_of(store, method, gold)["unread_verdicts"]
     assert line.values == {"judge": str(judge), "verdicts": 20, "unread": 6, "kinds": {"other": 6}}
     assert line.run == ""
     assert line.text.endswith("could not be read")
@@ -241,6 +241,6 @@ def test_further_checks_are_added_to_the_list(store: Store, run: RunRow, monkeyp
 
 def test_prediction_of_a_failed_question_is_no_answer(store: Store, fill: Any) -> None:
     row = fill(store, {"m": ["x"] * 12 + [None] * 8}, GOLDS)["m"]
-    assert found(store, row)["identical_answers"].values["answers"] == 12
+    assert lines_of(store, row)["identical_answers"].values["answers"] == 12
     assert queries.runs(store)[0].failed == 8
     assert isinstance(store.predictions(row.run)[0], Prediction)

@@ -218,15 +218,15 @@ def test_chinese_words_are_neighboring_characters_and_others_stay_as_they_were()
 )
 def test_query_finds_a_passage_in_another_form_or_without_spaces(passage: str, query: str) -> None:
     corpus = corpus_of(["moss", passage])
-    for asked in (Query("q", query), Query("q", query, candidates=corpus.ids)):
-        assert bm25().index(corpus).retrieve([asked], 2)[0].ids == corpus.ids[1:]
+    for one in (Query("q", query), Query("q", query, candidates=corpus.ids)):
+        assert bm25().index(corpus).retrieve([one], 2)[0].ids == corpus.ids[1:]
 
 
 @pytest.mark.parametrize(("name", "others"), [("C++", "C C# plain"), ("c#", "C++ C"), (".NET", "net nets"), ("F#", "F ff")])
 def test_names_keep_their_signs(name: str, others: str) -> None:
     corpus = corpus_of([f"written in {others}.", f"written in {name}."])
-    found = bm25().index(corpus).retrieve([Query("q", name.swapcase())], 2)[0].ids
-    assert found[:1] == corpus.ids[1:]
+    ids = bm25().index(corpus).retrieve([Query("q", name.swapcase())], 2)[0].ids
+    assert ids[:1] == corpus.ids[1:]
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="#+."), max_size=60))

@@ -146,12 +146,12 @@ def named(folder: Path, tiny: ModuleType, prompts: dict[str, str] | None = None,
         ("all-MiniLM-L6-v2", None),
     ],
 )
-def test_folder_of_a_known_family_without_its_options_is_told_its_preset(name: str, preset: str | None, tmp_path: Path) -> None:
+def test_folder_of_a_known_family_without_its_options_gets_a_hint(name: str, preset: str | None, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    found = missing_preset(EncoderConfig(model=str(folder)))
-    assert (found and found[0]) == preset
+    result = missing_preset(EncoderConfig(model=str(folder)))
+    assert (result and result[0]) == preset
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_folder_of_a_known_family_without_its_options_is_told_its_preset(name: s
 def test_family_is_read_from_the_models_files(file: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / file).write_text(text)
-    found = missing_preset(EncoderConfig(model=str(tmp_path)))
-    assert found is not None
-    assert found[0] == "e5-large-v2"
-    assert 'query_prompt: "query: "' in found[1]
+    result = missing_preset(EncoderConfig(model=str(tmp_path)))
+    assert result is not None
+    assert result[0] == "e5-large-v2"
+    assert 'query_prompt: "query: "' in result[1]
 
 
 def test_no_preset_is_suggested_if_options_or_files_have_what_it_sets(tmp_path: Path, tiny_models: ModuleType) -> None:
@@ -182,9 +182,9 @@ def test_no_preset_is_suggested_if_options_or_files_have_what_it_sets(tmp_path: 
     assert missing_preset(EncoderConfig(model=bare, query_prompt="", passage_prompt="")) is None
     assert missing_preset(EncoderConfig(model=bare)) is not None
     bge = str(named(tmp_path / "bge-base-en-v1.5", tiny_models, {}, "cls"))
-    found = missing_preset(EncoderConfig(model=bge))
-    assert found is not None
-    assert "pooling" not in found[1]
+    result = missing_preset(EncoderConfig(model=bge))
+    assert result is not None
+    assert "pooling" not in result[1]
 
 
 def test_preset_hint_is_a_warning_and_kept_with_the_index(tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_preset_hint_is_a_warning_and_kept_with_the_index(tmp_path: Path) -> Non
         retriever = Component.of("dense", {"model": folder}).build(Services(device="cpu"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _, told = indexed(retriever, corpus("moss"), None)
-    assert told.notes["preset"]["name"] == "e5-base-v2"
+        _, cost = indexed(retriever, corpus("moss"), None)
+    assert cost.notes["preset"]["name"] == "e5-base-v2"
 
 
 # -- truncation --
@@ -204,8 +204,8 @@ def test_share_of_text_beyond_minilms_limit_is_counted(tmp_path: Path) -> None:
     short, long = "moss", " ".join(["stone"] * 508)
     retriever = Component.of("dense", {"model": "minilm"}).build(Services(device="cpu"))
     for folder in (None, tmp_path / "index", tmp_path / "index"):
-        _, told = indexed(retriever, corpus(short, long), folder)
-        cut = told.notes["truncated"]
+        _, cost = indexed(retriever, corpus(short, long), folder)
+        cut = cost.notes["truncated"]
         assert (cut["limit"], cut["passages"], cut["truncated"]) == (256, 2, 1)
         # Two of 256 tokens are special, so half of the long passage is read.
         assert cut["share"] == pytest.approx(0.5, abs=0.01)
@@ -232,8 +232,8 @@ def test_preset_hint_of_a_reranker_is_kept_with_the_run(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="preset: e5-base-v2"):
         reranker = Component.of("bi_encoder", {"model": folder}).build(Services(device="cpu"))
     retriever, reader = (Component.of(name).build(Services()) for name in ("bm25", "extractive"))
-    told = Pipeline(retriever, reader, rerankers=[reranker], k=1).index(corpus("moss"))
-    assert told.notes["preset"]["name"] == "e5-base-v2"
+    cost = Pipeline(retriever, reader, rerankers=[reranker], k=1).index(corpus("moss"))
+    assert cost.notes["preset"]["name"] == "e5-base-v2"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Component.of("bi_encoder", {"preset": "e5-base-v2", "model": folder}).build(Services(device="cpu"))

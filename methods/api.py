@@ -37,6 +37,7 @@ ANSWERABLE = "answerable"
 TRIPLES = "triples"
 """Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
+RERANKER_TRUNCATED = "reranker_truncated"
 """Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines,
 passages."""
 WAIT = "wait"
@@ -99,8 +100,8 @@ class Indexed:
         artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
         reused: Whether it was there already: then the seconds are those of opening it, and an earlier run paid for the calls.
         usage: Seconds under `index`, and the calls of models that it took.
-        notes: What the index says of itself: `truncated` (how much of the passages its encoder does not read) and `preset`
-            (options that the encoder was trained with and lacks).
+        notes: What the parts say of themselves: `truncated` and `reranker_truncated` (how much of the passages the encoder and
+            a reranker do not read) and `preset` (options that an encoder was trained with and lacks).
     """
 
     artifact: str = ""

@@ -299,6 +299,7 @@ class Pipeline:
         self._corpus = corpus
         self._index, cost = indexed(self.retriever, corpus, self._locate(corpus) if self._locate else None)
         others = [part_notes(part) for part in (*self.rerankers, self.compressor, self.reader)]
+        others += [part.corpus_notes(corpus) for part in self.rerankers if hasattr(part, "corpus_notes")]
         return replace(cost, notes={key: value for notes in (*others, cost.notes) for key, value in notes.items()})
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:

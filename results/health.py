@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.core.errors import UserError, counted
 from benchmarks.text import em
 from judges.metric import parse
-from methods.api import ENDPOINTS, TRUNCATED
+from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED
 from results.failures import OTHER, kind_of
 from results.queries import RunRow
 from results.redaction import without_secrets
@@ -291,11 +291,12 @@ def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     query = "SELECT DISTINCT run, notes FROM indexing WHERE run IN ({runs}) AND notes IS NOT NULL ORDER BY ALL"
     for run, text in _rows(store, query, _ids(runs)):
         notes = json.loads(text)
-        cut, preset = notes.get(TRUNCATED) or {}, notes.get("preset")
-        if cut and cut["share"] >= TRUNCATED_SHARE:
-            what = f"{percent(cut['share'])} of the passage text exceeds the encoder's {cut['limit']:,} tokens"
-            yield HealthLine("truncated_passages", run, what, cut, names[run])
-        if preset:
+        for key, part in ((TRUNCATED, "encoder"), (RERANKER_TRUNCATED, "reranker")):
+            cut = notes.get(key)
+            if cut and cut["share"] >= TRUNCATED_SHARE:
+                what = f"{percent(cut['share'])} of the passage text exceeds the {part}'s {cut['limit']:,} tokens"
+                yield HealthLine("truncated_passages", run, what, {"part": part, **cut}, names[run])
+        if preset := notes.get("preset"):
             what = f"{preset['model']} looks like {preset['name']} but is used without {preset['options']}; set preset: {preset['name']}"
             yield HealthLine("preset", run, what, preset, names[run])
 

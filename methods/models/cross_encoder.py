@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
-from methods.models.checks import check_output, check_weights
+from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SMALLEST_PASSAGE = 8
 """Tokens that a query always leaves to the passage."""
+USUAL_QUERY = 24
+"""Tokens of a question, about."""
 Features = dict[str, list[int]]
 """Token ids of a pair, and what goes with them."""
 
@@ -146,6 +148,11 @@ class CrossEncoderModel:
     def device(self) -> str:
         """Where the model computes."""
         return str(self._model.device)
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off passages beside a query of usual length, as `checks.truncation`."""
+        cut = truncation(self._pairs.tokenizer, self._pairs.length - USUAL_QUERY, texts)
+        return cut | {"limit": self._pairs.length} if cut else {}
 
     def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:
         """How well each passage fits the query: shape (passages,); otherwise as `many`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from benchmarks.core.files import whole
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, TripleIds
 from benchmarks.schema import Passage, Query
-from methods.api import MARKER, TRUNCATED, Ranking
+from methods.api import MARKER, RERANKER_TRUNCATED, TRUNCATED, Ranking
 from methods.registry import MethodConfig
 
 # -- What rerankers share that score each candidate by itself: how scores become a ranking --
@@ -217,13 +217,22 @@ def truncation_notes(
         with suppress(OSError, ValueError):
             cut = json.loads(path.read_text("utf-8"))
     if cut is None:
-        rows = range(0, len(corpus), max(1, -(-len(corpus) // SAMPLE)))
-        cut = count([text for row in rows for text in texts(corpus[row])])
+        cut = count([text for passage in _sampled(corpus) for text in texts(passage)])
         if path is not None:
             text = json.dumps(cut)
             with suppress(OSError):  # a store that cannot be written to is counted again
                 whole(path, lambda partial: partial.write_text(text, "utf-8"))
     return {TRUNCATED: cut} if cut else {}
+
+
+def reranker_notes(corpus: Corpus, count: Callable[[Sequence[str]], dict[str, Any]]) -> dict[str, Any]:
+    """Return a run's note on what a reranker does not read of the passages; `count` counts as `checks.truncation`."""
+    cut = count([passage.full_text for passage in _sampled(corpus)])
+    return {RERANKER_TRUNCATED: cut} if cut else {}
+
+
+def _sampled(corpus: Corpus) -> Iterator[Passage]:
+    return (corpus[row] for row in range(0, len(corpus), max(1, -(-len(corpus) // SAMPLE))))
 
 
 def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:

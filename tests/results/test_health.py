@@ -160,7 +160,7 @@ def test_truncation_and_a_missing_preset_are_kept_with_the_index(store: Store, r
     preset = {"name": "e5-base-v2", "options": 'query_prompt: "query: "', "model": "./e5-base-v2"}
     store.put_indexing(run.run, Indexed(notes={"truncated": cut, "preset": preset}))
     lines = lines_of(store, run)
-    assert lines["truncated_passages"].values == cut
+    assert lines["truncated_passages"].values == {"part": "encoder", **cut}
     assert lines["truncated_passages"].text == "57 % of the passage text exceeds the encoder's 256 tokens"
     assert lines["preset"].values == preset
 

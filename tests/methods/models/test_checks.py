@@ -212,6 +212,20 @@ def test_share_of_text_beyond_minilms_limit_is_counted(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "index" / "truncated.json").read_text())["truncated"] == 1
 
 
+def test_truncation_of_a_reranker_is_counted(tmp_path: Path, tiny_models: ModuleType) -> None:
+    import transformers
+
+    model = transformers.BertForSequenceClassification(tiny_models.config("Bert", len(tiny_models.tokenizer()), num_labels=1))
+    folder = tiny_models.save(tmp_path / "model", "bert", model)
+    retriever, reader = (Component.of(name).build(Services()) for name in ("bm25", "extractive"))
+    reranker = Component.of("cross_encoder", {"model": str(folder)}).build(Services(device="cpu"))
+    passages = corpus("the old stone bridge", "moss " * 61)
+    cut = Pipeline(retriever, reader, rerankers=[reranker], k=1).index(passages).notes["reranker_truncated"]
+    # 64 tokens, 2 of them special and about 24 of the question: 38 of 61 words are read.
+    assert (cut["limit"], cut["passages"], cut["truncated"]) == (64, 2, 1)
+    assert cut["share"] == pytest.approx((61 - 38) * 5 / (61 * 5 + 20), abs=0.02)
+
+
 def test_truncation_agrees_with_what_the_tokenizer_cuts() -> None:
     from transformers import AutoTokenizer
 

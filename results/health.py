@@ -203,9 +203,11 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     able = [run for run in runs if run.kind != "control"]
     if not able:
         return
+    # A run whose answers are not scored may have no reader.
     rows = _rows(
         store,
         """SELECT run, count(*), any_value(answer) FROM predictions WHERE run IN ({runs}) AND failed IS NULL
+           AND run IN (SELECT run FROM summaries JOIN metrics ON id = metric WHERE metric_group IN ('answer', 'text', 'judge', 'joint'))
            GROUP BY run HAVING count(*) >= ? AND min(answer) = max(answer)""",
         _ids(able),
         FEW,
@@ -214,8 +216,7 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     for run, count, answer in rows:
         row = by_run[run]
         if not answer.strip():
-            if row.description.get("reader"):
-                yield HealthLine("empty_answers", run, f"all {count:,} answers are empty", {"answers": count}, row.method)
+            yield HealthLine("empty_answers", run, f"all {count:,} answers are empty", {"answers": count}, row.method)
         elif not _right_everywhere(store, row, answer):
             text = f"all answers are identical: {_short(answer)!r}"
             yield HealthLine("identical_answers", run, text, {"answers": count, "answer": _short(answer)}, row.method)

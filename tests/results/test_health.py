@@ -132,11 +132,10 @@ def test_identical_answers_that_every_question_wants_are_healthy(store: Store, f
     assert health(store, [fill(store, {"m": ["Lyon"] * 20}, ["Lyon"] * 20)["m"]]) == ()
 
 
-def test_empty_answers_are_reported_of_methods_that_read(store: Store, fill: Any) -> None:
-    row = fill(store, {"m": [""] * 20}, GOLDS)["m"]
-    assert health(store, [row]) == ()
-    line = lines_of(store, replace(row, description={"reader": {"id": "chat"}}))["empty_answers"]
-    assert line.values == {"answers": 20}
+@pytest.mark.parametrize(("metric", "codes"), [("em", ["empty_answers"]), ("recall@5", [])])
+def test_empty_answers_are_reported_if_answers_are_scored(store: Store, fill: Any, metric: str, codes: list[str]) -> None:
+    row = fill(store, {"m": [""] * 20}, GOLDS, metrics=(metric,))["m"]
+    assert list(lines_of(store, row)) == codes
 
 
 def test_answers_that_differ_only_in_form_are_counted(store: Store, fill: Any) -> None:

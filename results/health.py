@@ -138,13 +138,17 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
                 yield HealthLine(code, run, text, {"replies": total, code: count}, names[run])
 
 
+_MORE = r"regexp_extract(right(prompt, 60), '\[… ([0-9,]+) more characters\]$', 1)"
+_LENGTH = f"length(prompt) + coalesce(try_cast(replace({_MORE}, ',', '') AS BIGINT), 0)"
+"""Characters of a prompt as it was sent, also if it is kept in part (`methods.api.kept`)."""
+
+
 def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report endpoints that count far fewer prompt tokens than a prompt has: they read only a part of it."""
     for run, name in _names(runs).items():
-        # Kept prompts are cut, so the estimate is a lower bound.
         with store.database.reading() as connection:
             calls = connection.execute(
-                f"SELECT length(prompt), prompt_tokens FROM calls WHERE run = ? AND NOT failed AND prompt_tokens >= {LEAST_READ} "
+                f"SELECT {_LENGTH}, prompt_tokens FROM calls WHERE run = ? AND NOT failed AND prompt_tokens >= {LEAST_READ} "
                 f"AND length(prompt) >= {SHORTEST_PROMPT} LIMIT {SAMPLED_CALLS}",
                 [run],
             ).fetchall()

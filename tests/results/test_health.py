@@ -13,7 +13,7 @@ from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
 from leaderboard.pages.board import _legend
-from methods.api import ENDPOINTS, Call, Indexed, Prediction
+from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
 from ragmeter.board_text import show_board
 from results import health as module
 from results import judgments, queries
@@ -84,6 +84,12 @@ def test_endpoint_that_counts_far_fewer_prompt_tokens_is_reported(
     line = lines_of(store, run).get("prompt_tokens")
     assert (line and line.values["share"]) == (pytest.approx(share, rel=0.01) if share else None)
     assert line is None or line.values["calls"] == calls
+
+
+def test_length_of_a_prompt_that_is_kept_in_part_is_that_of_the_whole(store: Store, run: RunRow) -> None:
+    called(store, run, [replace(ORDINARY, prompt=kept("x" * 40_000), prompt_tokens=512)] * 20)
+    values = lines_of(store, run)["prompt_tokens"].values
+    assert (values["estimated"], values["reported"]) == (pytest.approx(20 * 10_000, rel=0.01), 20 * 512)
 
 
 def test_tokens_of_short_prompts_are_not_estimated(store: Store, run: RunRow) -> None:

@@ -37,6 +37,7 @@ ANSWERABLE = "answerable"
 TRIPLES = "triples"
 """Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
+RERANKER_TRUNCATED = "reranker_truncated"
 """Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines,
 passages."""
 WAIT = "wait"
@@ -101,11 +102,14 @@ class Indexed:
         artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
         reused: Whether it was there already: then the seconds are those of opening it, and an earlier run paid for the calls.
         usage: Seconds under `index`, and the calls of models that it took.
+        notes: What the parts say of themselves: `truncated` and `reranker_truncated` (how much of the passages the encoder and
+            a reranker do not read) and `preset` (options that an encoder was trained with and lacks).
     """
 
     artifact: str = ""
     reused: bool = False
     usage: Usage = field(default_factory=Usage)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +298,8 @@ class Answer:
 class Index(Protocol):
     """A corpus made searchable.
 
-    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. One that builds
+    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. An attribute
+    `notes` is kept with the run (`Indexed.notes`). One that builds
     something for each question's own candidates may have a function `build_for(queries)`, which a run calls once with all of
     its questions before it asks the first: so that it is the index's cost, and no question's.
     """

@@ -15,6 +15,7 @@ from benchmarks.core.errors import counted
 from ragmeter.console import folded, parts, widest
 from results.battles import BattleBoard, Pairing
 from results.board import Board, Cell, Row
+from results.health import health_text
 from results.queries import Cost
 from results.reuse import reuse_line
 from results.statistics.battles import WinRate
@@ -48,6 +49,8 @@ def show_board(board: Board, console: Console, *, verbose: bool = False, began: 
         console.print(Text(note, style="dim"))
     for metric, wrong in board.flags.items():
         console.print(Text(f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}", style="yellow"))
+    for line in health_text(board.health):
+        console.print(Text(line, style="yellow"))
     responses: dict[str, list[str]] = {}
     for row in board.rows:
         for line in remarks(row):

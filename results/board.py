@@ -21,6 +21,7 @@ from judges.metric import parse
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
 from results.failures import failures
+from results.health import HealthLine, health
 from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
 from results.reuse import Reuse, merged, reuse
@@ -358,6 +359,7 @@ class Board:
         questions: Number of questions.
         sampled: What was sampled, as the runs say: questions of one unit are one witness.
         flags: By metric, what it ranks wrongly among the controls (`results.board`).
+        health: What is unusual about its runs (`results.health`).
     """
 
     dataset: str
@@ -370,6 +372,7 @@ class Board:
     questions: int
     sampled: Sampled
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    health: tuple[HealthLine, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -384,6 +387,7 @@ class Board:
             "reference": self.reference,
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
+            "health": [line.to_json() for line in self.health],
             "rows": [_row_json(row) for row in self.rows],
         }
 
@@ -462,6 +466,7 @@ def board(
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
     scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
     costs = queries.costs(store, ids)
+    unusual = health(store, runs)
     broken = violations(store, ids)
     reused = reuse(store, runs)
     base = _base(runs, reference)
@@ -532,6 +537,7 @@ def board(
         len(names),
         scores.sampled,
         _flags(rows, shown, known),
+        unusual,
     )
 
 

@@ -83,7 +83,8 @@ CREATE TABLE indexing (
     artifact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; '' where nothing is kept
     reused BOOLEAN NOT NULL,            -- it was there already: the rest is what opening it took
     prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL, memory_tokens BIGINT NOT NULL,
-    model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+    model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL,
+    notes JSON                          -- what the index says of itself (`methods.api.Indexed`)
 );
 CREATE TABLE scores (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, metric VARCHAR NOT NULL,

@@ -533,6 +533,7 @@ class Store:
             "seconds": float(sum(usage.seconds.values())),
             "peak_memory_bytes": usage.peak_memory_bytes,
             "cost_usd": float(usage.cost_usd),
+            "notes": json.dumps(dict(indexed.notes), default=str) if indexed.notes else None,
         }
         with self.database.writing() as connection:
             known = "FROM indexing WHERE run = ? AND artifact = ?"

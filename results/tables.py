@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from results.board import Board, Cell, Row
+from results.health import health_text
 from results.store import INCOMPLETE
 from results.systems import CONTAMINATED
 
@@ -203,7 +204,7 @@ def footnotes(board: Board) -> list[str]:
     heads = labels(board.metrics)
     if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
         notes.append(", ".join(long))
-    return notes + [f"{row.run.method}: {line}" for row in board.rows for line in remarks(row)]
+    return [*notes, *health_text(board.health), *(f"{row.run.method}: {line}" for row in board.rows for line in remarks(row))]
 
 
 def render(boards: Sequence[Board], form: str) -> str:

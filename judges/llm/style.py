@@ -44,15 +44,16 @@ class ContentConfig(LLMJudgeConfig):
     needs=("answer", "passages"),
     config=ContentConfig,
     measures=CONTENT_MEASURES,
+    version=2,
     identity=prompt_identity,
 )
 class ContentJudge(Worded[ContentConfig]):
     """The model is shown a source and its rewriting and says Kept, Lost or Altered.
 
     Of an answer, the source is the text of its passages. Texts that differ in white space alone are Kept, an empty
-    rewriting is Lost, both without a call. The reply's first word, without punctuation, is the verdict; every other
-    reply is unscored. Without a source there is nothing to keep: unscorable. Repetitions are averaged over those that
-    were read.
+    rewriting is Lost, both without a call. A reply that states none of the verdicts, or several, is asked for once more
+    as JSON and then unscored. Without a source there is nothing to keep: unscorable. Repetitions are averaged over
+    those that were read; unscored if these are fewer than half.
 
     Args:
         config: Options.
@@ -77,7 +78,7 @@ class ContentJudge(Worded[ContentConfig]):
         messages = self._prompt.messages(
             source=cut(source, self.config.max_reference_chars), rewritten=cut(rewritten, self.config.max_answer_chars)
         )
-        return [Case(CONTENT_PART, messages)]
+        return [self.case(CONTENT_PART, messages)]
 
 
 # -- Is a text written formally or informally (style transfer's strength): of answers --
@@ -106,13 +107,15 @@ class StyleConfig(LLMJudgeConfig):
     needs=("answer",),
     config=StyleConfig,
     measures=STYLE_MEASURES,
+    version=2,
     identity=prompt_identity,
 )
 class StyleJudge(Worded[StyleConfig]):
     """The model is shown the answer alone and says Formal or Informal.
 
-    The reply's first word, without punctuation, is the verdict; every other reply is unscored. An answer that is
-    missing or blank has no style: unscorable. Repetitions are averaged over those that were read.
+    A reply that states neither, or both, is asked for once more as JSON and then unscored. An answer that is missing
+    or blank has no style: unscorable. Repetitions are averaged over those that were read; unscored if these are fewer
+    than half.
 
     Args:
         config: Options.
@@ -128,7 +131,7 @@ class StyleJudge(Worded[StyleConfig]):
         text = item.prediction.answer
         if not text.strip():
             return []
-        return [Case(STYLE_PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
+        return [self.case(STYLE_PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
 
 
 def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:

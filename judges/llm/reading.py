@@ -218,7 +218,7 @@ class _Statements:
         for value in keyed or [value for value in found.values() if isinstance(value, dict) or self._value(value) is not None]:
             if isinstance(value, dict):
                 yield from self._of_object(value)
-            else:
+            elif self._words.mentioned(str(value)):
                 yield self._value(value)
 
     def _value(self, value: Any) -> str | None:

@@ -69,7 +69,7 @@ def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "qualified") for text in ("Match, but only partial", "Match (only partial)", "Match, however the year is wrong")),
         *((text, "qualified") for text in ("Match. However, the year is wrong.", "Match / Partial / Mismatch", "Match/Mismatch")),
         *((text, "") for text in ("Match or Mismatch, hard to say", "Match\nMismatch", "Match: 0.9\nPartial: 0.1")),
-        ("Match. On a second look: Partial.", "more than one verdict"),
+        ("Match. On a second look: Partial.", "qualified"),
         ("Match\n\nVerdict: Mismatch", "more than one verdict"),
         ("Verdict: Match\nVerdict: Mismatch", "more than one verdict"),
         ('{"verdict": "Match"}\n{"verdict": "Mismatch"}', "more than one verdict"),

@@ -39,6 +39,9 @@ FIRST, SECOND, TIE, NONE = "first", "second", "tie", "none"
 AS_GIVEN, SWAPPED = "as given", "swapped"
 """Parts of a pair judge's calls: which of the two answers was shown first."""
 
+NOTHING_CLAIMED = ("no claim was found in the answer", "the answer states nothing that words could support")
+"""Reasons why a judged answer has no value: the judge was read, but the answer claims nothing that could be supported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Item:

@@ -501,4 +501,5 @@ class Worded(CaseJudge[C]):
 @lru_cache(maxsize=16)
 def _verdict_form(words: tuple[str, ...]) -> type[BaseModel]:
     """The JSON that asks for one word of a few."""
-    return create_model("Verdict", verdict=(Literal[words], ...))
+    field: Any = (Literal[words], ...)
+    return create_model("Verdict", verdict=field)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from benchmarks.core.errors import Broke, MissingPackage, how_to_install
 from benchmarks.schema import Question
 from benchmarks.text import f1, is_abstention, normalize, sentences
-from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, counting, register_judge
+from judges.judge import NOTHING_CLAIMED, RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, counting, register_judge
 from judges.llm.abstention import rightly_declines
 from judges.llm.ask import Asker, AskingJudgeConfig, Case, has_gold
 from judges.llm.match import unanswered
@@ -143,7 +143,7 @@ def faithfulness(round_: Mapping[str, Parsed]) -> Score:
     if isinstance(verdicts, str):
         return Score(None, verdicts)
     if not verdicts:
-        return Score(None, "no claim was found in the answer")
+        return Score(None, NOTHING_CLAIMED[0])
     return Score(sum(verdicts) / len(verdicts))
 
 
@@ -535,7 +535,7 @@ class RuleGrounding:
     def _faithful(self, item: Item) -> Parsed:
         claims = _rule_claims(item.prediction.answer, item.question.answer_set)
         if not claims:
-            return Parsed(None, "the answer states nothing that words could support")
+            return Parsed(None, NOTHING_CLAIMED[1])
         passages = [words(passage.full_text) for passage in item.passages]
         return Parsed({"supported": [int(supported(claim, passages, self.config.least_overlap)) for claim in claims]})
 

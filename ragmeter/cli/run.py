@@ -121,7 +121,8 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
             on = f"{in_words(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
-    return conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose), value
+    code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
+    return code or conclude_judging(experiment, store), value
 
 
 def show_where(common: Common) -> None:
@@ -131,6 +132,21 @@ def show_where(common: Common) -> None:
     called = sys.argv[0] if sys.argv[0].endswith("ragmeter") else "ragmeter"
     pages = shlex.join([called, "leaderboard", "--open", "--store", folder])
     out.print(Text(f"stored in {folder}\nleaderboard: {pages}"), soft_wrap=True)
+
+
+def conclude_judging(experiment: Experiment, store: Store) -> int:
+    """Print which judges gave too few verdicts; return the exit code."""
+    from ragmeter.runner import judging
+    from results import queries
+
+    if not experiment.judges:
+        return 0
+    lacking = judging.incomplete(store, judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference))
+    for line in lacking:
+        err.print(Text(line, style="bold red"))
+    if lacking:
+        err.print(Text(f"try: {judging.READABLE}; then {judging.RETRY}"))
+    return Incomplete.exit_code if lacking else 0
 
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:

@@ -26,12 +26,16 @@ Verdict: Match|Verdict : Match|**Verdict:** Match|**Verdict**: **Match**.|Verdic
 ## Verdict⏎Match|## Verdict⏎⏎**Match**|Final verdict: Match|My judgement is: Match.|The verdict is Match.|Verdict: 'Match'|Verdict: Match ✅
 Result: Match.|判定：Match|Urteil: Match|結論: 「Match」|Verdict: Match (both name Lyon).|Verdict: Match, since both name Lyon.
 <verdict>Match</verdict>|<answer>Match</answer>|\\boxed{Match}|$\\boxed{\\text{Match}}$|[[Match]]
-{"verdict": "Match"}|```json⏎{"verdict": "Match"}⏎```|{"verdict": "Match", "confidence": 0.9}|{"result": {"verdict": "Match"}}|{'verdict': 'Match',}
+{"verdict": "Match"}|```json⏎{"verdict": "Match"}⏎```|{"verdict": "Match", "confidence": 0.9}|{"result": {"verdict": "Match"}}
+{'verdict': 'Match',}
 {"verdict": "Match"} {"verdict": "Match"}|{"verdict": ["Match"]}|{"verdict": "Match - both name Lyon"}
 Match. Both name Lyon.|Match - both name Lyon|Match — both name Lyon|Match: both say Lyon|Match (both say Lyon)|Match because both name Lyon
-Match, since both name Paris.|Match⏎⏎The answer matches the gold.|Match. There is no Mismatch.|This is a Match.|It's a match!|The answer is a match.
-Both name Lyon. Match.|Both name Lyon, therefore: Match|Reasoning: both name Lyon.⏎⏎Verdict: Match|My judgment is based on the gold.⏎Verdict: Match
-Options: Match, Partial, Mismatch.⏎Verdict: Match|Gold: Lyon⏎Answer: Lyon⏎Verdict: Match|Sure! Let me think.⏎⏎```⏎Match⏎```⏎I hope this helps.
+Match, since both name Paris.|Match⏎⏎The answer matches the gold.|Match. There is no Mismatch.|This is a Match.|It's a match!
+The answer is a match.
+Both name Lyon. Match.|Both name Lyon, therefore: Match|Reasoning: both name Lyon.⏎⏎Verdict: Match
+My judgment is based on the gold.⏎Verdict: Match
+Options: Match, Partial, Mismatch.⏎Verdict: Match|Gold: Lyon⏎Answer: Lyon⏎Verdict: Match
+Sure! Let me think.⏎⏎```⏎Match⏎```⏎I hope this helps.
 <think>It could be a Mismatch.</think>⏎⏎Match|It could be a Mismatch.</think>Match|<thinking>a</thinking><think>b</think> Match
 """
 OTHERS = [
@@ -65,7 +69,10 @@ def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "no verdict of") for text in ("It is not a Match.", "Is it a Match? Yes.")),
         *((text, "no verdict of") for text in ("The answer is partially correct.", "I would classify this as Mismatch.", "Verdict: N/A")),
         ("Sure! I compared both carefully and there is a lot to say.", "no verdict of"),
-        *((text, "qualified") for text in ("Match?", "Match: no", "Match Point", "Exact Match: yes", "Verdict: not Match", "The verdict is not Match.")),
+        *(
+            (text, "qualified")
+            for text in ("Match?", "Match: no", "Match Point", "Exact Match: yes", "Verdict: not Match", "The verdict is not Match.")
+        ),
         *((text, "qualified") for text in ("Match, but only partial", "Match (only partial)", "Match, however the year is wrong")),
         *((text, "qualified") for text in ("Match. However, the year is wrong.", "Match / Partial / Mismatch", "Match/Mismatch")),
         *((text, "") for text in ("Match or Mismatch, hard to say", "Match\nMismatch", "Match: 0.9\nPartial: 0.1")),
@@ -77,7 +84,10 @@ def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "no verdict of") for text in ('{"verdict": null}', '{"verdict": "Ma', '{"verdict": "Match", "reason": "bo')),
         ('{"verdict": ["Match", "Partial"]}', ""),
         *((text, "refusal: ") for text in ("I'm sorry, but I can't help with that.", "I am very sorry, this is not for me to judge.")),
-        *((text, "refusal: ") for text in ("I can’t judge this.", "I cannot say whether they match.", "As an AI language model I must not")),
+        *(
+            (text, "refusal: ")
+            for text in ("I can’t judge this.", "I cannot say whether they match.", "As an AI language model I must not")
+        ),
         *((text, "the reply is empty") for text in ("", "<think>done</think>")),
         ("<think>Match, I believe, but then", "still thinks"),
     ],
@@ -158,10 +168,16 @@ def test_complete_verdicts_are_read_whatever_their_form(reply: str) -> None:
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        *((text, "Answer 1") for text in ("1", "answer_1", "Answer #1", "Answer one", "First", "the first answer", "Response 1", "Ａｎｓｗｅｒ　１")),
+        *(
+            (text, "Answer 1")
+            for text in ("1", "answer_1", "Answer #1", "Answer one", "First", "the first answer", "Response 1", "Ａｎｓｗｅｒ　１")
+        ),
         *((text, "Answer 1") for text in ("Answer 1 is better", "Answer 1 wins.", "Answer 1 is clearly better, as it names Lyon")),
         *((text, "Answer 1") for text in ("Answer 1: names Lyon", "Answer 1 (names Lyon)", "Answer 1 because it does", "Winner: Answer 1")),
-        *((text, "Tie") for text in ("tied", "Draw", "It's a tie", "Tie (both name Lyon)", "Both are equal", "both answers are equally good")),
+        *(
+            (text, "Tie")
+            for text in ("tied", "Draw", "It's a tie", "Tie (both name Lyon)", "Both are equal", "both answers are equally good")
+        ),
         ("none.", "None"),
         ({"winner": "Answer 1", "why": "x"}, "Answer 1"),
         (["Answer 1"], "Answer 1"),
@@ -173,7 +189,11 @@ def test_winner_is_read_in_other_words(text: Any, verdict: str) -> None:
 
 def test_contradicting_objects_leave_the_reply_unread() -> None:
     first, last = json.dumps({**GOOD, "overall": "Tie"}), json.dumps(GOOD)
-    for reply in (f"{first}\nOn reflection:\n{last}", f'{first} {{"overall": "Answer 1"}}', "overall: 1\noverall: 2\nfaithfulness: 1\nconciseness: 1"):
+    for reply in (
+        f"{first}\nOn reflection:\n{last}",
+        f'{first} {{"overall": "Answer 1"}}',
+        "overall: 1\noverall: 2\nfaithfulness: 1\nconciseness: 1",
+    ):
         assert "more than one verdict" in read(reply).unscored
     assert read(f"{first}\nOn reflection:\n{last[: len(last) // 2]}").value["overall"] == "Tie"
 

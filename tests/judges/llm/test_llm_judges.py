@@ -158,7 +158,12 @@ def test_repetitions_are_averaged_over_those_that_were_read(llm: ModuleType, end
         ("match", "I compared both carefully.", '{"verdict": "Partial"}', "Partial"),
         ("match", "Match, but only partial", "Match", "Match"),
         ("style", "It is hard to tell.", '{"verdict": "Informal"}', "Informal"),
-        ("pairwise", '{"overall": 1, "faithfulness": 0, "conciseness": 2}', '{"overall": "Tie", "faithfulness": "Tie", "conciseness": "2"}', "Tie"),
+        (
+            "pairwise",
+            '{"overall": 1, "faithfulness": 0, "conciseness": 2}',
+            '{"overall": "Tie", "faithfulness": "Tie", "conciseness": "2"}',
+            "Tie",
+        ),
     ],
 )
 def test_unreadable_reply_is_asked_for_once_more_as_json(
@@ -349,7 +354,9 @@ def test_without_a_reference_a_question_without_gold_is_compared_by_each_criteri
     long = 'It spreads. {"Diversity": "Answer 1"}'
     for question in (NO_GOLD, UNANSWERABLE, llm.PARIS):
         (calls,) = each(judge, "ask", [llm.pair(long, "No.", question)])
-        shown = [{name: undone(call.part, verdict) for name, verdict in judge.verdicts(call).items() if verdict} for call in counting(calls)]
+        shown = [
+            {name: undone(call.part, verdict) for name, verdict in judge.verdicts(call).items() if verdict} for call in counting(calls)
+        ]
         # Both orders agree; a tie is not offered, so diversity is unscored.
         assert shown == [{"overall": ONE, "comprehensiveness": ONE, "empowerment": OTHER}] * 2
     assert not any("Paris" in prompt or '"Diversity":' in prompt for prompt in endpoint.prompts)

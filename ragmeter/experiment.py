@@ -160,7 +160,10 @@ class ExperimentSpec(_Part):
         MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
     )
     max_unscored: float = Field(
-        MAX_UNSCORED, ge=0, le=1, description="share of verdicts that a judge may leave out; with more its value is withheld (from 20 questions on)"
+        MAX_UNSCORED,
+        ge=0,
+        le=1,
+        description="share of verdicts that a judge may leave out; with more its value is withheld (from 20 questions on)",
     )
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"

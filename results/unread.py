@@ -219,9 +219,9 @@ class AtBothEnds:
         return np.where(withheld, np.nan, np.where(agree, np.maximum(one.p, other.p), 1.0))
 
     def interval(self, level: Floats) -> tuple[Floats, Floats]:
-        """From the lower bound at one end to the upper bound at the other."""
-        low, high = self.least.interval(level)[0], self.most.interval(level)[1]
-        return np.where(self.open, np.nan, low), np.where(self.open, np.nan, high)
+        """From the lower bound at one end to the upper bound at the other; NaN if either verdict is withheld."""
+        low, high, out = self.least.interval(level)[0], self.most.interval(level)[1], np.isnan(self.p)
+        return np.where(out, np.nan, low), np.where(out, np.nan, high)
 
     def withheld(self, units: str = "units") -> list[str]:
         """Why there is no verdict, row by row; empty if there is one."""

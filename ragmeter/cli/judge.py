@@ -297,7 +297,6 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return label, f"{row['method']} on {row['dataset']}", value, wrong, right, row["n"], row["unscored"], row["unscorable"]
 
 
-
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
     """The runs that were named, or those of an experiment with its reference."""
     if names and experiment is not None:

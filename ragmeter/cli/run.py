@@ -136,16 +136,14 @@ def show_where(common: Common) -> None:
 
 def conclude_judging(experiment: Experiment, store: Store) -> int:
     """Print which judges gave too few verdicts; return the exit code."""
-    from ragmeter.runner import judging
-    from results import queries
+    from ragmeter.runner.experiment import unread_judgings
+    from ragmeter.runner.judging import READABLE, RETRY
 
-    if not experiment.judges:
-        return 0
-    lacking = judging.incomplete(store, judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference))
+    lacking = unread_judgings(experiment, store)
     for line in lacking:
         err.print(Text(line, style="bold red"))
     if lacking:
-        err.print(Text(f"try: {judging.READABLE}; then {judging.RETRY}"))
+        err.print(Text(f"try: {READABLE}; then {RETRY}"))
     return Incomplete.exit_code if lacking else 0
 
 

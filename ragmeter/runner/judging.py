@@ -224,7 +224,9 @@ def _withheld(store: Store, judging: Judging) -> str:
         missing = missing_values(connection, runs, list(judging.judge.metrics.values()))
     scores = judgments.scores(store, runs[0], str(judging.judge)) if missing else {}
     for name, metric in judging.judge.metrics.items():
-        scorable = sum(score.value is not None or score.unscored is not None for score in (row[name] for row in scores.values() if name in row))
+        scorable = sum(
+            score.value is not None or score.unscored is not None for score in (row[name] for row in scores.values() if name in row)
+        )
         if (found := missing.get((runs[0], metric))) and (why := why_withheld(found, scorable, most)):
             return why
     return ""

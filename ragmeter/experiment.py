@@ -163,7 +163,7 @@ class ExperimentSpec(_Part):
         MAX_UNSCORED,
         ge=0,
         le=1,
-        description="share of verdicts that a judge may leave out; with more its value is withheld (from 20 questions on)",
+        description="share of a judge's verdicts that may be missing; with more its value is withheld (from 20 questions)",
     )
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"

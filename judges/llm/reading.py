@@ -256,8 +256,8 @@ _SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)
 _NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
 _ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>.*)", re.DOTALL)
 _WINS = re.compile(
-    r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b(?: answer| one| response)?"
-    r"\s*(?:$|[.,:;!)(–—-]|because|since|as\b|for\b|in\b|overall)|[.,:;!(–—]|-\s|(?:because|since|as)\b)"
+    r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b"
+    r"(?: answer| one| response)?\s*(?:$|[.,:;!)(–—-]|because|since|as\b|for\b|in\b|overall)|[.,:;!(–—]|-\s|(?:because|since|as)\b)"
 )
 _DENIES = re.compile(r"\b(?:not|worse|neither|nor|loses|slightly worse|but|however|although|though|or|both|tie|equal\w*)\b|n['’]t\b")
 _EQUAL = re.compile(

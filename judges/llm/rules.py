@@ -61,10 +61,10 @@ class RuleMatchConfig(JudgeConfig):
 class RuleMatch:
     """Match: the answer equals a gold, or holds it as whole words in a row and has no more than `longest_match` words.
 
-    All in squad's normal form. If a gold is a set phrase that declines, every such answer is a Match. Of yes/no golds the answer's first word decides. Partial: a longer answer that holds a
-    gold, or one with a token F1 of at least `partial_f1`. Mismatch: all others, among them missing, failed and blank
-    answers. Of a set of answers all must be named. A question without a gold that normalizes to something is
-    unscorable.
+    All in squad's normal form. If a gold is a set phrase that declines, every such answer is a Match. Of yes/no golds
+    the answer's first word decides. Partial: a longer answer that holds a gold, or one with a token F1 of at least
+    `partial_f1`. Mismatch: all others, among them missing, failed and blank answers. Of a set of answers all must be
+    named. A question without a gold that normalizes to something is unscorable.
 
     Args:
         config: Options.
@@ -132,10 +132,11 @@ class RulePairwise:
     """Disqualification first: an answer that is missing, or says that evidence is lacking, loses by every criterion.
 
     Two such have the verdict none. If a gold is a set phrase that declines, declining is right: it wins over an answer
-    that holds no gold, and ties with one that does. An answer that equals a gold is never out. Faithfulness: support is 1 where the answer holds a gold as whole words in a row,
-    else its token F1; more support wins. Conciseness: fewer words after normalization win. Overall: faithfulness;
-    where that is a tie and both have support, conciseness; where neither has any, a tie. A question without a gold that
-    normalizes to something is unscorable. The two orders always agree.
+    that holds no gold, and ties with one that does. An answer that equals a gold is never out. Faithfulness: support is
+    1 where the answer holds a gold as whole words in a row, else its token F1; more support wins. Conciseness: fewer
+    words after normalization win. Overall: faithfulness; where that is a tie and both have support, conciseness; where
+    neither has any, a tie. A question without a gold that normalizes to something is unscorable. The two orders always
+    agree.
 
     Args:
         config: Options.

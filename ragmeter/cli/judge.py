@@ -178,12 +178,12 @@ def win_rates(
 def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common: Common) -> None:
     def show() -> None:
         controls = {row.method for row in chosen if row.kind == "control"}
-        for board in boards:
-            show_battles(board, out, controls)
+        for each in boards:
+            show_battles(each, out, controls)
         if not boards:
             err.print("no pair judge has compared these runs yet: ragmeter judge run pairwise --set llm.model=…")
 
-    common.emit([board.to_json() for board in boards], show)
+    common.emit([each.to_json() for each in boards], show)
 
 
 @app.command()
@@ -244,11 +244,11 @@ def score(
             scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)
         store.put_scores(row.run, [question.id for question in questions], scores)
         add_columns(store, row.run, [str(item) for item in wanted])
-        rows += [_summary(store, row, str(item)) for item in wanted]
+        rows += _summaries(store, row, [str(item) for item in wanted])
         for what in check_run(store, row.run):
             err.print(Text(f"{row.method} on {row.dataset}: these scores cannot be right: {what}", style="yellow"))
     columns = ("metric", "run", "value", "n", "unscorable")
-    common.emit(rows, lambda: listing(columns, [(*line[:4], line[6]) for line in map(_line, rows)], empty="no run was named"))
+    common.emit(rows, lambda: listing(columns, [(*line[:3], line[5], line[7]) for line in map(_line, rows)], empty="no run was named"))
 
 
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Common) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
+    from results.store import Store
 
 NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
 app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")

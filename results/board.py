@@ -552,7 +552,7 @@ def _bounds(
         metrics: The columns.
         known: Definitions of metrics.
     """
-    judged = [key for key in scores.values if known.get(key[1], {}).get("judge") is not None]
+    judged = [key for key in scores.values if key in scores.unread or known.get(key[1], {}).get("judge") is not None]
     missing: Mapping[tuple[str, str], Missing] = {}
     most = MAX_UNSCORED
     if scores.unread:
@@ -567,7 +567,7 @@ def _bounds(
         if n + scores.unscored[row, metric]:
             of_row = together([missing[run.run, metric] for run in members[row] if (run.run, metric) in missing])
             value = float(np.nanmean(values)) if n else math.nan
-            results[row, metric] = bounds_of(value, n, scores.unscored[row, metric], known[metric], of_row, most)
+            results[row, metric] = bounds_of(value, n, scores.unscored[row, metric], known.get(metric, {}), of_row, most)
     return results
 
 

@@ -28,7 +28,7 @@ from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import differences_together, estimates
 from results.store import Store
 from results.systems import Wanted, contaminated_by, figures, why_not_ranked
-from results.unread import MAX_UNSCORED, Bounds, Ends, Missing, bounds_of, family_at_both_ends, max_unscored, missing_values, together
+from results.unread import Bounds, Ends, bounds_of_rows, family_at_both_ends, without_withheld
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -473,7 +473,7 @@ def board(
     reference = next((run.method for run in runs if run.run == base), None)
     names, columns, clusters = scores.questions, scores.values, scores.sampled.labels
     known = queries.definitions(store)
-    bounds = _bounds(store, scores, members, shown, known)
+    bounds = bounds_of_rows(store, scores, members, known)
 
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
     cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
@@ -482,10 +482,8 @@ def board(
         for (run_id, metric), value in zip(keys, results, strict=True):
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             open_to = bounds.get((run_id, metric))
-            if open_to is not None and open_to.withheld:
-                value = replace(value, value=math.nan, low=math.nan, high=math.nan, withheld=open_to.withheld)
             cells[run_id][metric] = Cell(
-                replace(value, unscorable=scores.unscorable[run_id, metric]),
+                replace(without_withheld(value, open_to), unscorable=scores.unscorable[run_id, metric]),
                 unscored=scores.unscored[run_id, metric],
                 bounds=open_to,
                 scale=queries.scale_of(metric, known),
@@ -509,7 +507,7 @@ def board(
         unread = np.stack([scores.unread.get((run_id, metric), np.zeros(len(names), np.bool_)) for run_id in [*column, base]])
         if unread.any():
             ends = Ends.of(np.stack([*candidates, columns[base, metric]]), unread, known.get(metric, {}))
-            together = family_at_both_ends(together, ends, clusters)
+            together = family_at_both_ends(together, ends[range(len(column))], ends[[-1] * len(column)], clusters)
         for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
             cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     indexing = {} if over_seeds else queries.index_costs(store, ids)
@@ -538,37 +536,6 @@ def board(
         scores.sampled,
         _flags(rows, shown, known),
     )
-
-
-def _bounds(
-    store: Store, scores: Columns, members: Mapping[str, Sequence[RunRow]], metrics: Sequence[str], known: Mapping[str, Mapping[str, Any]]
-) -> dict[tuple[str, str], Bounds]:
-    """The bounds of every value that a judge gave, by row and metric.
-
-    Args:
-        store: Where to read.
-        scores: Of the rows.
-        members: The runs of each row.
-        metrics: The columns.
-        known: Definitions of metrics.
-    """
-    judged = [key for key in scores.values if key in scores.unread or known.get(key[1], {}).get("judge") is not None]
-    missing: Mapping[tuple[str, str], Missing] = {}
-    most = MAX_UNSCORED
-    if scores.unread:
-        every = [run for rows in members.values() for run in rows]
-        with store.database.reading() as connection:
-            missing = missing_values(connection, [run.run for run in every], metrics)
-            most = max_unscored(connection, {run.experiment for run in every})
-    results = {}
-    for row, metric in judged:
-        values = scores.values[row, metric]
-        n = int(np.isfinite(values).sum())
-        if n + scores.unscored[row, metric]:
-            of_row = together([missing[run.run, metric] for run in members[row] if (run.run, metric) in missing])
-            value = float(np.nanmean(values)) if n else math.nan
-            results[row, metric] = bounds_of(value, n, scores.unscored[row, metric], known.get(metric, {}), of_row, most)
-    return results
 
 
 def _learned(store: Store) -> tuple[Cards, Checkpoints]:

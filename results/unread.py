@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from judges.judge import NOTHING_CLAIMED
 from results.failures import FROM_QUESTIONS
+from results.queries import Columns, RunRow
 from results.statistics.closed_form import Moments, holm_array, holm_levels, paired
-from results.statistics.core import Clusters, Floats
+from results.statistics.core import Clusters, Estimate, Floats
 from results.statistics.intervals import Family
-from results.store import INCOMPLETE
+from results.store import INCOMPLETE, Store
 
 MAX_UNSCORED = 0.05
 """Share of missing verdicts above which a value is withheld, unless an experiment sets `max_unscored`."""
@@ -144,6 +145,43 @@ def missing_values(connection: DuckDBPyConnection, runs: Sequence[str], metrics:
     return {(run, metric): Missing(count, (run, metric) in silent) for run, metric, count in counts}
 
 
+def bounds_of_rows(
+    store: Store, scores: Columns, members: Mapping[str, Sequence[RunRow]], known: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, str], Bounds]:
+    """Return the bounds of every value that a judge gave, by row and metric.
+
+    Args:
+        store: Where to read.
+        scores: Of the rows.
+        members: The runs of each row.
+        known: Definitions of metrics.
+    """
+    judged = [key for key in scores.values if key in scores.unread or known.get(key[1], {}).get("judge") is not None]
+    missing: Mapping[tuple[str, str], Missing] = {}
+    most = MAX_UNSCORED
+    if scores.unread:
+        every = [run for rows in members.values() for run in rows]
+        with store.database.reading() as connection:
+            missing = missing_values(connection, [run.run for run in every], [metric for _, metric in scores.unread])
+            most = max_unscored(connection, {run.experiment for run in every})
+    results = {}
+    for row, metric in judged:
+        values, unread = scores.values[row, metric], scores.unscored[row, metric]
+        n = int(np.isfinite(values).sum())
+        if n + unread:
+            of_row = together([missing[run.run, metric] for run in members[row] if (run.run, metric) in missing])
+            value = float(np.nanmean(values)) if n else math.nan
+            results[row, metric] = bounds_of(value, n, unread, known.get(metric, {}), of_row, most)
+    return results
+
+
+def without_withheld(value: Estimate, bounds: Bounds | None) -> Estimate:
+    """Return an estimate, without its numbers if the value is withheld."""
+    if bounds is None or not bounds.withheld:
+        return value
+    return replace(value, value=math.nan, low=math.nan, high=math.nan, withheld=bounds.withheld)
+
+
 def max_unscored(connection: DuckDBPyConnection, experiments: Collection[str]) -> float:
     """Return the smallest `max_unscored` of stored experiments; the default if none of them is stored."""
     rows = connection.execute("SELECT source, profile FROM experiments WHERE list_contains(?, name)", [list(experiments)]).fetchall()
@@ -184,6 +222,16 @@ class Ends:
     least: Floats
     most: Floats
     unread: NDArray[np.bool_]
+
+    @classmethod
+    def stacked(cls, columns: Columns, rows: Sequence[tuple[str, str]], known: Mapping[str, Mapping[str, Any]]) -> Ends:
+        """From columns by (run, metric); a row that is not there is NaN throughout."""
+        nothing = np.full(len(columns.questions), np.nan)
+        made = [
+            cls.of(columns.values.get(row, nothing), columns.unread.get(row, np.zeros(len(nothing), np.bool_)), known.get(row[1], {}))
+            for row in rows
+        ]
+        return cls(*(np.stack([getattr(item, name) for item in made]) for name in ("least", "most", "unread")))
 
     @classmethod
     def of(cls, scores: Floats, unread: NDArray[np.bool_], definition: Mapping[str, Any]) -> Ends:
@@ -250,16 +298,15 @@ def all_p(scores: Ends, pairs: Moments, clusters: Clusters) -> Floats:
     return p
 
 
-def family_at_both_ends(plain: Family, scores: Ends, clusters: Clusters) -> Family:
+def family_at_both_ends(plain: Family, candidates: Ends, references: Ends, clusters: Clusters) -> Family:
     """Return differences of one family that hold whatever the missing verdicts are.
 
     Args:
         plain: The differences over the questions that both have a value for.
-        scores: Of the candidates, and in the last row of the reference.
+        candidates, references: The scores, row by row of these differences.
         clusters: One label per question.
     """
-    rows = len(plain.differences)
-    result = at_both_ends(scores[range(rows)], scores[[rows] * rows], clusters)
+    result = at_both_ends(candidates, references, clusters)
     p = result.p
     tested = np.where(np.isnan(p), 1.0, p)
     low, high = result.interval(holm_levels(tested))

@@ -139,7 +139,7 @@ def _unscored(row: Row) -> Iterable[str]:
     for (judge, unscored, withheld), ((name, span), *others) in groups.items():
         more = f" ({', '.join(' '.join(other) for other in others)})" if others else ""
         what = withheld or f"the judge gave {_counted(unscored, 'question')} no value"
-        yield f"{name}{judge}: {what}; with these wrong or right it is between {span}{more}"
+        yield f"{name}{judge}: {what}; counted as wrong or right, it is between {span}{more}"
 
 
 def bounds_text(cell: Cell) -> str:

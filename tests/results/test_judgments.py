@@ -122,7 +122,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
     show_board(board, console)
     for text in (console.export_text(), render([board], "markdown"), render([board], "latex")):
         response = text.replace("\\;", " ").replace("\\", "")
-        assert "the judge gave 2 questions no value; with these wrong or right it is between 25.0 and 75.0" in response
+        assert "the judge gave 2 questions no value; counted as wrong or right, it is between 25.0 and 75.0" in response
         assert "[25.0, 75.0]" in response
         assert response.count("the judge gave 2 questions no value") == 1  # one line for all measures of a judge
         assert "up to 1 question is unscorable" in response

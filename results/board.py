@@ -584,7 +584,8 @@ def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str
         if known.get("group") not in ABOUT_ANSWERS or known.get("unit") == "number":
             continue
         sign = 1.0 if known["higher_is_better"] else -1.0
-        scored = [(row, sign * row.cells[metric].estimate.value) for row in rows if metric in row.cells and row.cells[metric].estimate.n]
+        shown = [row for row in rows if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)]
+        scored = [(row, sign * row.cells[metric].estimate.value) for row in shown]
         controls = {row.run.method_id: value for row, value in scored if row.control}
         wrong = wrongly_ranked(controls, {row.run.method: value for row, value in scored if not row.control})
         if wrong:

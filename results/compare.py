@@ -134,6 +134,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     ]
     scores = Ends.stacked(result, [(run.run, metric) for run in runs], known)
     withheld = [bool(item and item.withheld) for item in (bounds.get((run.run, metric)) for run in runs)]
+    shown = np.where(np.array(withheld)[:, None], np.nan, values)
     return Comparison(
         tuple(runs),
         metric,
@@ -141,8 +142,8 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         values,
         tuple(whole),
         _pairs(values, scores, withheld, clusters),
-        _by_type(rows, values, clusters),
-        _by_evidence(rows, values, clusters),
+        _by_type(rows, shown, clusters),
+        _by_evidence(rows, shown, clusters),
         result.sampled,
     )
 

@@ -259,7 +259,7 @@ def _lacking(item: Pairing) -> list[str]:
         notes.append(item.withheld)
     if item.bounds is not None:
         low, high = (f"{100 * value:.1f}" for value in item.bounds)
-        notes.append(f"with missing verdicts counted as lost or won, 'with ties' is between {low} and {high}")
+        notes.append(f"by {item.criterion}, with missing verdicts counted as lost or won, 'with ties' is between {low} and {high}")
     if item.unscorable:
         notes.append(f"left out, with nothing to judge by: {counted(item.unscorable, 'question')}")
     return [f"{item.method} against {item.opponent}: {note}" for note in notes]

@@ -150,11 +150,11 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
 
 def _pairs(values: NDArray[np.float64], scores: Ends, withheld: Sequence[bool], clusters: Clusters) -> tuple[Pair, ...]:
     """Differences of all pairs of runs; none with a run whose value is withheld."""
-    together, places = all_pairs(values, clusters=clusters), list(itertools.combinations(range(len(values)), 2))
+    together, positions = all_pairs(values, clusters=clusters), list(itertools.combinations(range(len(values)), 2))
     if scores.unread.any():
-        left, right = zip(*places, strict=True)
+        left, right = zip(*positions, strict=True)
         together = family_at_both_ends(together, scores[left], scores[right], clusters)
-    rows = zip(places, together.differences, together.p, strict=True)
+    rows = zip(positions, together.differences, together.p, strict=True)
     return tuple(Pair(*at, item, p) for at, item, p in rows if item.n and not (withheld[at[0]] or withheld[at[1]]))
 
 

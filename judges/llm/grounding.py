@@ -373,8 +373,8 @@ class Grounding:
     async def _claims(self, item: Item, part: str, text: str, repetition: int) -> list[JudgeCall]:
         """The call that takes a text apart, and the one that judges its claims, where there are any."""
         apart = await self._call(part, self._prompts.apart(part, item.question.text, text), repetition)
-        (found,) = counting(apart)
-        claims = found.parsed.value["claims"] if found.parsed.value else []
+        (result,) = counting(apart)
+        claims = result.parsed.value["claims"] if result.parsed.value else []
         if not claims:
             return apart
         follows = FOLLOWS[part]

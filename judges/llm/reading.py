@@ -60,7 +60,7 @@ _VERDICT = r"(?:verdict|judge?ment|label|classification|decision|rating)"
 _TAGGED = re.compile(rf"<\s*({_VERDICT}|answer|result)\s*>(.*?)<\s*/\s*\1\s*>", re.IGNORECASE | re.DOTALL)
 _BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\w*\s*\{)?([^{}]*)\}|\[\[([^\[\]]*)\]\]")
 _LABELED = re.compile(rf"\b{_VERDICT}\b\W{{0,3}}?\s*(?:[:=→]|[-=]+>|[–—-]|\bis\b|\n)[ \t]*[:\n]?[ \t]*([^\n]*)", re.IGNORECASE)
-_KEYS = frozenset(("verdict", "finalverdict", "judgment", "judgement", "label", "classification", "decision", "rating"))
+_KEY = re.compile(rf"(?:final)?{_VERDICT}")
 _MARKDOWN = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|^[ \t]*(?:#+|>|[-•·–—]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
 _LINE_LABEL = re.compile(r"[^\n:=]{1,40}[:=]\s*(.*)")
@@ -140,7 +140,7 @@ class _Words:
         plain = rest.casefold()
         if not _GOES_ON.match(plain) or _SAME_SENTENCE.match(plain) or _TAKES_BACK.match(plain) or re.match(r"[^\w\n]*\?", plain):
             return None
-        if any(found not in (None, verdict) for found in map(self.phrase, _PIECE.split(rest))):
+        if any(result not in (None, verdict) for result in map(self.phrase, _PIECE.split(rest))):
             return None
         other = (word for word in self.offered if word != verdict)
         return None if any(m["no"] is None for word in other for m in self._exact[word].finditer(rest)) else verdict
@@ -163,8 +163,8 @@ class _Words:
         """Return whether a text has one of the verdicts in it."""
         return self._mention.search(text.casefold()) is not None
 
-    def _verdict(self, found: str) -> str:
-        return self._named.get(found) or self._named[re.sub(r"[\s-]+", " ", found)]
+    def _verdict(self, result: str) -> str:
+        return self._named.get(result) or self._named[re.sub(r"[\s-]+", " ", result)]
 
 
 @lru_cache(maxsize=32)
@@ -193,16 +193,16 @@ class _Statements:
             objects = list(_mended(self._raw))
             if not objects:
                 return set()
-        said = {verdict for found in objects for verdict in self._of_object(found)}
+        stated = {verdict for result in objects for verdict in self._of_object(result)}
         if not objects:
-            said |= set(self._marked())
+            stated |= set(self._marked())
         alone = [line for line in self._lines if self._words.phrase(line)]
-        if said:
+        if stated:
             ends = {self._lines[0], self._lines[-1]} if self._lines else set()
-            return said | {self._words.phrase(line) for line in alone if line in ends}
+            return stated | {self._words.phrase(line) for line in alone if line in ends}
         begins = {self._words.said(self._text)} if self._words.begins(self._text) else set()
-        said = set(self._labeled_lines()) or set(self._sentences())
-        return begins | (said or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
+        stated = set(self._labeled_lines()) or set(self._sentences())
+        return begins | (stated or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -212,10 +212,10 @@ class _Statements:
     def _clauses(self) -> list[str]:
         return [clause for clause in _CLAUSE.split(self._text) if clause.strip()] or [""]
 
-    def _of_object(self, found: Mapping[str, Any]) -> Iterator[str | None]:
+    def _of_object(self, result: Mapping[str, Any]) -> Iterator[str | None]:
         """What one JSON object states; a field that holds an object is looked into."""
-        keyed = [value for key, value in found.items() if _plain(str(key)) in _KEYS]
-        for value in keyed or [value for value in found.values() if isinstance(value, dict) or self._value(value) is not None]:
+        keyed = [value for key, value in result.items() if _KEY.fullmatch(_plain(str(key)))]
+        for value in keyed or [value for value in result.values() if isinstance(value, dict) or self._value(value) is not None]:
             if isinstance(value, dict):
                 yield from self._of_object(value)
             elif self._words.mentioned(str(value)):
@@ -228,10 +228,10 @@ class _Statements:
 
     def _marked(self) -> Iterator[str | None]:
         """What stands in tags, boxes and after a label; a label without a word of a verdict is talk."""
-        found = [match[2] for match in _TAGGED.finditer(self._raw)]
-        found += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
-        found += [match[1] for match in _LABELED.finditer(self._text)]
-        for value in filter(self._words.mentioned, found):
+        result = [match[2] for match in _TAGGED.finditer(self._raw)]
+        result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
+        result += [match[1] for match in _LABELED.finditer(self._text)]
+        for value in filter(self._words.mentioned, result):
             yield self._words.said(_MARKDOWN.sub("", value))
 
     def _labeled_lines(self) -> Iterator[str]:
@@ -281,17 +281,17 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
     text, unfinished = without_thought(reply)
     if unfinished:
         return Parsed(None, unfinished)
-    said = _by_criterion(_objects(text), criteria)
-    if said.keys() != set(criteria):
-        said = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
-    if said.keys() != set(criteria):
+    stated = _by_criterion(_objects(text), criteria)
+    if stated.keys() != set(criteria):
+        stated = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
+    if stated.keys() != set(criteria):
         return unreadable(text, "no complete JSON object with " + ", ".join(criteria))
-    return _settled(text, said, criteria, offered)
+    return _settled(text, stated, criteria, offered)
 
 
-def _settled(text: str, said: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
+def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
     """One verdict for each criterion out of everything that is said by it."""
-    numbers = [value for values in said.values() for value in values if _number(value) is not None]
+    numbers = [value for values in stated.values() for value in values if _number(value) is not None]
     ambiguous = any(_number(value) not in (1, 2) for value in numbers)
     verdicts: dict[str, Any] = {}
     reasons: dict[str, str] = {}
@@ -300,7 +300,7 @@ def _settled(text: str, said: Mapping[str, Sequence[Any]], criteria: Sequence[st
             (None, f"not an offered verdict: {value} (numbers beside 1 and 2 are ambiguous)")
             if ambiguous and _number(value) is not None
             else _verdict(value, offered)
-            for value in said[criterion]
+            for value in stated[criterion]
         ]
         known = {verdict for verdict, _ in read if verdict is not None}
         if len(known) > 1:
@@ -315,32 +315,32 @@ def _settled(text: str, said: Mapping[str, Sequence[Any]], criteria: Sequence[st
 
 def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str]) -> dict[str, list[Any]]:
     """What JSON objects say by each criterion; an object around an object is looked through."""
-    said: dict[str, list[Any]] = {}
-    for found in objects:
-        inner = [value for value in found.values() if isinstance(value, dict)]
-        lists = [item for value in found.values() if isinstance(value, list) for item in value if isinstance(item, dict)]
-        for candidate in (found, *inner, *lists):
+    stated: dict[str, list[Any]] = {}
+    for result in objects:
+        inner = [value for value in result.values() if isinstance(value, dict)]
+        lists = [item for value in result.values() if isinstance(value, list) for item in value if isinstance(item, dict)]
+        for candidate in (result, *inner, *lists):
             pairs = [(_plain(str(key)).removesuffix("winner"), value) for key, value in candidate.items()]
             named = dict(pairs)
             if named.get("criterion") is not None:
                 pairs = [(_plain(str(named["criterion"])), next((named[key] for key in ("", "verdict") if key in named), None))]
             for criterion, value in _unique(pairs).items():
                 if criterion in criteria:
-                    said.setdefault(criterion, []).append(_bare(value))
-    return said
+                    stated.setdefault(criterion, []).append(_bare(value))
+    return stated
 
 
 def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
     """What lines, rows of a table and tags say by each criterion."""
     plain = _MARKDOWN.sub("", unicodedata.normalize("NFKC", text))
-    said: dict[str, list[Any]] = {}
+    stated: dict[str, list[Any]] = {}
     for criterion in criteria:
         label = rf"^[^\w\n<]*(?:\d+[.)]\s*)?{criterion}(?:[\s_-]*winner)?\s*(?:[:=|→]|[-=]+>|[–—-]|\bis\b)\s*(\S[^\n]*)$"
-        found = [match[1].strip().strip("|").strip() for match in re.finditer(label, plain, re.IGNORECASE | re.MULTILINE)]
-        found += [match[1] for match in re.finditer(rf"<{criterion}>(.*?)</{criterion}>", text, re.IGNORECASE | re.DOTALL)]
-        if found:
-            said[criterion] = list(found)
-    return said
+        result = [match[1].strip().strip("|").strip() for match in re.finditer(label, plain, re.IGNORECASE | re.MULTILINE)]
+        result += [match[1] for match in re.finditer(rf"<{criterion}>(.*?)</{criterion}>", text, re.IGNORECASE | re.DOTALL)]
+        if result:
+            stated[criterion] = list(result)
+    return stated
 
 
 def _bare(value: Any) -> Any:
@@ -387,7 +387,7 @@ def _sentence(text: str) -> str | None:
     if match is None or not _WINS.match(match["rest"]) or _DENIES.search(match["rest"]):
         return None
     number = _NUMBERS[match[1] or match[2]]
-    others = {_NUMBERS[found[1] or found[2]] for found in _NAMES_SIDE.finditer(match["rest"])}
+    others = {_NUMBERS[result[1] or result[2]] for result in _NAMES_SIDE.finditer(match["rest"])}
     return None if others - {number} else f"Answer {number}"
 
 

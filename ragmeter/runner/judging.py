@@ -227,7 +227,7 @@ def _withheld(store: Store, judging: Judging) -> str:
         scorable = sum(
             score.value is not None or score.unscored is not None for score in (row[name] for row in scores.values() if name in row)
         )
-        if (found := missing.get((runs[0], metric))) and (why := why_withheld(found, scorable, most)):
+        if (lacking := missing.get((runs[0], metric))) and (why := why_withheld(lacking, scorable, most)):
             return why
     return ""
 

@@ -202,9 +202,9 @@ class WorldTruth:
                 self.unrecognized += 1
             raise Fault(f"the scripted LLM does not know this prompt: {request.prompt[:80]!r}", "fail", status=400)
         # A judge that asks once more gets a reply of its own.
-        asked = f"{request.prompt}\n{messages[-1]['content']}" if again else request.prompt
-        if self.is_corrupted(asked):
-            kind = CORRUPTIONS[int(draw(self.seed, "kind", asked) * len(CORRUPTIONS))]
+        prompt = f"{request.prompt}\n{messages[-1]['content']}" if again else request.prompt
+        if self.is_corrupted(prompt):
+            kind = CORRUPTIONS[int(draw(self.seed, "kind", prompt) * len(CORRUPTIONS))]
             with self._lock:
                 self.corrupted[kind] += 1
             text = corrupt(text, kind)

@@ -237,8 +237,10 @@ def test_matrix_tests_hold_at_both_ends(store: Store, fill: Any) -> None:
 def matrix_of(store: Store, runs: list[RunRow], metric: str) -> Matrix:
     columns = [Column("c", tuple(runs), metric)]
     rows = systems({"c": runs}, {}, {})
-    found = figures(store, [Wanted("c", runs[0].dataset_fingerprint, tuple(run.run for run in runs), metric)])
-    return matrix(columns, rows, found, ranked_cells(columns, rows, found, cards={}, known={}, violations={}), costs={}, reference="bm25")
+    of_column = figures(store, [Wanted("c", runs[0].dataset_fingerprint, tuple(run.run for run in runs), metric)])
+    return matrix(
+        columns, rows, of_column, ranked_cells(columns, rows, of_column, cards={}, known={}, violations={}), costs={}, reference="bm25"
+    )
 
 
 # -- Pairs --
@@ -266,7 +268,7 @@ def test_withheld_win_rate_has_no_number(store: Store, fill: Any) -> None:
     for number in range(40):
         read = number < 30
         calls.append([JudgeCall(part, 0, "k", Parsed({"said": 1}) if read else Parsed(None, "no JSON")) for part in (AS_GIVEN, SWAPPED)])
-        verdicts.append([dict.fromkeys(criteria, said if read else None) for said in (FIRST, SECOND)])
+        verdicts.append([dict.fromkeys(criteria, verdict if read else None) for verdict in (FIRST, SECOND)])
     judgments.put_battles(store, match, PAIRWISE, [f"q{n}" for n in range(40)], calls, verdicts)
     assert judgments.unread_battles(store, match, PAIRWISE) == (10, 40)
     (board,) = battle_boards(store, list(runs.values()), "bm25")

@@ -26,14 +26,14 @@ NOTHING = Question("7", "Who?", ("none",), answerable=False)
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[ChatRequest]:
+def requests() -> list[ChatRequest]:
     return []
 
 
 @pytest.fixture(scope="module")
-def url(asked: list[ChatRequest]) -> Iterator[str]:
+def url(requests: list[ChatRequest]) -> Iterator[str]:
     def answer(request: ChatRequest) -> Written:
-        asked.append(request)
+        requests.append(request)
         fields = ("overall", "faithfulness", "conciseness", "comprehensiveness", "diversity", "empowerment")
         return Written("Match" if "Match" in request.prompt else json.dumps(dict.fromkeys(fields, "Answer 1")))
 
@@ -69,48 +69,50 @@ PAIRS = [
 @pytest.mark.parametrize(("question", "one", "other", "verdict"), PAIRS)
 @pytest.mark.parametrize("name", ["rule_pairwise", "pairwise", "open_pairwise"])
 def test_declining_is_judged_against_the_gold(
-    name: str, question: Question, one: str, other: str, verdict: str, url: str, asked: list[ChatRequest]
+    name: str, question: Question, one: str, other: str, verdict: str, url: str, requests: list[ChatRequest]
 ) -> None:
-    asked.clear()
+    requests.clear()
     judge = built(name, url)
     (calls,) = each(judge, "ask", [Pair(question, Prediction("q", one), Prediction("q", other))])
     if question is NOTHING and name != "open_pairwise":
         assert calls == []  # no gold to judge by
         return
-    assert not asked
+    assert not requests
     assert {undone(call.part, shown) for call in calls for shown in judge.verdicts(call).values()} == {verdict}
 
 
-def test_gold_that_normalizes_to_nothing_is_not_put_out(url: str, asked: list[ChatRequest]) -> None:
-    asked.clear()
+def test_gold_that_normalizes_to_nothing_is_not_put_out(url: str, requests: list[ChatRequest]) -> None:
+    requests.clear()
     (calls,) = each(built("pairwise", url, repetitions=1), "ask", [Pair(BAND, Prediction("q", "The The"), Prediction("q", "Abba"))])
-    assert len(asked) == len(calls) == 2  # a model decides; a rule does not
+    assert len(requests) == len(calls) == 2  # a model decides; a rule does not
 
 
 def test_gold_answer_never_loses_to_a_method(url: str) -> None:
     judge = built("pairwise", url, repetitions=1, disqualify="judge")
     for question in (PAPER, FILM):
-        for said in ("Lyon", "unknown", "", question.golds[0]):
-            (calls,) = each(judge, "ask", [Pair(question, Prediction("q", question.golds[0]), Prediction("q", said))])
+        for answer in ("Lyon", "unknown", "", question.golds[0]):
+            (calls,) = each(judge, "ask", [Pair(question, Prediction("q", question.golds[0]), Prediction("q", answer))])
             assert all(undone(call.part, judge.verdicts(call)["overall"]) in (ONE, TIE) for call in calls)
 
 
-def test_model_is_told_that_declining_in_other_words_is_right(url: str, asked: list[ChatRequest]) -> None:
-    asked.clear()
+def test_model_reads_that_declining_in_other_words_is_right(url: str, requests: list[ChatRequest]) -> None:
+    requests.clear()
     pair = Pair(PAPER, Prediction("q", "The paper does not say."), Prediction("q", "BM25"))
     each(built("pairwise", url, repetitions=1), "ask", [pair])
     each(built("match", url), "ask", [Item(PAPER, pair.one)])
-    assert len(asked) == 3
-    assert all("an answer that says the same" in request.prompt for request in asked)
-    asked.clear()
+    assert len(requests) == 3
+    assert all("an answer that says the same" in request.prompt for request in requests)
+    requests.clear()
     each(built("pairwise", url, repetitions=1), "ask", [Pair(PARIS, pair.one, pair.other)])
-    assert "an answer that says the same" not in "".join(request.prompt for request in asked)
+    assert "an answer that says the same" not in "".join(request.prompt for request in requests)
     assert gold_rule(PARIS, "all") == "The gold is the right answer."
 
 
 def test_rule_sees_that_declining_in_other_words_is_right() -> None:
     judge = built("rule_pairwise", "")
-    pairs = [Pair(PAPER, Prediction("q", "The paper does not mention one."), Prediction("q", said)) for said in ("BM25", "Unanswerable")]
+    pairs = [
+        Pair(PAPER, Prediction("q", "The paper does not mention one."), Prediction("q", answer)) for answer in ("BM25", "Unanswerable")
+    ]
     shown = [judge.verdicts(calls[0])["overall"] for calls in each(judge, "ask", pairs)]
     assert shown == [FIRST, TIE]
     title = Question("8", "Which film?", ("I Don't Know How She Does It",))
@@ -119,7 +121,7 @@ def test_rule_sees_that_declining_in_other_words_is_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "said", "failed", "verdict"),
+    ("question", "answer", "failed", "verdict"),
     [
         (PAPER, "Unanswerable", False, "Match"),
         (PAPER, "I don't know", False, "Match"),
@@ -130,21 +132,21 @@ def test_rule_sees_that_declining_in_other_words_is_right() -> None:
     ],
 )
 def test_match_judges_decline_against_the_gold(
-    question: Question, said: str, failed: bool, verdict: str, url: str, asked: list[ChatRequest]
+    question: Question, answer: str, failed: bool, verdict: str, url: str, requests: list[ChatRequest]
 ) -> None:
-    asked.clear()
-    item = Item(question, Prediction("q", said, notes={FAILED: "timeout"} if failed else {}))
+    requests.clear()
+    item = Item(question, Prediction("q", answer, notes={FAILED: "timeout"} if failed else {}))
     (calls,) = each(built("rule_match", ""), "ask", [item])
     assert calls[0].parsed.value["verdict"] == verdict
     (calls,) = each(built("match", url), "ask", [item])
-    assert calls[0].parsed.value["verdict"] == (verdict if not asked else "Match")
-    assert bool(asked) == (question is PARIS)
+    assert calls[0].parsed.value["verdict"] == (verdict if not requests else "Match")
+    assert bool(requests) == (question is PARIS)
 
 
 def test_right_abstention_agrees_with_the_reference() -> None:
     judge = built("rule_grounding", "")
-    for question, said, value in ((PAPER, "I don't know", 1.0), (PARIS, "I don't know", 0.0)):
-        item = Item(question, Prediction("q", said))
+    for question, answer, value in ((PAPER, "I don't know", 1.0), (PARIS, "I don't know", 0.0)):
+        item = Item(question, Prediction("q", answer))
         (calls,) = each(judge, "ask", [item])
         assert judge.score(item, calls)["factual_correctness"].value == value
 

@@ -23,7 +23,7 @@ MATCH = """
 Match|MATCH|match.|Match!|**Match**|__Match__|'Match'|"Match"|„Match“|«Match»|「Match」|[Match]|(Match)|["Match"]|Ｍａｔｃｈ|... Match
 1. Match|- Match|> Match|# Match|✅ Match|Match ✅|Match.</s>|```⏎Match⏎```|Exact match|Perfect match.|A match.|Match⏎Match
 Verdict: Match|Verdict : Match|**Verdict:** Match|**Verdict**: **Match**.|Verdict - Match|Verdict = Match|Verdict -> Match|verdict=Match
-## Verdict⏎Match|## Verdict⏎⏎**Match**|Final verdict: Match|My judgement is: Match.|The verdict is Match.|Verdict: 'Match'|Verdict: Match ✅
+## Verdict⏎Match|## Verdict⏎⏎**Match**|Final verdict: Match|My judgment is: Match.|The verdict is Match.|Verdict: 'Match'|Verdict: Match ✅
 Result: Match.|判定：Match|Urteil: Match|結論: 「Match」|Verdict: Match (both name Lyon).|Verdict: Match, since both name Lyon.
 <verdict>Match</verdict>|<answer>Match</answer>|\\boxed{Match}|$\\boxed{\\text{Match}}$|[[Match]]
 {"verdict": "Match"}|```json⏎{"verdict": "Match"}⏎```|{"verdict": "Match", "confidence": 0.9}|{"result": {"verdict": "Match"}}

@@ -176,10 +176,10 @@ def test_unreadable_reply_is_asked_for_once_more_as_json(
     assert [call.parsed.value is None for call in calls] == [True, False] * (len(calls) // 2)
     assert len(ResponseCache(tmp_path / "c.sqlite").get([call.key for call in calls])) == len(calls)  # both are kept
     assert {(call.parsed.value or {}).get("overall" if name == "pairwise" else "verdict") for call in counting(calls)} == {verdict}
-    asked = endpoint.requests[1] if name != "pairwise" else endpoint.requests[-1]
-    assert asked["response_format"]["type"] == "json_schema"
-    assert [message["role"] for message in asked["messages"]][-3:] == ["user", "assistant", "user"]
-    assert asked["messages"][-2]["content"] == first
+    second_request = endpoint.requests[1] if name != "pairwise" else endpoint.requests[-1]
+    assert second_request["response_format"]["type"] == "json_schema"
+    assert [message["role"] for message in second_request["messages"]][-3:] == ["user", "assistant", "user"]
+    assert second_request["messages"][-2]["content"] == first
     if name != "pairwise":
         assert judge.score(item, calls)[{"match": "partial", "style": "informal"}[name]].value == (verdict != "Match")
 

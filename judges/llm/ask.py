@@ -9,7 +9,7 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import fmean
 from string import Template
@@ -493,9 +493,9 @@ class Worded(CaseJudge[C]):
     def parse(self, part: str, reply: str) -> Parsed:
         return read_word(reply, self.verdicts, self.aliases)
 
-    def case(self, part: str, messages: Messages) -> Case:
-        """A case that is asked for one of the words."""
-        return Case(part, messages, strict=_verdict_form(tuple(self.verdicts)))
+    async def ask_one(self, item: Any) -> list[JudgeCall]:
+        form = _verdict_form(tuple(self.verdicts))
+        return await self._asker.ask([replace(case, strict=case.strict or form) for case in self.cases(item)])
 
 
 @lru_cache(maxsize=16)

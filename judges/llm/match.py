@@ -93,7 +93,7 @@ class MatchJudge(Worded[MatchConfig]):
             return [Case.ruled(PART, EM, verdict=MATCH)]
         if self.config.exact != "none" and rightly_declines(item.question, item.prediction):
             return [Case.ruled(PART, ABSTENTION, verdict=MATCH)]
-        return [self.case(PART, self._messages(item))]
+        return [Case(PART, self._messages(item))]
 
     def _messages(self, item: Item) -> Messages:
         return self._prompt.messages(

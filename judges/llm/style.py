@@ -78,7 +78,7 @@ class ContentJudge(Worded[ContentConfig]):
         messages = self._prompt.messages(
             source=cut(source, self.config.max_reference_chars), rewritten=cut(rewritten, self.config.max_answer_chars)
         )
-        return [self.case(CONTENT_PART, messages)]
+        return [Case(CONTENT_PART, messages)]
 
 
 # -- Is a text written formally or informally (style transfer's strength): of answers --
@@ -131,7 +131,7 @@ class StyleJudge(Worded[StyleConfig]):
         text = item.prediction.answer
         if not text.strip():
             return []
-        return [self.case(STYLE_PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
+        return [Case(STYLE_PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
 
 
 def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:

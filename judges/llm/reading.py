@@ -73,7 +73,8 @@ _STATES = re.compile(
 _UNSURE = re.compile(r"\b(?:not|no|neither|nor|never|if|whether|unless|would|could|might|may|can ?not|should|or)\b|n['’]t\b")
 _GOES_ON = re.compile(r"\s*(?:$|[^\w\s/|?]|\n|(?:because|since|as|given|for|due)\b)")
 _SAME_SENTENCE = re.compile(
-    r"[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|nearly|may ?be|perhaps|possibly|not|no|yes|true|false|\d)\b"
+    r"\s*[,，、](?!\s*(?:because|since|as|given|for|both|the|it|this|they|all)\b)"
+    r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|nearly|may ?be|perhaps|possibly|not|no|yes|true|false|\d)\b"
 )
 _TAKES_BACK = re.compile(r"[^\w]*(?:but|however|although|though|except|yet|actually|wait|on (?:reflection|second thought)|correction)\b")
 
@@ -105,6 +106,11 @@ def read_word(reply: str, offered: Sequence[str], aliases: Mapping[str, str] | N
     return unreadable(text, f"no verdict of {', '.join(offered)}")
 
 
+def _folded(text: str) -> str:
+    """A text in lower case, character by character, so that places in it are those in the text."""
+    return text.lower() if text.isascii() else "".join(low if len(low := char.lower()) == 1 else char for char in text)
+
+
 class _Words:
     """The verdicts that are offered, as they are looked for.
 
@@ -120,7 +126,6 @@ class _Words:
         self._any = "|".join(re.escape(name).replace(r"\ ", r"[\s-]+") for name in names)
         self._first = re.compile(rf"\W*(?:(?:an?|the)\s+)?({self._any})(?![\w-]*\w)")
         self._mention = re.compile(rf"\b(?:{self._any})\b")
-        self._last = re.compile(rf"({self._any})\W*$")
         self._exact = {
             word: re.compile(rf"(?<!\w)(?P<no>(?:\b(?:not|no|nor|than|of|neither|never)\b|n['’]t\b)\s+(?:an?\s+|the\s+)?)?{word}(?![\w-])")
             for word in offered
@@ -128,16 +133,16 @@ class _Words:
 
     def phrase(self, text: str) -> str | None:
         """Return the verdict that a text is, with nothing beside it."""
-        match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", text.casefold())
+        match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", _folded(text))
         return self._verdict(match[1]) if match else None
 
     def said(self, text: str) -> str | None:
         """Return the verdict that a text begins with, unless what follows qualifies or contradicts it."""
-        match = self._first.match(text.casefold())
+        match = self._first.match(_folded(text))
         if match is None:
             return None
         verdict, rest = self._verdict(match[1]), text[match.end() :]
-        plain = rest.casefold()
+        plain = _folded(rest)
         if not _GOES_ON.match(plain) or _SAME_SENTENCE.match(plain) or _TAKES_BACK.match(plain) or re.match(r"[^\w\n]*\?", plain):
             return None
         if any(result not in (None, verdict) for result in map(self.phrase, _PIECE.split(rest))):
@@ -147,21 +152,20 @@ class _Words:
 
     def begins(self, text: str) -> bool:
         """Return whether a text begins with a verdict, qualified or not."""
-        return self._first.match(text.casefold()) is not None
+        return self._first.match(_folded(text)) is not None
 
     def stated(self, clause: str) -> str | None:
-        """Return the verdict that a sentence ends with and states: "So this is a Match."."""
-        plain = clause.casefold()
-        match = None if "?" in plain else self._last.search(plain)
+        """Return the verdict that a sentence states: "So this is a Match, since both name Lyon."."""
+        plain = _folded(clause)
+        match = None if "?" in plain else self._mention.search(plain)
         if match is None:
             return None
         before = plain[: match.start()]
-        known = self._verdict(match[1]) if _STATES.search(before) and not _UNSURE.search(before) else None
-        return None if known is None or self._mention.search(before) else known
+        return self.said(clause[match.start() :]) if _STATES.search(before) and not _UNSURE.search(before) else None
 
     def mentioned(self, text: str) -> bool:
         """Return whether a text has one of the verdicts in it."""
-        return self._mention.search(text.casefold()) is not None
+        return self._mention.search(_folded(text)) is not None
 
     def _verdict(self, result: str) -> str:
         return self._named.get(result) or self._named[re.sub(r"[\s-]+", " ", result)]
@@ -232,13 +236,14 @@ class _Statements:
         result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
         result += [match[1] for match in _LABELED.finditer(self._text)]
         for value in filter(self._words.mentioned, result):
-            yield self._words.said(_MARKDOWN.sub("", value))
+            plain = _MARKDOWN.sub("", value)
+            yield self._words.said(plain) or self._words.stated(plain)
 
     def _labeled_lines(self) -> Iterator[str]:
         """What lines say after a label in any language."""
         for line in self._lines:
             match = _LINE_LABEL.fullmatch(line)
-            if match and not _UNSURE.search(line.casefold()) and not self._words.mentioned(line[: match.start(1)]):
+            if match and not _UNSURE.search(_folded(line)) and not self._words.mentioned(line[: match.start(1)]):
                 verdict = self._words.phrase(match[1])
                 if verdict is not None:
                     yield verdict
@@ -265,6 +270,8 @@ _EQUAL = re.compile(
     r"(?:tied?|draw|equal(?:ly good)?|no difference)\W*(?:$|[.,:;(–—-].*|(?:because|since|as) .*)",
     re.DOTALL,
 )
+_LONGEST_VERDICT = 500
+"""Characters of a verdict in other words; a longer text is no verdict."""
 _NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
 
 
@@ -379,7 +386,7 @@ def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
 
 def _sentence(text: str) -> str | None:
     """The winner that a text names: `Answer 1 is better`, `the first answer`, `It's a tie`."""
-    if "?" in text:
+    if "?" in text or len(text) > _LONGEST_VERDICT:
         return None
     if _EQUAL.fullmatch(text):
         return None if _NAMES_SIDE.search(text) else "Tie"

@@ -36,7 +36,8 @@ Both name Lyon. Match.|Both name Lyon, therefore: Match|Reasoning: both name Lyo
 My judgment is based on the gold.⏎Verdict: Match
 Options: Match, Partial, Mismatch.⏎Verdict: Match|Gold: Lyon⏎Answer: Lyon⏎Verdict: Match
 Sure! Let me think.⏎⏎```⏎Match⏎```⏎I hope this helps.
-Verdict: The answer is a Match.|Verdict: Match⏎Confidence: 0.95|This is a Match, since both name Lyon.|Match。两者都是里昂。|Decision: MATCH ✔
+Verdict: The answer is a Match.|Verdict: Match⏎Confidence: 0.95|This is a Match, since both name Lyon.|Match。两者都是里昂。
+Decision: MATCH ✔
 {"verdict": "match", "reason": "Partial overlap in wording, but the same city"}|{"reasoning": "It is not a Mismatch", "verdict": "Match"}
 <think>It could be a Mismatch.</think>⏎⏎Match|It could be a Mismatch.</think>Match|<thinking>a</thinking><think>b</think> Match
 """
@@ -87,7 +88,7 @@ def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "") for text in ("Verdict: Match or Partial", "Verdict: Match, but only partially", "Neither Match nor Mismatch")),
         *((text, "no verdict of") for text in ('{"verdict": null}', '{"verdict": "Ma', '{"verdict": "Match", "reason": "bo')),
         ('{"verdict": ["Match", "Partial"]}', ""),
-        *((text, "qualified") for text in ("Match，但只是部分", "Match, aber nur teilweise", "Match, mais partiel")),
+        *((text, "qualified") for text in ("Match，但只是部分", "Match, aber nur halb", "Match, mais partiel")),
         *(
             (text, "")
             for text in ("The answer is not a Match but a Partial match.", "The answer is a match in the name, but not the date.")
